@@ -89,10 +89,10 @@ async def measure(url: str, replicas: int, rounds: int) -> None:
         alone = [await seconds_to_first(api, f"alone-{number}") for number in range(rounds)]
         beside = [await seconds_to_first(api, f"small-{number}", f"big-{number}", replicas) for number in range(rounds)]
         await operator.stop()
-    one, other = statistics.median(alone), statistics.median(beside)
-    print(f"alone   {one:.3f} s  ({min(alone):.3f} to {max(alone):.3f})")
+    lone, other = statistics.median(alone), statistics.median(beside)
+    print(f"alone   {lone:.3f} s  ({min(alone):.3f} to {max(alone):.3f})")
     print(f"beside  {other:.3f} s  ({min(beside):.3f} to {max(beside):.3f})")
-    print(f"beside a job of {replicas} that starts, the first batch Job comes {other / one:.1f} times as late")
+    print(f"beside a job of {replicas} that starts, the first batch Job comes {other / lone:.1f} times as late")
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ spec:
 
 def timed(command: list[str], marks: dict[str, str], environment: dict[str, str] | None = None) -> dict[str, float]:
     """Seconds from the start to the first line that holds each mark, and to the end."""
-    found: dict[str, Any] = {}
+    seconds_to: dict[str, Any] = {}
     start = time.perf_counter()
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
@@ -50,10 +50,10 @@ def timed(command: list[str], marks: dict[str, str], environment: dict[str, str]
         for line in ran.stdout or ():
             for name, mark in marks.items():
                 if mark in line:
-                    found.setdefault(name, time.perf_counter() - start)
+                    seconds_to.setdefault(name, time.perf_counter() - start)
     if ran.returncode:
         raise SystemExit(f"{command} ended with {ran.returncode}")
-    return {**found, "end": time.perf_counter() - start}
+    return {**seconds_to, "end": time.perf_counter() - start}
 
 
 def by_hand(count: int) -> dict[str, float]:

@@ -149,14 +149,14 @@ class Cost(NamedTuple):
     cpu: float  # of the server, milliseconds for each request
 
 
-async def many(subject: Subject, count: int, one: Callable[[Line, int], Awaitable[object]]) -> Cost:
+async def many(subject: Subject, count: int, request: Callable[[Line, int], Awaitable[object]]) -> Cost:
     """So many requests over a few connections."""
     lines = [await Line(subject).open() for _ in range(CONNECTIONS)]
     numbers = iter(range(count))
 
     async def work(line: Line) -> None:
         for number in numbers:
-            await one(line, number)
+            await request(line, number)
 
     cpu, began = subject.cpu(), time.perf_counter()
     await asyncio.gather(*map(work, lines))
@@ -243,8 +243,8 @@ async def watches(subject: Subject, clients: int, changes: int) -> dict[str, Cos
         ear.transport.abort()
     for number in range(changes):
         await writer.ask("DELETE", f"{MAPS}/bench-{number}")
-    told = clients * changes
-    return {f"lines of {clients} watches": Cost(told / seconds, 1000 * spent / told)}
+    lines_sent = clients * changes
+    return {f"lines of {clients} watches": Cost(lines_sent / seconds, 1000 * spent / lines_sent)}
 
 
 @contextlib.contextmanager
@@ -258,20 +258,20 @@ def ours() -> Iterator[Subject]:
             ends.callback(process.wait)
             ends.callback(process.kill)
             assert process.stdout
-            told.update(json.loads(process.stdout.readline()), pid=process.pid)
+            started.update(json.loads(process.stdout.readline()), pid=process.pid)
             return time.perf_counter() - began
 
-        told: dict[str, Any] = {}
+        started: dict[str, Any] = {}
         start()
 
         def again() -> float:
             ends.pop_all().close()
             seconds = start()
-            subject.port, subject.token, subject.pids[:] = told["port"], told["token"], [told["pid"]]
-            subject.secure = ssl.create_default_context(cadata=told["ca"])
+            subject.port, subject.token, subject.pids[:] = started["port"], started["token"], [started["pid"]]
+            subject.secure = ssl.create_default_context(cadata=started["ca"])
             return seconds
 
-        subject = Subject("trainyard", told["port"], told["token"], told["ca"], [told["pid"]], again)
+        subject = Subject("trainyard", started["port"], started["token"], started["ca"], [started["pid"]], again)
         yield subject
 
 
@@ -322,8 +322,8 @@ def ceiling() -> Iterator[Subject]:
             [sys.executable, "-m", "bench.servers", "--ceiling", folder], stdout=subprocess.PIPE, text=True
         )
         assert process.stdout
-        told = json.loads(process.stdout.readline())
-        yield Subject("ceiling", told["port"], "", told["ca"], [process.pid], lambda: 0.0)
+        started = json.loads(process.stdout.readline())
+        yield Subject("ceiling", started["port"], "", started["ca"], [process.pid], lambda: 0.0)
         process.kill()
         process.wait()
 
@@ -336,8 +336,8 @@ class Fixed(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.held += data
-        head, found, rest = self.held.partition(b"\r\n\r\n")
-        if found and len(rest) >= int(head.rsplit(b"Content-Length: ", 1)[1]):
+        head, separator, rest = self.held.partition(b"\r\n\r\n")
+        if separator and len(rest) >= int(head.rsplit(b"Content-Length: ", 1)[1]):
             self.held = b""
             self.transport.write(FIXED)
 

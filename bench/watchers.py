@@ -104,7 +104,7 @@ async def make(session: aiohttp.ClientSession, url: str, name: str) -> float:
     return (time.perf_counter() - start) * 1000
 
 
-def told(name: str, taken: list[float]) -> float:
+def report(name: str, taken: list[float]) -> float:
     middle, late = statistics.median(taken), statistics.quantiles(taken, n=20)[-1]
     print(f"{name:34} median {middle:7.2f} ms   95 % {late:7.2f} ms")
     return middle
@@ -113,27 +113,27 @@ def told(name: str, taken: list[float]) -> float:
 async def measure(count: int, pid: int, url: str, watched: str, context: ssl.SSLContext | None) -> None:
     async with aiohttp.ClientSession() as session:
         await requests(session, url)
-        first = told("a request alone", await requests(session, url))
-        created = told("a create alone", [await make(session, url, f"a-{n}") for n in range(30)])
+        first = report("a request alone", await requests(session, url))
+        created = report("a create alone", [await make(session, url, f"a-{n}") for n in range(30)])
         before = memory(pid)
         start = time.perf_counter()
         doors = [await asyncio.to_thread(opened, watched, context) for _ in range(count)]
         await asyncio.to_thread(heard, doors, b"a-29")  # what is there already
         taken, held = time.perf_counter() - start, memory(pid)
         print(f"{count} watches in {taken:.1f} s, {(held - before) * 1024 / count:.1f} KiB each")
-        beside = told("a request beside them", await requests(session, url))
+        beside = report("a request beside them", await requests(session, url))
         waked = await make(session, url, "news")
         all_ = await asyncio.to_thread(heard, doors, b'"news"')
         print(
             f"{'a create that wakes them all':34} {waked:.1f} ms   {waked / created:.1f} times; heard in {all_:.2f} s"
         )
         waking = asyncio.create_task(make(session, url, "more"))
-        during = told("a request while they are woken", await requests(session, url, 100))
+        during = report("a request while they are woken", await requests(session, url, 100))
         await waking
         await asyncio.to_thread(heard, doors, b'"more"')
         for door in doors:
             door.close()
-        alone = min(first, told("a request alone again", await requests(session, url)))
+        alone = min(first, report("a request alone again", await requests(session, url)))
         print(
             f"beside {count} idle watches a request takes {beside / alone:.1f} times as long as alone, while they are "
         )

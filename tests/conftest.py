@@ -28,8 +28,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Stories with frameworks take longest: who runs files side by side begins with them (--no-loadscope-reorder)."""
-    items.sort(key=lambda one: one.get_closest_marker("frameworks") is None or "/stories/" not in one.nodeid)
+    """Stories with frameworks take longest: with `--dist loadfile --no-loadscope-reorder` their files start first."""
+    items.sort(key=lambda item: item.get_closest_marker("frameworks") is None or "/stories/" not in item.nodeid)
 
 
 def pytest_collection_finish() -> None:

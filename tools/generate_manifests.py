@@ -71,8 +71,8 @@ def written(root: Path = ROOT) -> dict[Path, str]:
         "examples/mx_operator_definitions.yaml": _documents(installation.lasting_objects(MXNET)),
         "examples/mx_operator_deploy.yaml": _documents(installation.operator_objects(MXNET)),
     }
-    found = {**_deploy(), **_config(), **_chart(), **_monitoring(), **whole, "docs/rbac.md": page()}
-    return {root / path: text for path, text in found.items()}
+    texts = {**_deploy(), **_config(), **_chart(), **_monitoring(), **whole, "docs/rbac.md": page()}
+    return {root / path: text for path, text in texts.items()}
 
 
 def _deploy() -> dict[str, str]:
@@ -101,14 +101,14 @@ def _config() -> dict[str, str]:
 
 def _chart() -> dict[str, str]:
     """What templates cannot say: definitions, rules, and the accelerators of clouds."""
-    found = {
-        f"charts/trainyard/crds/{one['metadata']['name']}.yaml": _documents([one])
-        for one in installation.definitions(DEPLOY.kinds)
+    texts = {
+        f"charts/trainyard/crds/{definition['metadata']['name']}.yaml": _documents([definition])
+        for definition in installation.definitions(DEPLOY.kinds)
     }
     rules = {
         **{f"user-{role['metadata']['name'].rpartition('-')[2]}": role["rules"] for role in installation.user_roles()},
         "operator": operator_rbac.rules(operator_rbac.default_permissions(operator_rbac.DEFAULT)),
-        "chainerjob": operator_rbac.rules(operator_rbac.opt_in_permissions(kinds.KINDS)),
+        "chainerjob": operator_rbac.rules(operator_rbac.opt_in_permissions([kinds.CHAINERJOB])),
         "lease": operator_rbac.lease_rules(),
     }
     rules |= {_resource(kind): operator_rbac.rules(operator_rbac.permissions_of(kind)) for kind in kinds.KINDS}
@@ -118,12 +118,12 @@ def _chart() -> dict[str, str]:
         "optIn": [kind.gvk.kind for kind in kinds.KINDS if operator_rbac.is_opt_in(kind)],
         "kinds": {kind.gvk.kind: _resource(kind) for kind in kinds.KINDS},
     }
-    found["charts/trainyard/generated/kinds.yaml"] = HEAD + as_yaml(table)
+    texts["charts/trainyard/generated/kinds.yaml"] = HEAD + as_yaml(table)
     for name, listed in rules.items():
-        found[f"charts/trainyard/generated/rules-{name}.yaml"] = HEAD + as_yaml(listed)
+        texts[f"charts/trainyard/generated/rules-{name}.yaml"] = HEAD + as_yaml(listed)
     for cloud in installation.CLOUDS:
-        found[f"charts/trainyard/generated/cloud-{cloud}.yaml"] = HEAD + installation.config_of(cloud)
-    return found
+        texts[f"charts/trainyard/generated/cloud-{cloud}.yaml"] = HEAD + installation.config_of(cloud)
+    return texts
 
 
 def _resource(kind: Kind) -> str:

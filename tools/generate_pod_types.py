@@ -60,7 +60,9 @@ def written(document: Json, version: str) -> str:
         if _short(name) not in types:
             fields = dict(_fields(name, schemas[name]))
             types[_short(name)] = " ".join(f"{field}:{_type(part, schemas)}" for field, part in fields.items())
-            due += [found for part in fields.values() for found in _named(part) if _is_object(schemas[found])]
+            due += [
+                reference for part in fields.values() for reference in _named(part) if _is_object(schemas[reference])
+            ]
     lines = (_line(name, types[name]) for name in sorted(types))
     return HEAD.format(version=version) + "\n".join(lines) + '\n"""\n'
 
@@ -97,7 +99,7 @@ def _named(part: Json) -> list[str]:
     if "$ref" in part:
         return [part["$ref"].rpartition("/")[2]]
     below = [*(part.get("allOf") or ()), *(part[word] for word in ("items", "additionalProperties") if word in part)]
-    return [name for one in below for name in _named(one)]
+    return [name for schema in below for name in _named(schema)]
 
 
 def _short(name: str) -> str:

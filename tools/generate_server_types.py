@@ -37,7 +37,7 @@ def written(ask: Callable[[str], Json], version: str) -> str:
     for group_version in sorted({resource.api_version for resource in BUILT_IN}):
         place = f"apis/{group_version}" if "/" in group_version else f"api/{group_version}"
         schemas |= ask(f"/openapi/v3/{place}")["components"]["schemas"]
-    due = [_PREFIX + types.name_of(one.group, one.version, one.kind) for one in BUILT_IN]
+    due = [_PREFIX + types.name_of(gvk.group, gvk.version, gvk.kind) for gvk in BUILT_IN]
     lines: dict[str, str] = {}
     while due:
         name = due.pop()
@@ -45,7 +45,7 @@ def written(ask: Callable[[str], Json], version: str) -> str:
             continue
         fields = [_field(name, field, part, schemas) for field, part in schemas[name]["properties"].items()]
         lines[name] = " ".join([_title(name, schemas[name]), *fields])
-        due += [found for part in schemas[name]["properties"].values() for found in _named(part)]
+        due += [reference for part in schemas[name]["properties"].values() for reference in _named(part)]
     wrap = textwrap.TextWrapper(118, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return HEAD.format(version=version) + "\n".join(wrap.fill(lines[name]) for name in sorted(lines)) + "\n"
 
@@ -84,8 +84,8 @@ def _type(owner: str, part: Json, schemas: Mapping[str, Json]) -> str:
         written = short if owner.rpartition(".")[0] == package else name.removeprefix(_PREFIX)
         if "properties" in schemas[name]:
             return written
-        found = _type(owner, schemas[name], schemas)
-        return f"*{written}" if found == "any" else found
+        resolved = _type(owner, schemas[name], schemas)
+        return f"*{written}" if resolved == "any" else resolved
     if "oneOf" in part:
         return "int-or-string" if part.get("format") == "int-or-string" else "quantity"
     if part.get("format"):
@@ -99,7 +99,7 @@ def _named(part: Json) -> list[str]:
     if "$ref" in part:
         return [part["$ref"].rpartition("/")[2]]
     below = [*(part.get("allOf") or ()), *(part[word] for word in ("items", "additionalProperties") if word in part)]
-    return [name for one in below if isinstance(one, dict) for name in _named(one)]
+    return [name for schema in below if isinstance(schema, dict) for name in _named(schema)]
 
 
 def main() -> None:

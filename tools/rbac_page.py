@@ -88,7 +88,7 @@ def page() -> str:
 
 def _names(kind: Kind) -> str:
     gvk = kind.gvk
-    wide = ", ".join(f"({one['name']})" if one.get("priority") else one["name"] for one in kind.api.columns)
+    wide = ", ".join(f"({column['name']})" if column.get("priority") else column["name"] for column in kind.api.columns)
     cells = (f"{gvk.plural}.{gvk.group}", gvk.kind, _words(kind.api.short_names), _words(kind.api.categories), wide)
     return f"| {' | '.join(cells)} |"
 

@@ -32,11 +32,11 @@ def bill(lock: str) -> dict[str, Any]:
     for line in lock.splitlines():
         if pinned := PINNED.match(line):
             components.append(component(pinned["name"], pinned["version"], pinned["marker"]))
-        elif found := HASH.match(line):
-            components[-1]["externalReferences"][0]["hashes"].append({"alg": "SHA-256", "content": found[1]})
+        elif hash_ := HASH.match(line):
+            components[-1]["externalReferences"][0]["hashes"].append({"alg": "SHA-256", "content": hash_[1]})
         elif line.strip():
             raise ValueError(f"{LOCK.name}: this line is neither a pinned package nor a hash: {line}")
-    refs = {one["name"]: one["bom-ref"] for one in components}
+    refs = {each["name"]: each["bom-ref"] for each in components}
     product = component("trainyard", __version__, None) | {"type": "application"}
     del product["externalReferences"]
     return {
@@ -48,8 +48,8 @@ def bill(lock: str) -> dict[str, Any]:
         "metadata": {"component": product},
         "components": components,
         "dependencies": [
-            {"ref": one["bom-ref"], "dependsOn": sorted(refs[name] for name in needs(one["name"]) if name in refs)}
-            for one in (product, *components)
+            {"ref": each["bom-ref"], "dependsOn": sorted(refs[name] for name in needs(each["name"]) if name in refs)}
+            for each in (product, *components)
         ],
     }
 
@@ -89,7 +89,7 @@ def needs(name: str) -> set[str]:
     """The packages that an installed package depends on here, without its extras."""
     package = installed(name)
     wanted = [Requirement(line) for line in (package.requires or [])] if package else []
-    return {canonicalize_name(one.name) for one in wanted if not one.marker or one.marker.evaluate({"extra": ""})}
+    return {canonicalize_name(each.name) for each in wanted if not each.marker or each.marker.evaluate({"extra": ""})}
 
 
 if __name__ == "__main__":

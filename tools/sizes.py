@@ -60,14 +60,14 @@ def exceeded(text: str) -> Iterator[tuple[int, str]]:
 
 def main() -> None:
     """Print each excess as `FILE:LINE: what`."""
-    found = [
+    problems = [
         f"{path.relative_to(ROOT.parents[1])}:{line}: {message}"
         for path in sorted(ROOT.rglob("*.py"))
         if not str(path.relative_to(ROOT)).startswith(EXCLUDED)
         for line, message in exceeded(path.read_text(encoding="utf-8"))
     ]
-    print("\n".join(found), end="\n" if found else "")
-    sys.exit(1 if found else 0)
+    print("\n".join(problems), end="\n" if problems else "")
+    sys.exit(1 if problems else 0)
 
 
 if __name__ == "__main__":

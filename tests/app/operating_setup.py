@@ -23,7 +23,7 @@ def options(site: Site, **more: Any) -> OperatorOptions:
 
 
 async def eventually(true: Callable[[], bool]) -> None:
-    """For what no watch tells: what the process itself thinks."""
+    """Wait for a state of the process itself, of which no watch event tells."""
     for _ in range(1000):
         if true():
             return

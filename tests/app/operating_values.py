@@ -1,4 +1,4 @@
-"""What the tests of the operator's process share: a server with TLS and accounts, and the words to it."""
+"""Shared by the tests of the operator's process: a server with TLS and accounts, and helpers that call it."""
 
 from __future__ import annotations
 
@@ -112,10 +112,10 @@ class Site:
     async def says(self, name: str, kind: str, namespace: str = "default") -> Json:
         """Wait for that condition of that job."""
 
-        def said(jobs: list[Json]) -> bool:
+        def has_condition(jobs: list[Json]) -> bool:
             return any(kind in types_of(job) for job in jobs if job["metadata"]["name"] == name)
 
-        jobs = await self.until(TFJOB, said, namespace)
+        jobs = await self.until(TFJOB, has_condition, namespace)
         return next(job for job in jobs if job["metadata"]["name"] == name)
 
 

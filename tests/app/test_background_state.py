@@ -26,7 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def held(cluster: Background) -> int:
-    """As a daemon would: the lock, with a process id in it that is nobody's."""
+    """Hold the lock as a daemon does, with a process id that no process has."""
     cluster.folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(cluster.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -34,7 +34,7 @@ def held(cluster: Background) -> int:
     return lock
 
 
-def test_a_cluster_lives_while_its_lock_is_held_and_no_longer(home: Path) -> None:
+def test_a_cluster_is_up_exactly_while_its_lock_is_held(home: Path) -> None:
     cluster = Background()
     assert not cluster.daemon_alive and cluster.facts() is None
     lock = held(cluster)
@@ -52,26 +52,26 @@ def test_facts_that_are_half_written_are_none(home: Path, text: str) -> None:
     os.close(lock)
 
 
-def test_stopping_what_is_not_up_takes_away_what_a_killed_daemon_left(home: Path) -> None:
+def test_stop_removes_what_a_killed_daemon_left(home: Path) -> None:
     cluster = Background()
     left = cluster.folder / f"{PREFIX}old"
     left.mkdir(parents=True)
     (left / ".lock").touch()
     for name in ("cluster.json", "kubeconfig"):
         (cluster.folder / name).write_text("{}")
-    said: list[str] = []
-    assert cluster.stop(1, said.append) is False and cluster.stop(1, said.append) is False
-    assert not left.exists() and not (cluster.folder / "cluster.json").exists() and said == []
+    messages: list[str] = []
+    assert cluster.stop(1, messages.append) is False and cluster.stop(1, messages.append) is False
+    assert not left.exists() and not (cluster.folder / "cluster.json").exists() and messages == []
     assert cluster.kubeconfig.exists(), "it is good again when the cluster is up again"
     assert cluster.folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_stopping_what_never_was_makes_no_folder(home: Path) -> None:
+def test_stopping_a_cluster_that_never_was_creates_no_folder(home: Path) -> None:
     assert Background().stop(1, print) is False
     assert not home.exists()
 
 
-def test_a_state_folder_that_cannot_be_made_says_so_with_the_fix(
+def test_the_error_of_a_state_folder_that_cannot_be_created_names_the_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
@@ -90,20 +90,20 @@ def test_a_state_folder_that_is_a_link_is_not_trusted(home: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["", "No", "../x", "-a", "a" * 41, "a/b", "a."])
-def test_a_name_that_is_no_name_is_refused(name: str) -> None:
+def test_an_invalid_cluster_name_is_refused(name: str) -> None:
     with pytest.raises(BackgroundError, match="--name") as refused:
         Background(name)
     assert refused.value.code == 2
 
 
-def test_without_a_state_home_the_home_folder_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_xdg_state_home_the_home_folder_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for value in ("", "relative/folder"):
         monkeypatch.setenv("XDG_STATE_HOME", value)
         monkeypatch.setenv("HOME", str(tmp_path))
         assert state_folder() == tmp_path / ".local" / "state" / "trainyard"
 
 
-def test_without_any_home_the_fix_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_folder_the_error_names_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -121,34 +121,40 @@ def test_the_clusters_of_a_user_are_listed(home: Path) -> None:
     assert (Background().word("up"), Background("other").word("up")) == ("trainyard up", "trainyard up --name other")
 
 
-def said(command: Command, *line: str) -> tuple[int, str]:
-    """A word about clusters, said in this process: its exit code, and all that it writes."""
+def run_in_process(command: Command, *line: str) -> tuple[int, str]:
+    """Run a command about clusters in this process: its exit code, and its output."""
     ran = CliRunner().invoke(command, line)
     return ran.exit_code, ran.output
 
 
-def test_who_mistypes_a_name_hears_which_clusters_there_are(home: Path) -> None:
-    assert said(down, "--name", "tset") == (0, "There is no cluster tset.\n")
+def test_an_unknown_cluster_name_is_answered_with_the_existing_names(home: Path) -> None:
+    assert run_in_process(down, "--name", "tset") == (0, "There is no cluster tset.\n")
     for name in ("prod", "test"):
         (home / name).mkdir(parents=True)
-    assert said(down, "--name", "tset", "--delete") == (0, "There is no cluster tset; there are: prod, test.\n")
-    code, text = said(status, "--name", "tset")
+    assert run_in_process(down, "--name", "tset", "--delete") == (
+        0,
+        "There is no cluster tset; there are: prod, test.\n",
+    )
+    code, text = run_in_process(status, "--name", "tset")
     assert code == 3 and "not up: there is no cluster tset; there are: prod, test\n" in text
-    assert said(down, "--name", "test") == (0, "The cluster test is not up.\n") and cluster_names() == ["prod", "test"]
+    assert run_in_process(down, "--name", "test") == (0, "The cluster test is not up.\n") and cluster_names() == [
+        "prod",
+        "test",
+    ]
 
 
-def test_a_cluster_that_is_up_stays_as_it_is_whatever_is_given(home: Path) -> None:
+def test_up_does_not_change_a_running_cluster_whatever_its_options(home: Path) -> None:
     lock = held(Background())
     (home / "default" / "cluster.json").write_text('{"network": "shared"}')
     for line in ((), ("--network", "shared"), ("--network", "auto")):
-        code, text = said(up, *line)
+        code, text = run_in_process(up, *line)
         assert code == 0 and "is up already" in text and "It stays" not in text
-    code, text = said(up, "--network", "namespace", "--cache", "x")
+    code, text = run_in_process(up, "--network", "namespace", "--cache", "x")
     assert code == 0 and text.endswith("trainyard down, then trainyard up --network --cache ...\n")
     os.close(lock)
 
 
-def test_words_without_a_cluster_say_whether_there_was_one(home: Path) -> None:
+def test_commands_without_a_cluster_report_whether_there_was_one(home: Path) -> None:
     with pytest.raises(KubeconfigError, match="no cluster: start one with `trainyard up`"):
         find_cluster(env={})
     Background().state.mkdir(parents=True)

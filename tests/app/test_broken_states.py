@@ -109,7 +109,7 @@ WAYS: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_is_broken_is_named_and_nothing_is_touched(state: Path, name: str, way: str) -> None:
+def test_a_corrupt_file_is_named_and_no_file_is_changed(state: Path, name: str, way: str) -> None:
     WAYS[way](state / name)
     assert Path(name).name in refusal(state) or way == "a link"
 
@@ -121,13 +121,13 @@ def test_a_folder_that_others_may_enter_is_named(state: Path, name: str, mode: i
     assert f"its mode is {mode:04o}" in refusal(state)
 
 
-def test_what_another_user_owns_is_refused(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_folder_of_another_user_is_refused(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     assert "not to 4711; give it back with chown" in refusal(state)
 
 
 @pytest.mark.parametrize("name", FILES[:-1])
-def test_a_bit_that_flipped_in_the_keys_is_seen_wherever_it_is(state: Path, name: str) -> None:
+def test_a_flipped_bit_in_any_key_file_is_detected(state: Path, name: str) -> None:
     whole = (state / name).read_bytes()
     for at in range(0, len(whole), max(1, len(whole) // 40)):
         (state / name).write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 7)]) + whole[at + 1 :])
@@ -136,7 +136,7 @@ def test_a_bit_that_flipped_in_the_keys_is_seen_wherever_it_is(state: Path, name
     ClusterState(state, print).close()
 
 
-def test_a_bit_that_flipped_in_the_log_is_seen_or_changes_no_object(state: Path) -> None:
+def test_a_flipped_bit_in_the_log_is_detected_or_changes_no_object(state: Path) -> None:
     whole, kept = (state / LOG).read_bytes(), objects(state)
     for at in range(0, len(whole), max(1, len(whole) // 60)):
         for beside in ("log.db-wal", "log.db-shm"):
@@ -180,7 +180,7 @@ def test_a_fact_that_cannot_be_is_refused(state: Path, fact: dict[str, Any], old
     assert FACTS in refusal(state)
 
 
-def test_a_log_that_is_missing_is_said_by_up_and_put_aside_by_fresh(whole: Path, tmp_path: Path) -> None:
+def test_up_reports_a_missing_log_and_fresh_moves_it_aside(whole: Path, tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         home.state.mkdir(mode=0o700, parents=True)
         shutil.copytree(whole, home.state / "state")

@@ -19,7 +19,7 @@ accelerators:
 """
 
 
-def test_the_documented_file_is_understood_and_numbers_become_text() -> None:
+def test_the_documented_config_file_is_parsed_and_numbers_become_strings() -> None:
     parsed = parse_config(GPU, "c.yaml")
     gpu = parsed.accelerators["alpha.kubernetes.io/nvidia-gpu"]
     assert gpu["volumes"] == [{"name": "lib", "mountPath": "/usr/lib/nvidia", "hostPath": "/usr/lib/nvidia-384"}]
@@ -75,13 +75,13 @@ def test_an_unreadable_file_is_a_config_error(tmp_path: Path) -> None:
         read_config(tmp_path / "missing.yaml", lambda text: None)
 
 
-def test_a_server_program_that_is_not_there_is_replaced_by_ours_with_a_warning(tmp_path: Path) -> None:
-    path, said = tmp_path / "c.yaml", list[str]()
+def test_a_missing_server_program_is_replaced_by_the_shipped_one_with_a_warning(tmp_path: Path) -> None:
+    path, warnings = tmp_path / "c.yaml", list[str]()
     path.write_text(GPU)
-    ours = read_config(None, said.append).program_files.get(PS_SERVER)
-    assert read_config(path, said.append).program_files.get(PS_SERVER) == ours
-    assert "grpcServerFilePath" in said[0]
+    ours = read_config(None, warnings.append).program_files.get(PS_SERVER)
+    assert read_config(path, warnings.append).program_files.get(PS_SERVER) == ours
+    assert "grpcServerFilePath" in warnings[0]
     program = tmp_path / "server.py"
     program.write_text("pass\n")
     path.write_text(f"grpcServerFilePath: {program}\n")
-    assert read_config(path, said.append).program_files[PS_SERVER] == "pass\n"
+    assert read_config(path, warnings.append).program_files[PS_SERVER] == "pass\n"

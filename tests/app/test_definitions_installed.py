@@ -15,7 +15,7 @@ from trainyard.server import Server, trust_crd
 from trainyard.server.crd.validation import check, schema_problems
 
 
-async def test_our_definitions_have_no_field_that_the_server_does_not_know() -> None:
+async def test_our_crds_have_only_fields_that_the_server_knows() -> None:
     server = Server()
     await server.start()
     api = ApiClient(server.url)
@@ -42,7 +42,7 @@ def test_our_schemas_and_their_rules_are_right(kind: Kind) -> None:
     assert schema_problems(encode(schema), "schema", True) != ()
 
 
-def test_what_nobody_vouches_for_is_examined() -> None:
+def test_a_crd_that_is_not_trusted_is_validated() -> None:
     definition, schema = definition_of(kinds.TFJOB)
     schema["properties"]["spec"]["type"] = "no type either"
     assert [problem.path for problem in check(definition, None)]

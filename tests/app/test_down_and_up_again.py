@@ -1,4 +1,4 @@
-"""What a background cluster keeps: jobs train on, logs are there, kubeconfigs hold; and what is said when it cannot."""
+"""What a background cluster keeps over a restart: jobs continue, logs and kubeconfigs stay valid; and its errors."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_jobs_and_logs_survive_down_up_and_a_killed_daemon(tmp_path: Path) -> No
         assert home.say("down", "--delete")[:2] == (0, "The cluster is not up.\nThe cluster has nothing to delete.\n")
 
 
-def test_a_batch_job_that_restarts_on_failure_goes_on_in_its_pod(tmp_path: Path) -> None:
+def test_a_batch_job_with_restart_policy_on_failure_continues_in_its_pod(tmp_path: Path) -> None:
     spec = template(TRAINS.replace("/data", str(tmp_path)), "OnFailure")
     job = {
         "apiVersion": "batch/v1",

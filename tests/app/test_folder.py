@@ -16,7 +16,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_the_folder_is_private_and_goes_at_the_end(tmp_path: Path) -> None:
+def test_the_folder_is_private_and_removed_at_the_end(tmp_path: Path) -> None:
     folder = PrivateFolder(tmp_path)
     assert folder.path.stat().st_mode & 0o777 == 0o700
     folder.close()
@@ -30,7 +30,7 @@ def test_a_kept_folder_stays_also_when_another_one_is_made(tmp_path: Path) -> No
     assert folder.path.is_dir()
 
 
-def test_what_a_killed_process_left_is_swept_and_what_a_living_one_uses_is_not(tmp_path: Path) -> None:
+def test_folders_of_killed_processes_are_removed_and_those_in_use_are_not(tmp_path: Path) -> None:
     living = PrivateFolder(tmp_path)
     subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False)
     left = [path for path in tmp_path.glob(f"{PREFIX}*") if path != living.path]

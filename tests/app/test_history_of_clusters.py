@@ -45,8 +45,8 @@ def test_logs_and_result_of_a_deleted_job_are_there_with_the_cluster_up_and_down
         assert (code, out) == (0, "master-0 | hello\n"), err
         assert err.startswith("From the history of ") and "the job is gone" in err
         answers = {"describe": "Result:    Succeeded", "why": "fine: it succeeded", "events": "JobSucceeded"}
-        for word, text in answers.items():
-            code, out, err = home.say(word, "short")
+        for command, text in answers.items():
+            code, out, err = home.say(command, "short")
             assert code == 0 and text in out and err.startswith("From the history of "), err
         submit(home, "short", "print('hello again')")
         home.until("Succeeded", "get", "short")
@@ -66,7 +66,7 @@ def test_logs_and_result_of_a_deleted_job_are_there_with_the_cluster_up_and_down
 
 
 @pytest.mark.parametrize("how", ["down", "kill"])
-def test_the_record_of_a_job_goes_on_when_its_cluster_does(tmp_path: Path, how: str) -> None:
+def test_the_record_of_a_job_continues_when_its_cluster_restarts(tmp_path: Path, how: str) -> None:
     code = "import os, sys, time; print('run', os.path.exists('/tmp/b'), end=''); time.sleep(600)"
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0

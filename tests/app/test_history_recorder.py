@@ -55,7 +55,7 @@ async def test_the_last_state_wins_over_a_write_that_is_under_way(
     assert sorted(path.name for path in folder.iterdir()) == ["job.yaml", "manifest.yaml", RESULT]
 
 
-async def test_a_pod_that_is_seen_before_its_job_belongs_to_the_same_record(tmp_path: Path) -> None:
+async def test_a_pod_observed_before_its_job_belongs_to_the_same_record(tmp_path: Path) -> None:
     made = recorder(tmp_path)
     logs = made.log_folder(owned(1, phase="Pending"))
     assert logs is not None and logs.is_dir()
@@ -88,7 +88,7 @@ async def test_a_job_that_ended_before_there_was_a_history_is_not_recorded(tmp_p
     assert not job_folders(tmp_path)
 
 
-async def test_a_folder_of_the_user_is_never_taken_for_a_jobs_logs(tmp_path: Path) -> None:
+async def test_a_user_folder_is_never_used_as_a_jobs_log_folder(tmp_path: Path) -> None:
     own = tmp_path / "own"
     name = f"20260101T000000Z-default-mnist-{JOB_UID[:8]}"
     (own / name).mkdir(parents=True)

@@ -86,7 +86,7 @@ def test_limits_are_read_from_the_environment(variables: dict[str, str], limits:
 
 @pytest.mark.parametrize("name", ["TRAINYARD_HISTORY_JOBS", "TRAINYARD_HISTORY_SIZE"])
 @pytest.mark.parametrize("value", ["many", "-1", "1e9", "1Xi", " 5", "٣"])
-def test_a_limit_that_is_no_number_is_refused_with_its_name(name: str, value: str) -> None:
+def test_an_invalid_limit_is_refused_with_its_name(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"^{name}: .*; write "):
         RetentionLimits.from_environment({name: value})
 
@@ -94,7 +94,7 @@ def test_a_limit_that_is_no_number_is_refused_with_its_name(name: str, value: st
 # What is recorded.
 
 
-def test_the_manifest_is_the_job_without_what_the_server_set() -> None:
+def test_the_recorded_manifest_is_the_job_without_the_servers_fields() -> None:
     stored = job(state="Running")
     stored["metadata"] |= {"resourceVersion": "7", "generation": 1, "labels": {"a": "b"}}
     assert as_submitted(stored) == {
@@ -143,7 +143,7 @@ def test_of_many_pods_of_a_replica_the_first_and_the_last_are_kept_and_the_rest_
     assert [str(path) for path in removed] == [f"worker-0/attempt-{n}-{n:08x}" for n in (2, 3, 4, 5)]
 
 
-def test_logs_in_a_folder_of_the_users_own_are_never_removed(tmp_path: Path) -> None:
+def test_logs_in_a_users_folder_are_never_removed(tmp_path: Path) -> None:
     kept = record(tmp_path, pods=1)
     kept.data["logs"] = str(tmp_path / "own")
     for number in range(8):
@@ -173,7 +173,7 @@ def test_restarts_are_pods_after_the_first_and_restarts_of_containers() -> None:
     assert restarts_of(pods, {"b": {"pods": 2, "restarts": 5}}) == 10
 
 
-def test_what_a_resume_makes_is_no_restart_and_the_job_started_when_it_first_did(tmp_path: Path) -> None:
+def test_a_resume_is_no_restart_and_keeps_the_jobs_start_time(tmp_path: Path) -> None:
     kept = record(tmp_path)
     kept.record_job(job(startTime="2026-11-23T07:00:00Z"), 0)
     kept.record_pod(pod(1, phase="Running"), gone=False)
@@ -221,14 +221,14 @@ def test_a_job_is_over_when_its_result_is_known_and_no_pod_runs(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("end", "result"), [("interrupt", "Interrupted"), ("delete", "Deleted")])
-def test_a_job_that_is_stopped_before_its_end_says_so(tmp_path: Path, end: str, result: str) -> None:
+def test_the_record_of_a_job_that_is_stopped_early_says_so(tmp_path: Path, end: str, result: str) -> None:
     kept = record(tmp_path)
     kept.record_job(job(), 0)
     kept.interrupt(5, "stopped by --timeout") if end == "interrupt" else kept.record_deletion(5)
     assert kept.data["result"] == result and kept.data["ended"] == "1970-01-01T00:00:05Z"
 
 
-def test_what_was_written_is_read_again_as_it_was(tmp_path: Path) -> None:
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     kept = record(tmp_path)
     kept.record_job(job(state="07502e3070"), 0)
     kept.record_pod(pod(1, phase="Failed", reason="Evicted"), gone=True)
@@ -258,7 +258,7 @@ def test_a_job_that_was_removed_from_the_history_is_not_written_again(tmp_path: 
 # What is kept.
 
 
-def test_the_oldest_jobs_go_first_but_never_one_that_is_recorded(tmp_path: Path) -> None:
+def test_the_oldest_records_are_removed_first_but_none_that_is_being_written(tmp_path: Path) -> None:
     lock = RecorderLock(tmp_path)
     try:
         folders = [kept_job(tmp_path, number, lock=lock.name if number == 1 else "") for number in range(6)]
@@ -278,7 +278,7 @@ def test_jobs_are_removed_until_the_rest_is_small_enough_and_the_newest_stays(tm
     assert not list(tmp_path.glob(".removed-*"))
 
 
-def test_a_long_log_keeps_its_beginning_and_its_end_and_says_what_is_left_out(tmp_path: Path) -> None:
+def test_a_long_log_keeps_its_beginning_and_end_and_notes_the_gap(tmp_path: Path) -> None:
     path = tmp_path / "1.log"
     path.write_bytes(b"".join(b"line %04d\n" % number for number in range(1000)))
     cut_log(path, 1000)
@@ -301,7 +301,7 @@ def test_only_the_long_logs_of_jobs_that_are_over_are_cut(tmp_path: Path) -> Non
         lock.close()
 
 
-def test_a_record_whose_process_was_killed_is_interrupted_not_removed(tmp_path: Path) -> None:
+def test_the_record_of_a_killed_process_is_interrupted_and_not_removed(tmp_path: Path) -> None:
     lock = RecorderLock(tmp_path)
     alive = kept_job(tmp_path, 1, result="", lock=lock.name)
     killed = kept_job(tmp_path, 2, result="", lock="1-dead")
@@ -321,7 +321,7 @@ def test_a_record_whose_process_was_killed_is_interrupted_not_removed(tmp_path: 
     assert last is not None and last.result == "Interrupted", "its process has ended"
 
 
-def test_a_file_that_is_no_result_hides_no_other_job(tmp_path: Path) -> None:
+def test_a_malformed_result_file_hides_no_other_job(tmp_path: Path) -> None:
     kept_job(tmp_path, 1)
     for number, text in ((2, "{"), (3, "[]"), (4, "")):
         (kept_job(tmp_path, number) / RESULT).write_text(text)

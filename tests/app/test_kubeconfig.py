@@ -45,7 +45,7 @@ def test_another_context_may_be_named(tmp_path: Path) -> None:
     assert read_kubeconfig([written(tmp_path / "k")], "there").namespace == "default"
 
 
-def test_a_token_and_a_ca_may_stand_in_files_beside_it(tmp_path: Path) -> None:
+def test_a_token_file_and_a_ca_file_are_relative_to_the_kubeconfig(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("from a file\n")
     (tmp_path / "ca.pem").write_bytes(b"PEM")
     path = written(tmp_path / "k", {"tokenFile": "token"}, {"certificate-authority": "ca.pem"})
@@ -58,7 +58,7 @@ def test_data_wins_over_a_file(tmp_path: Path) -> None:
     assert read_kubeconfig([path]).ca == b"inside"
 
 
-def test_of_several_files_the_first_that_says_something_wins(tmp_path: Path) -> None:
+def test_of_several_kubeconfigs_the_first_with_a_value_wins(tmp_path: Path) -> None:
     first = tmp_path / "first"
     first.write_text("current-context: there\n")
     second = written(tmp_path / "second", {"token": "two"})
@@ -67,7 +67,7 @@ def test_of_several_files_the_first_that_says_something_wins(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"current-context": None}, "--context NAME"),
         ({"current-context": "nowhere"}, "there is no 'nowhere' under contexts; known are: here, there"),
@@ -94,14 +94,14 @@ def test_of_several_files_the_first_that_says_something_wins(tmp_path: Path) -> 
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_the_fix(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+def test_an_invalid_kubeconfig_is_reported_with_the_fix(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(KubeconfigError) as refused:
         read_kubeconfig([written(tmp_path / "k", **change)])
-    assert words in str(refused.value) and str(tmp_path / "k") in str(refused.value)
+    assert message in str(refused.value) and str(tmp_path / "k") in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["[", "a list", "- 1"])
-def test_what_is_no_kubeconfig_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_kubeconfig_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "k").write_text(text)
     with pytest.raises(KubeconfigError, match=str(tmp_path)):
         read_kubeconfig([tmp_path / "k"])
@@ -111,14 +111,14 @@ def test_the_order_is_the_option_the_environment_the_background_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    one, other = written(tmp_path / "one", {"token": "1"}), written(tmp_path / "other", {"token": "2"})
+    first, other = written(tmp_path / "one", {"token": "1"}), written(tmp_path / "other", {"token": "2"})
     env = {"KUBECONFIG": str(other)}
-    assert (find_cluster(str(one), env=env).token, find_cluster(env=env).token) == ("1", "2")
+    assert (find_cluster(str(first), env=env).token, find_cluster(env=env).token) == ("1", "2")
     with pytest.raises(KubeconfigError, match="trainyard up"):
         find_cluster(env={})
 
 
-def test_kubectls_own_file_is_named_but_never_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kubectls_default_kubeconfig_is_named_but_never_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / ".kube").mkdir()
     written(tmp_path / ".kube" / "config")
@@ -126,12 +126,12 @@ def test_kubectls_own_file_is_named_but_never_taken(tmp_path: Path, monkeypatch:
         find_cluster(env={"HOME": str(tmp_path)})
 
 
-def test_a_file_that_is_gone_says_that_the_cluster_may_be_down(tmp_path: Path) -> None:
+def test_the_error_of_a_missing_kubeconfig_says_that_the_cluster_may_be_down(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match="is the cluster down"):
         read_kubeconfig([tmp_path / "kubeconfig"])
 
 
-def test_tls_is_checked_unless_the_file_says_otherwise() -> None:
+def test_tls_is_verified_unless_the_kubeconfig_disables_it() -> None:
     assert ClusterAccess("https://x").secure() is None
     loose = ClusterAccess("https://x", insecure=True).secure()
     assert loose is not None and loose.verify_mode == ssl.CERT_NONE
@@ -139,7 +139,7 @@ def test_tls_is_checked_unless_the_file_says_otherwise() -> None:
         ClusterAccess("https://x", ca=b"no certificate").secure()
 
 
-async def test_a_cluster_behind_a_proxy_whose_certificate_has_another_name_is_reached(tmp_path: Path) -> None:
+async def test_tls_server_name_overrides_the_host_name(tmp_path: Path) -> None:
     authority = CertificateAuthority.new(time.time())
     server = Server(token="mine")
     await server.start()
@@ -183,7 +183,7 @@ def pod_folder(path: Path) -> Path:
     return path
 
 
-def test_in_a_pod_the_service_account_says_who_we_are(tmp_path: Path) -> None:
+def test_in_a_pod_the_service_account_is_used(tmp_path: Path) -> None:
     env = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     access = in_cluster(env, pod_folder(tmp_path))
     assert access is not None and "mine" not in repr(access)
@@ -197,7 +197,7 @@ def test_in_a_pod_the_service_account_says_who_we_are(tmp_path: Path) -> None:
     assert ours is not None and ours.server == "https://[fd00::1]:6443"
 
 
-def test_what_is_no_pod_has_no_service_account(tmp_path: Path) -> None:
+def test_outside_of_a_pod_there_is_no_service_account(tmp_path: Path) -> None:
     assert in_cluster({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, tmp_path) is None
     assert in_cluster({}, pod_folder(tmp_path)) is None
 
@@ -213,10 +213,10 @@ async def test_credentials_follow_the_files_of_a_kubeconfig(tmp_path: Path) -> N
     assert (await who.identity()).token == "inside"
 
 
-async def test_a_plugin_beside_the_kubeconfig_is_asked_and_told_of_the_cluster(tmp_path: Path) -> None:
-    code = "import json, os; told = json.loads(os.environ['KUBERNETES_EXEC_INFO'])\n"
-    code += "status = {'token': told['spec']['cluster']['server'] + os.environ['MORE']}\n"
-    code += "print(json.dumps({'apiVersion': told['apiVersion'], 'kind': 'ExecCredential', 'status': status}))\n"
+async def test_a_credential_plugin_beside_the_kubeconfig_gets_the_cluster_info(tmp_path: Path) -> None:
+    code = "import json, os; info = json.loads(os.environ['KUBERNETES_EXEC_INFO'])\n"
+    code += "status = {'token': info['spec']['cluster']['server'] + os.environ['MORE']}\n"
+    code += "print(json.dumps({'apiVersion': info['apiVersion'], 'kind': 'ExecCredential', 'status': status}))\n"
     (tmp_path / "login").write_text(f"#!{sys.executable}\n{code}")
     (tmp_path / "login").chmod(0o700)
     spec = {"apiVersion": V1, "command": "./login", "env": [{"name": "MORE", "value": "+"}], "provideClusterInfo": True}

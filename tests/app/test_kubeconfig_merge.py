@@ -51,11 +51,11 @@ def known(path: Path) -> object:
     """What a YAML reader sees, with each scalar as it is written."""
     document = yaml.load(path.read_text(), Loader=yaml.BaseLoader)  # noqa: S506  (makes texts and nothing else)
     for section in ("clusters", "users", "contexts"):
-        document[section] = [one for one in document[section] if one["name"] != NAME]
+        document[section] = [entry for entry in document[section] if entry["name"] != NAME]
     return document
 
 
-def test_all_that_is_not_ours_stays_as_it_was_written(tmp_path: Path, source: Path) -> None:
+def test_entries_of_others_stay_byte_for_byte(tmp_path: Path, source: Path) -> None:
     path = tmp_path / "config"
     path.write_text(PERSONS)
     before = known(path)
@@ -86,13 +86,13 @@ def test_a_namespace_that_a_person_has_chosen_for_our_context_stays(tmp_path: Pa
     assert read_kubeconfig([path], NAME).namespace == "mine"
 
 
-def test_a_file_is_utf_8_whatever_the_locale_says(tmp_path: Path, source: Path) -> None:
+def test_a_kubeconfig_is_utf_8_in_every_locale(tmp_path: Path, source: Path) -> None:
     path = tmp_path / "config"
     path.write_text(PERSONS.replace("name: work", "name: wörk"), "utf-8")
-    words = "import sys; from pathlib import Path; from trainyard.app.kubeconfig_merge import merge; "
-    words += "merge(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])"
+    code = "import sys; from pathlib import Path; from trainyard.app.kubeconfig_merge import merge; "
+    code += "merge(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])"
     plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    subprocess.run([sys.executable, "-c", words, path, source, NAME], env=plain, check=True)
+    subprocess.run([sys.executable, "-c", code, path, source, NAME], env=plain, check=True)
     assert "name: wörk" in path.read_text("utf-8") and NAME in path.read_text("utf-8")
 
 
@@ -100,11 +100,13 @@ def test_a_file_is_utf_8_whatever_the_locale_says(tmp_path: Path, source: Path) 
 @given(
     st.dictionaries(
         st.text(min_size=1, max_size=8),
-        st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda one: st.lists(one, max_size=3)),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(), lambda values: st.lists(values, max_size=3)
+        ),
         max_size=5,
     )
 )
-def test_whatever_else_is_in_a_file_is_there_afterwards(more: dict[str, object]) -> None:
+def test_other_content_of_a_kubeconfig_is_kept(more: dict[str, object]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         merged_and_removed(Path(folder), more)
 
@@ -129,10 +131,10 @@ def test_a_first_kubeconfig_is_for_this_user_alone(tmp_path: Path, source: Path)
     merge(path, source, NAME)
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
     assert read_kubeconfig([path]).token == "secret-token", "it is not the current context"
-    assert [one.name for one in path.parent.iterdir()] == ["config"]
+    assert [path.name for path in path.parent.iterdir()] == ["config"]
 
 
-def test_a_file_that_others_may_read_is_closed_to_them(tmp_path: Path, source: Path) -> None:
+def test_a_kubeconfig_that_others_can_read_becomes_private(tmp_path: Path, source: Path) -> None:
     path = tmp_path / "config"
     path.write_text(PERSONS)
     path.chmod(0o644)
@@ -162,15 +164,17 @@ def test_a_link_stays_a_link(tmp_path: Path, source: Path) -> None:
         ("a: 1\n---\nb: 2\n", "not YAML"),
     ],
 )
-def test_what_is_no_kubeconfig_is_never_written_to(tmp_path: Path, source: Path, text: str, message: str) -> None:
+def test_a_file_that_is_no_kubeconfig_is_never_written_to(
+    tmp_path: Path, source: Path, text: str, message: str
+) -> None:
     path = tmp_path / "config"
     path.write_bytes(text.encode("latin-1"))
-    for word in (lambda: check_mergeable(path), lambda: merge(path, source, NAME), lambda: remove(path, NAME)):
+    for command in (lambda: check_mergeable(path), lambda: merge(path, source, NAME), lambda: remove(path, NAME)):
         with pytest.raises(KubeconfigError, match=message) as refused:
-            word()
+            command()
         assert str(path) in str(refused.value) and "It was not changed" in str(refused.value)
     assert path.read_bytes() == text.encode("latin-1")
-    assert {one.name for one in tmp_path.iterdir()} == {"config", "source"}
+    assert {path.name for path in tmp_path.iterdir()} == {"config", "source"}
 
 
 def test_a_write_of_another_program_is_waited_for(
@@ -185,7 +189,7 @@ def test_a_write_of_another_program_is_waited_for(
     assert path.read_text() == PERSONS and (tmp_path / "config.lock").exists()
 
 
-def test_the_file_that_is_meant_is_the_one_kubectl_writes_to(tmp_path: Path) -> None:
+def test_the_merge_target_is_the_file_that_kubectl_writes_to(tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.touch()
     assert own_kubeconfig({"HOME": "/home/ann"}) == Path("/home/ann/.kube/config")

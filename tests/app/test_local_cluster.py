@@ -21,9 +21,9 @@ from trainyard.objects.resources import CONFIG_MAP, POD
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 
 
-def options(folder: Path, said: list[str], **more: object) -> LocalClusterOptions:
-    words = {"network": "shared", "cache": folder / "cache", "say": said.append, "parent": folder, **more}
-    return LocalClusterOptions(**words)  # type: ignore[arg-type]  # a mixture of types by design
+def options(folder: Path, messages: list[str], **more: object) -> LocalClusterOptions:
+    arguments = {"network": "shared", "cache": folder / "cache", "say": messages.append, "parent": folder, **more}
+    return LocalClusterOptions(**arguments)  # type: ignore[arg-type]  # a mixture of types by design
 
 
 def left_in(folder: Path) -> set[str]:
@@ -46,7 +46,7 @@ def a_job(code: str) -> Json:
     return {"apiVersion": "tensorflow.org/v1alpha1", "kind": "TfJob", "metadata": {"name": "a"}, "spec": spec}
 
 
-async def test_a_job_succeeds_and_nothing_stays(tmp_path: Path) -> None:
+async def test_a_job_succeeds_and_no_file_or_process_is_left(tmp_path: Path) -> None:
     async with LocalCluster(options(tmp_path, [])) as cluster:
         await cluster.api.create(TFJOB, "default", a_job("print('hello')"))
         async with asyncio.timeout(20):
@@ -59,7 +59,7 @@ async def test_a_job_succeeds_and_nothing_stays(tmp_path: Path) -> None:
     assert left_in(tmp_path) == set()
 
 
-async def test_nobody_is_let_in_without_the_token(tmp_path: Path) -> None:
+async def test_a_request_without_the_token_is_unauthorized(tmp_path: Path) -> None:
     async with LocalCluster(options(tmp_path, [])) as cluster:
         assert cluster.server.url == ""  # nothing listens but TLS
         trusted = ssl.create_default_context(cadata=cluster.root_ca)
@@ -70,7 +70,7 @@ async def test_nobody_is_let_in_without_the_token(tmp_path: Path) -> None:
                 assert refused.value.code == 401
 
 
-async def test_kubectl_and_pods_come_in_by_tls_with_the_clusters_own_authority(tmp_path: Path) -> None:
+async def test_kubectl_and_pods_connect_by_tls_with_the_clusters_ca(tmp_path: Path) -> None:
     async with LocalCluster(options(tmp_path, [])) as cluster:
         path = cluster.write_kubeconfig()
         assert path.stat().st_mode & 0o777 == 0o600
@@ -107,7 +107,7 @@ raise SystemExit(said != (200, 403, 403))
 """
 
 
-async def test_a_pod_may_do_what_the_role_of_its_account_allows_and_no_more(tmp_path: Path) -> None:
+async def test_a_pod_has_exactly_the_permissions_of_its_service_account(tmp_path: Path) -> None:
     rbac = "rbac.authorization.k8s.io"
     rules = [{"apiGroups": [""], "resources": ["pods"], "resourceNames": ["asks"], "verbs": ["get"]}]
     subject = {"kind": "ServiceAccount", "name": "robot", "namespace": "default"}
@@ -133,16 +133,16 @@ async def phase(api: ApiClient, name: str) -> str:
     """The phase in which a pod ends."""
     async with asyncio.timeout(30):
         async for line in api.watch(POD, "default", field_selector=f"metadata.name={name}"):
-            found = (json.loads(line)["object"].get("status") or {}).get("phase")  # a bookmark has none
-            if found in ("Succeeded", "Failed"):
-                return str(found)
+            phase = (json.loads(line)["object"].get("status") or {}).get("phase")  # a bookmark has none
+            if phase in ("Succeeded", "Failed"):
+                return str(phase)
     raise AssertionError(f"{name} does not end")
 
 
-async def test_two_clusters_know_nothing_of_each_other(tmp_path: Path) -> None:
-    async with LocalCluster(options(tmp_path, [])) as one, LocalCluster(options(tmp_path, [])) as other:
-        await one.namespace("only-here")
-        assert one.token != other.token and one.folder != other.folder
+async def test_two_clusters_do_not_share_objects(tmp_path: Path) -> None:
+    async with LocalCluster(options(tmp_path, [])) as first, LocalCluster(options(tmp_path, [])) as other:
+        await first.namespace("only-here")
+        assert first.token != other.token and first.folder != other.folder
         names = {
             item["metadata"]["name"]
             for item in (await other.api.list(GVK("", "v1", "Namespace", "namespaces")))["items"]
@@ -150,7 +150,7 @@ async def test_two_clusters_know_nothing_of_each_other(tmp_path: Path) -> None:
         assert "only-here" not in names
 
 
-async def test_a_network_that_does_not_exist_stops_the_start_and_nothing_stays(tmp_path: Path) -> None:
+async def test_an_unknown_network_stops_the_start_and_nothing_is_left(tmp_path: Path) -> None:
     with pytest.raises(NodeError):
         async with LocalCluster(options(tmp_path, [], network="carrier-pigeon")):
             raise AssertionError("it started")

@@ -76,7 +76,7 @@ def mistakes(expr: str, text: str, scrape: Scrape) -> Iterator[str]:
     yield from (f"no label {label} in the result" for label in named - known)
 
 
-async def test_alerts_and_dashboard_name_what_the_operator_serves(site: Site) -> None:
+async def test_alerts_and_dashboard_use_only_metrics_that_the_operator_serves(site: Site) -> None:
     scrape = await scrape_of_every_metric(site)
     wrong = {name: list(mistakes(expr, text, scrape)) for name, (expr, text) in EXPRESSIONS.items()}
     assert {name: listed for name, listed in wrong.items() if listed} == {}
@@ -95,7 +95,7 @@ async def test_alerts_and_dashboard_name_what_the_operator_serves(site: Site) ->
         "1",
     ],
 )
-async def test_the_comparison_finds_what_is_wrong(expr: str) -> None:
+async def test_the_comparison_reports_a_wrong_metric_name(expr: str) -> None:
     scrape: Scrape = {
         "trainyard_jobs": {"job_namespace": {"a"}, "kind": {"TfJob"}},
         "trainyard_queue_depth": {"state": {"due", "later"}},

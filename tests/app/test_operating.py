@@ -11,7 +11,7 @@ from trainyard import kinds
 from trainyard.objects.resources import CRD, EVENT, JOB, NAMESPACE, SERVICE
 
 
-async def test_in_a_pod_it_works_with_the_rights_of_its_account_and_asks_for_no_others(
+async def test_in_a_pod_the_operator_uses_only_its_service_accounts_permissions(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     await site.account(NARROW)
@@ -24,7 +24,7 @@ async def test_in_a_pod_it_works_with_the_rights_of_its_account_and_asks_for_no_
     assert len((await site.api.list(SERVICE, "default"))["items"]) >= 1
 
 
-async def test_kinds_that_are_not_served_are_not_asked_about(site: Site) -> None:
+async def test_the_operator_sends_no_requests_for_kinds_that_it_does_not_serve(site: Site) -> None:
     await site.account(NARROW)
     before = site.server.verbs.copy()
     async with operating(options(site)) as process:
@@ -47,7 +47,7 @@ async def test_one_namespace_or_all(site: Site) -> None:
         await site.says("here", "Created")
 
 
-async def test_a_kind_without_its_crd_is_parked_and_served_when_it_comes(
+async def test_a_kind_without_its_crd_is_served_once_the_crd_exists(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainyard.controller_runtime.reflector.NOT_SERVED_MAX_DELAY", 0.3)

@@ -28,7 +28,7 @@ async def test_an_expired_token_is_replaced_by_the_one_in_the_file(site: Site) -
         await site.says("two", "Created")
 
 
-async def test_it_goes_on_when_a_new_token_comes_late(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_operator_continues_when_a_new_token_comes_late(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     await site.account(NARROW)
     async with operating(options(site)):
         await site.api.create(TFJOB, "default", tf_job("one"))
@@ -40,7 +40,7 @@ async def test_it_goes_on_when_a_new_token_comes_late(site: Site, caplog: pytest
         await site.says("two", "Created")
 
 
-async def test_a_program_in_the_kubeconfig_is_asked_again_when_its_token_dies(site: Site, tmp_path: Path) -> None:
+async def test_a_credential_plugin_is_called_again_when_its_token_expires(site: Site, tmp_path: Path) -> None:
     await site.account(NARROW)
     code = "import json, pathlib, sys\nstatus = {'token': pathlib.Path(sys.argv[1]).read_text()}\n"
     code += "print(json.dumps({'apiVersion': sys.argv[2], 'kind': 'ExecCredential', 'status': status}))\n"
@@ -55,8 +55,8 @@ async def test_a_program_in_the_kubeconfig_is_asked_again_when_its_token_dies(si
         "users": [{"name": "u", "user": user}],
     }
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(content))
-    words = replace(options(site), access=find_cluster({}, str(tmp_path / "kubeconfig")))
-    async with operating(words):
+    with_kubeconfig = replace(options(site), access=find_cluster({}, str(tmp_path / "kubeconfig")))
+    async with operating(with_kubeconfig):
         await site.api.create(TFJOB, "default", tf_job("one"))
         await site.says("one", "Created")
         site.shift += 700  # the program has not said that its token would end

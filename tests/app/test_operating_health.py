@@ -51,7 +51,7 @@ async def test_the_second_address_has_the_probes_alone(site: Site) -> None:
         assert process.health.port == 0
 
 
-async def test_it_is_not_ready_before_everything_is_listed(site: Site) -> None:
+async def test_readyz_fails_before_all_lists_have_completed(site: Site) -> None:
     await site.account([rule for rule in NARROW if "deployments" not in rule["resources"]])
     async with operating(options(site)) as process:
         named = "not listed yet: deployments: deployments.apps is forbidden"

@@ -1,4 +1,4 @@
-"""The lease of the operator's process: one leads, the others stand by, and who loses the lease writes no more."""
+"""The lease of the operator's process: one leads, the others stand by, and one that loses the lease stops writing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainyard.controller_runtime.lease import LeaseTimings
 from trainyard.objects.resources import LEASE
 
 
-async def test_two_operators_and_one_works_until_it_goes(site: Site) -> None:
+async def test_the_second_operator_takes_over_when_the_first_ends(site: Site) -> None:
     await site.account(NARROW)
     both = [options(site, lease=lease_identity({}, options(site).kinds), timings=QUICK) for _ in range(2)]
     async with operating(both[0]) as first, operating(both[1]) as second:
@@ -42,7 +42,7 @@ async def test_a_leader_that_stops_lets_the_next_one_in_at_once(site: Site) -> N
     assert spec["leaseTransitions"] == 1
 
 
-async def test_who_loses_the_lease_writes_no_more_and_who_gets_it_back_goes_on(site: Site) -> None:
+async def test_an_operator_that_loses_the_lease_stops_writing_and_resumes_when_it_leads_again(site: Site) -> None:
     await site.account(NARROW)
     mine = options(site, lease=lease_identity({}, options(site).kinds), timings=QUICK)
     async with operating(mine) as process:
@@ -86,7 +86,7 @@ async def test_a_write_decided_before_the_lease_was_over_is_not_sent(site: Site)
     await task
 
 
-async def test_who_stands_by_says_for_whom(site: Site) -> None:
+async def test_a_standby_operator_logs_the_leaders_identity(site: Site) -> None:
     """In the metrics and in /readyz?verbose; the log is the election's. An operator of all namespaces leads."""
     await site.account(NARROW)
     leader, other = (
@@ -113,12 +113,12 @@ async def test_who_stands_by_says_for_whom(site: Site) -> None:
             assert "trainyard_standby_info{" not in process.metrics.render().decode()
 
 
-def test_the_lease_is_where_all_operators_have_theirs_under_a_name_of_this_life() -> None:
+def test_the_lease_has_the_shared_name_and_an_identity_of_this_process() -> None:
     """Not in the pod's namespace: operators of different namespaces would not meet."""
     env = {"MY_POD_NAME": "pod-1", "MY_POD_NAMESPACE": "system"}
-    one, other = (lease_identity(env, parse_kinds("tfjob")) for _ in range(2))
-    assert (one.namespace, one.name) == ("default", LEASE_NAME)
-    assert one.identity.startswith("pod-1_") and one.identity != other.identity
+    first, other = (lease_identity(env, parse_kinds("tfjob")) for _ in range(2))
+    assert (first.namespace, first.name) == ("default", LEASE_NAME)
+    assert first.identity.startswith("pod-1_") and first.identity != other.identity
     assert lease_identity({}, parse_kinds("tfjob"), "team", "leases").name == f"{LEASE_NAME}.team"
 
 

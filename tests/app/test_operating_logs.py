@@ -21,7 +21,7 @@ def record(message: str, *args: Any, level: int = logging.INFO, **more: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("template", "args", "words", "fields"),
+    ("template", "args", "message", "fields"),
     [
         ("stopped", (), "stopped", {}),
         ("plan applied kind=%s job=%s/%s creates=%d", ("TfJob", "n", "j", 3), "plan applied", {
@@ -35,13 +35,13 @@ def record(message: str, *args: Any, level: int = logging.INFO, **more: Any) -> 
         ("bad starts=%r", (b"x",), "bad", {"starts": "b'x'"}),
     ],
 )  # fmt: skip
-def test_a_message_is_words_and_fields(
-    template: str, args: tuple[Any, ...], words: str, fields: dict[str, str]
+def test_a_log_record_has_a_message_and_fields(
+    template: str, args: tuple[Any, ...], message: str, fields: dict[str, str]
 ) -> None:
-    assert split_message(template, args) == (words, fields)
+    assert split_message(template, args) == (message, fields)
 
 
-def test_text_is_one_line_whatever_a_value_holds() -> None:
+def test_a_text_record_is_one_line_whatever_its_values() -> None:
     line = TextFormatter().format(record("refused error=%s", "no\nINFO forged"))
     assert line == "2027-01-15T08:00:00.250Z INFO controller_runtime.controller refused error=no\\nINFO forged"
 
@@ -73,6 +73,6 @@ def test_a_traceback_is_a_field_of_its_own() -> None:
     assert "ValueError: oops" in TextFormatter().format(made)
 
 
-def test_what_others_log_in_their_own_way_is_taken_as_it_is() -> None:
+def test_a_record_of_another_library_is_logged_unchanged() -> None:
     made = record("%(a)s", {"a": 1})
     assert json.loads(JsonFormatter().format(made))["message"] == "1"

@@ -27,7 +27,7 @@ def test_the_cluster_is_the_one_that_is_named_or_that_of_the_pod(site: Site, tmp
         find_cluster({}, folder=tmp_path)
 
 
-def test_kinds_are_named_as_people_write_them() -> None:
+def test_kinds_are_parsed_in_every_usual_spelling() -> None:
     groups = [kind.gvk.group for kind in parse_kinds("TfJob, mxjobs")]
     assert groups == ["tensorflow.org", "mlkube.io", "mxnet.mlkube.io"]
     assert {kind.gvk for kind in parse_kinds("all")} == {kind.gvk for kind in kinds.ALL}
@@ -42,9 +42,7 @@ def test_kinds_are_named_as_people_write_them() -> None:
     [("TFJob", "kubeflow.org"), ("TfJob", "tensorflow.org"), ("tfjob", "tensorflow.org"), ("tfjobs", "tensorflow.org"),
      ("tfjobs.kubeflow.org", "kubeflow.org"), ("tfjob.kubeflow.org", "kubeflow.org")],
 )  # fmt: skip
-def test_of_two_kinds_of_one_name_the_older_one_is_meant_unless_the_group_or_the_exact_kind_is_written(
-    name: str, group: str
-) -> None:
+def test_an_ambiguous_kind_is_the_older_one_unless_the_group_or_the_exact_kind_is_given(name: str, group: str) -> None:
     assert [kind.gvk.group for kind in parse_kinds(name)] == [group]
 
 
@@ -57,7 +55,7 @@ def test_an_address_to_listen_at(text: str, meant: tuple[str, int] | None) -> No
 
 
 @pytest.mark.parametrize("text", ["8080", "localhost", ":x", ":70000"])
-def test_what_is_no_address_is_said(text: str) -> None:
+def test_an_invalid_address_is_reported(text: str) -> None:
     with pytest.raises(ManifestError) as refused:
         parse_address(text)
     assert "write HOST:PORT" in str(refused.value.problems[0])
@@ -87,7 +85,7 @@ def test_the_domain_of_the_cluster_is_found_in_the_resolver_configuration(
     assert cluster_domain("", True, tmp_path / "none") == "cluster.local"
 
 
-def test_what_is_no_domain_is_refused_with_the_option() -> None:
+def test_an_invalid_domain_is_refused_with_the_name_of_the_option() -> None:
     with pytest.raises(ManifestError) as refused:
         cluster_domain("not a domain", False)
     assert "--cluster-domain" in str(refused.value.problems[0])

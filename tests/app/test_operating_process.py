@@ -34,8 +34,8 @@ def a_job(name: str, until: Path) -> str:
 
 
 @contextmanager
-def operator(home: Home, log: Path, *words: str, **env: str) -> Iterator[subprocess.Popen[str]]:
-    line = [sys.executable, "-m", "trainyard", "operator", "--log-format", "json", *words]
+def operator(home: Home, log: Path, *arguments: str, **env: str) -> Iterator[subprocess.Popen[str]]:
+    line = [sys.executable, "-m", "trainyard", "operator", "--log-format", "json", *arguments]
     with log.open("w") as out:
         started = subprocess.Popen(line, env={**home.env, **env}, stdin=subprocess.DEVNULL, stderr=out, text=True)
     try:
@@ -45,12 +45,12 @@ def operator(home: Home, log: Path, *words: str, **env: str) -> Iterator[subproc
         started.wait()
 
 
-def said(log: Path, words: str) -> dict[str, Any]:
-    """The line of the log that says this, as soon as there is one."""
+def log_record(log: Path, message: str) -> dict[str, Any]:
+    """The first log record with this message, waited for."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         for line in log.read_text().splitlines():
-            if line.startswith("{") and (record_fields := json.loads(line))["message"] == words:
+            if line.startswith("{") and (record_fields := json.loads(line))["message"] == message:
                 return dict(record_fields)
         time.sleep(0.05)
     raise AssertionError(log.read_text())
@@ -64,16 +64,16 @@ def submit(home: Home, name: str) -> Path:
     return end
 
 
-def test_it_serves_a_cluster_that_has_no_operator_of_its_own(tmp_path: Path) -> None:
+def test_it_serves_a_cluster_without_an_operator_of_its_own(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         assert home.up("--no-operator")[0] == 0
         kubeconfig, log = home.state / "kubeconfig", tmp_path / "log"
         end = submit(home, "a")
         env = {"USE_KUBE_CONFIG": str(kubeconfig), "MY_POD_NAMESPACE": "default", "MY_POD_NAME": "my-pod"}
         with operator(home, log, "--leader-elect", "--metrics-bind-address", "127.0.0.1:0", **env) as running:
-            assert said(log, "leading")["me"].startswith("my-pod_")
+            assert log_record(log, "leading")["me"].startswith("my-pod_")
             home.until("Running", "get")
-            place = f"http://127.0.0.1:{said(log, 'serving health and metrics')['port']}"
+            place = f"http://127.0.0.1:{log_record(log, 'serving health and metrics')['port']}"
             with urllib.request.urlopen(f"{place}/metrics") as answer:  # noqa: S310  (the scheme is in the line above)
                 text = answer.read().decode()
             running_jobs = 'trainyard_jobs{job_namespace="default",kind="TfJob",state="Running"} 1.0'
@@ -83,32 +83,32 @@ def test_it_serves_a_cluster_that_has_no_operator_of_its_own(tmp_path: Path) -> 
             began = time.time()
             running.send_signal(signal.SIGTERM)
             assert running.wait(PATIENCE) == 0
-            released = datetime.fromisoformat(said(log, "lease released")["time"]).timestamp()
+            released = datetime.fromisoformat(log_record(log, "lease released")["time"]).timestamp()
             assert released - began < 1
             assert "Traceback" not in log.read_text()
 
 
-def test_a_leader_that_is_stopped_and_goes_on_later_sends_no_write(tmp_path: Path) -> None:
+def test_a_leader_that_is_stopped_and_continued_sends_no_write(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         assert home.up("--no-operator")[0] == 0
-        words = ("--kubeconfig", str(home.state / "kubeconfig"), "--leader-elect", "--lease-duration", "3")
+        arguments = ("--kubeconfig", str(home.state / "kubeconfig"), "--leader-elect", "--lease-duration", "3")
         logs = tmp_path / "one", tmp_path / "two"
-        with operator(home, logs[0], *words, "--log-level", "debug") as one:
-            said(logs[0], "leading")
+        with operator(home, logs[0], *arguments, "--log-level", "debug") as leader:
+            log_record(logs[0], "leading")
             submit(home, "a")
             home.until("Running", "get")
-            with operator(home, logs[1], *words):
-                one.send_signal(signal.SIGSTOP)
-                said(logs[1], "leading")
+            with operator(home, logs[1], *arguments):
+                leader.send_signal(signal.SIGSTOP)
+                log_record(logs[1], "leading")
                 submit(home, "b")  # what the first one's watch will tell it when it wakes up
                 home.until("Running", "get", "b")
                 length = len(logs[0].read_text())
-                one.send_signal(signal.SIGCONT)
-                said(logs[0], "stopped leading")
+                leader.send_signal(signal.SIGCONT)
+                log_record(logs[0], "stopped leading")
                 woken = logs[0].read_text()[length:]
                 assert (
                     "plan applied" not in woken and "conflict, the store was stale" not in woken
                 )  # the two ends of a write
-                one.send_signal(signal.SIGTERM)
-                assert one.wait(PATIENCE) == 0
+                leader.send_signal(signal.SIGTERM)
+                assert leader.wait(PATIENCE) == 0
                 assert "lease released" not in logs[0].read_text()

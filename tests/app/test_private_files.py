@@ -34,7 +34,7 @@ def open_to_others(folder: Path) -> list[str]:
 
     What a pod sees (its volumes, its /tmp) has the modes that programs in pods expect; the pod's folder is looked at.
     """
-    found = []
+    readable_by_others = []
     for path in [folder, *folder.rglob("*")]:
         try:
             kind = path.lstat()
@@ -42,24 +42,24 @@ def open_to_others(folder: Path) -> list[str]:
             continue  # the cluster lives
         seen = "pods" in path.relative_to(folder).parts[:-2]
         if not stat.S_ISLNK(kind.st_mode) and not seen and kind.st_mode & 0o077:
-            found.append(f"{stat.filemode(kind.st_mode)} {path.relative_to(folder)}")
-    return found
+            readable_by_others.append(f"{stat.filemode(kind.st_mode)} {path.relative_to(folder)}")
+    return readable_by_others
 
 
 def holding(secret: bytes, parts: tuple[str, ...] = ("cmdline", "environ")) -> list[str]:
     """The processes of this machine whose command line or environment holds it."""
-    found = []
+    holders = []
     for process in Path("/proc").glob("[0-9]*"):
         for part in parts:
             try:
                 if secret in (process / part).read_bytes():
-                    found.append(f"{process.name} {part}")
+                    holders.append(f"{process.name} {part}")
             except OSError:
                 continue
-    return found
+    return holders
 
 
-def test_what_up_makes_is_private_and_its_token_is_in_no_list_and_no_log(tmp_path: Path) -> None:
+def test_files_of_up_are_private_and_its_token_is_in_no_command_line_and_no_log(tmp_path: Path) -> None:
     old = os.umask(0)  # the most careless one
     try:
         with at_home(tmp_path) as home:
@@ -82,7 +82,7 @@ def test_what_up_makes_is_private_and_its_token_is_in_no_list_and_no_log(tmp_pat
         os.umask(old)
 
 
-async def test_what_a_cluster_in_this_process_makes_is_private(tmp_path: Path) -> None:
+async def test_files_of_a_cluster_in_this_process_are_private(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
         async with LocalCluster(

@@ -1,4 +1,4 @@
-"""SIGUSR1: the stacks of all threads and tasks on stderr of each long-running program, which goes on."""
+"""SIGUSR1: each long-running program prints the stacks of all threads and tasks to stderr and continues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.app.daemon_values import PATIENCE, Home, at_home
-from tests.app.test_operating_process import operator, said
+from tests.app.test_operating_process import log_record, operator
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ def test_the_stacks_of_a_blocked_event_loop_are_written() -> None:
     assert process.returncode == 0
 
 
-def test_up_dumps_into_its_log_and_goes_on(tmp_path: Path) -> None:
+def test_up_writes_stack_dumps_into_its_log_and_continues(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0
         for _ in range(2):
@@ -71,7 +71,7 @@ def test_an_operator_and_a_node_dump_to_stderr_and_go_on(tmp_path: Path) -> None
         kubeconfig = str(home.state / "kubeconfig")
         log = tmp_path / "operator.log"
         with operator(home, log, "--kubeconfig", kubeconfig, "--leader-elect") as running:
-            said(log, "leading")
+            log_record(log, "leading")
             running.send_signal(signal.SIGUSR1)
             until_written(log, "Task 'operator: hold the lease'", "Thread 0x", "in _operate")
             running.send_signal(signal.SIGTERM)
@@ -80,9 +80,9 @@ def test_an_operator_and_a_node_dump_to_stderr_and_go_on(tmp_path: Path) -> None
 
 
 def check_node(home: Home, kubeconfig: str, log: Path) -> None:
-    words = ("--kubeconfig", kubeconfig, "--name", "other", "--network", "shared")
+    arguments = ("--kubeconfig", kubeconfig, "--name", "other", "--network", "shared")
     with log.open("w") as out:
-        line = [sys.executable, "-m", "trainyard", "node", *words]
+        line = [sys.executable, "-m", "trainyard", "node", *arguments]
         node = subprocess.Popen(line, env=home.env, stdin=subprocess.DEVNULL, stderr=out)
     try:
         until_written(log, "node other is ready")

@@ -1,4 +1,4 @@
-"""What `run` does to start fast: certificates by another process, and kinds that nobody has submitted later."""
+"""How `run` starts fast: certificates are made by another process, and CRDs of other kinds are installed later."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from trainyard.app.early_start import EarlyStart
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.client import ApiClient, NotFound
 from trainyard.kinds import ELASTICJOB, TFJOB
-from trainyard.objects.resources import NODE
+from trainyard.node import Node
+from trainyard.objects.resources import EVENT, JOB, NODE
 from trainyard.objects.structs import replace
 from trainyard.server.crd.rule_process import RULES
 
@@ -40,14 +41,14 @@ async def test_a_client_that_trusts_the_authority_reaches_the_cluster(tmp_path: 
                 assert secret.stat().st_mode & 0o777 == 0o600
 
 
-def test_certificates_that_nobody_asked_for_leave_no_process() -> None:
+def test_a_certificate_process_that_is_not_needed_ends() -> None:
     with CertificateProcess() as certificates:
         pid = certificates._process.pid
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
-def test_an_end_while_a_thread_waits_for_the_certificates_raises_nothing(tmp_path: Path) -> None:
+def test_closing_while_a_thread_waits_for_the_certificates_raises_nothing(tmp_path: Path) -> None:
     """Found by Ctrl-C a third of a second after the start of `run`: a traceback instead of exit code 130."""
     with ThreadPoolExecutor(1) as threads:
         for _ in range(10):
@@ -59,7 +60,9 @@ def test_an_end_while_a_thread_waits_for_the_certificates_raises_nothing(tmp_pat
                 waiting.result(timeout=20)
 
 
-def test_a_certificate_that_cannot_be_made_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_certificate_that_cannot_be_created_has_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "broken.py"
     program.write_text("raise SystemExit('no random numbers')")
     monkeypatch.setattr(certificate_process, "PROGRAM", program)
@@ -96,6 +99,42 @@ async def test_a_kind_that_was_not_submitted_is_served_a_moment_later(tmp_path: 
         await cluster.stop(kill=True)
 
 
+async def test_pods_that_are_created_before_the_node_is_ready_record_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every `run` recorded a warning: FailedScheduling, no node is ready."""
+    start_node = Node.start
+    container = {"name": "c", "image": "x", "command": ["true"]}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "early"}, "spec": {"template": template}}
+
+    async def submit() -> None:
+        await cluster.api.create(JOB, "default", job)
+
+    async def start_after_the_pod_was_created(node: Node) -> None:
+        await until_event(cluster.api, "SuccessfulCreate")
+        await start_node(node)
+
+    monkeypatch.setattr(Node, "start", start_after_the_pod_was_created)
+    cluster = LocalCluster(options(tmp_path))
+    try:
+        await cluster.start(submit)
+        reasons = await until_event(cluster.api, "Scheduled")
+        assert "FailedScheduling" not in reasons
+    finally:
+        await cluster.stop(kill=True)
+
+
+async def until_event(api: ApiClient, reason: str) -> list[str]:
+    """Waits for an event of this reason; returns the reasons of all events."""
+    async with asyncio.timeout(30):
+        while True:
+            reasons = [event["reason"] for event in (await api.list(EVENT, "default"))["items"]]
+            if reason in reasons:
+                return reasons
+            await asyncio.sleep(0.02)
+
+
 async def test_the_rules_of_our_kinds_start_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by `strace`: each status of a job was sent to a process with the rules, which took 0.3 s to start."""
     asked: list[object] = []
@@ -117,7 +156,7 @@ def test_an_early_start_that_no_cluster_takes_leaves_no_process_and_no_folder(tm
         os.kill(pid, 0)
 
 
-def test_ctrl_c_while_the_program_is_loaded_ends_it_without_a_traceback(tmp_path: Path) -> None:
+def test_ctrl_c_during_imports_ends_the_program_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("raise KeyboardInterrupt")  # as Ctrl-C does to the import that it meets
     path = f"{tmp_path}:{Path(__file__).parents[2] / 'src'}"
     argv = [sys.executable, "-m", "trainyard", "run", "train.py"]
@@ -125,7 +164,7 @@ def test_ctrl_c_while_the_program_is_loaded_ends_it_without_a_traceback(tmp_path
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
-async def test_a_cluster_that_stops_while_it_installs_kinds_reports_nothing(
+async def test_a_cluster_stopped_while_it_installs_crds_reports_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The installation sends requests to a server that stops: its error was a traceback behind the job's result."""

@@ -20,18 +20,18 @@ TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 
 
 def opened(folder: Path) -> tuple[str, str, int, list[str]]:
-    """Token, authority, port, and what was said."""
-    said: list[str] = []
-    state = ClusterState(folder, said.append)
+    """Token, authority, port, and the messages."""
+    messages: list[str] = []
+    state = ClusterState(folder, messages.append)
     try:
         context, authority = state.certified()
         assert isinstance(context, ssl.SSLContext)
-        return state.token, authority, state.port, said
+        return state.token, authority, state.port, messages
     finally:
         state.close()
 
 
-def test_token_certificate_and_port_hold_for_the_next_life(tmp_path: Path) -> None:
+def test_token_certificate_and_port_are_kept_over_a_restart(tmp_path: Path) -> None:
     state = ClusterState(tmp_path, print)
     state.save_port(4444)
     state.close()
@@ -61,7 +61,7 @@ def test_the_key_of_tokens_holds_and_an_older_program_s_folder_is_given_one(tmp_
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_certificate_is_renewed_before_it_ends(tmp_path: Path) -> None:
+def test_a_certificate_is_renewed_before_it_expires(tmp_path: Path) -> None:
     token, authority, _, _ = opened(tmp_path)
     path = tmp_path / "keys" / FACTS
     facts = json.loads(path.read_text())
@@ -70,7 +70,7 @@ def test_a_certificate_is_renewed_before_it_ends(tmp_path: Path) -> None:
     assert again == token and renewed != authority and "is renewed" in answer[0]
 
 
-def test_a_start_that_was_killed_while_it_renewed_the_certificate_goes_on(
+def test_a_start_continues_after_a_process_was_killed_while_renewing_the_certificate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token, authority, _, _ = opened(tmp_path)
@@ -94,7 +94,7 @@ def test_a_state_has_one_user_at_a_time(tmp_path: Path) -> None:
     assert jobs_in(tmp_path) == []
 
 
-async def test_a_cluster_goes_on_with_its_home_and_brings_its_kinds_up_to_date(tmp_path: Path) -> None:
+async def test_a_cluster_restarts_from_its_state_folder_and_updates_its_crds(tmp_path: Path) -> None:
     options = LocalClusterOptions(
         network="shared", cache=tmp_path / "cache", say=lambda text: None, state_folder=tmp_path / "home"
     )

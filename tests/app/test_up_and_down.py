@@ -1,4 +1,4 @@
-"""`trainyard up`, `status` and `down` with a real daemon: who holds what, and what is left after which death."""
+"""`trainyard up`, `status` and `down` with a real daemon: locks, and what is left after each kind of death."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def job(folder: Path, mark: str, name: str = "mnist", code: str = MARK) -> str:
 
 
 def pods(mark: str) -> list[int]:
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if f"mark-{mark}".encode() in path.read_bytes():
-                found.append(int(path.parent.name))
+                pids.append(int(path.parent.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
-def test_a_cluster_comes_up_is_used_and_goes_down_and_no_process_stays(tmp_path: Path) -> None:
+def test_up_run_down_leaves_no_process(tmp_path: Path) -> None:
     mark = f"{os.getpid()}-life"
     with at_home(tmp_path) as home:
         assert home.say("status")[0] == 3
@@ -126,18 +126,18 @@ def test_a_daemon_that_does_not_end_is_made_to(tmp_path: Path) -> None:
         assert ends(pid) and home.left() == set() and time.monotonic() - began < 50
 
 
-def test_of_two_that_start_at_once_one_starts_it_and_both_have_it(tmp_path: Path) -> None:
+def test_of_two_concurrent_ups_one_starts_the_cluster_and_both_succeed(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         both = [home.start("up", "--network", "shared") for _ in range(3)]
-        ended = [(*one.communicate(timeout=60), one.returncode) for one in both]
+        ended = [(*process.communicate(timeout=60), process.returncode) for process in both]
         assert [code for _, _, code in ended] == [0, 0, 0], ended
         assert len({out for out, _, _ in ended}) == 1
         assert sum("is up already" in err for _, err, _ in ended) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_start_that_is_given_up_leaves_nothing(tmp_path: Path, number: int) -> None:
-    """The daemon is held where it reads a catalogue: a pipe that nobody writes to."""
+def test_an_interrupted_up_leaves_nothing(tmp_path: Path, number: int) -> None:
+    """The daemon blocks while it reads a catalogue: a pipe without a writer."""
     pipe = tmp_path / "images.yaml"
     os.mkfifo(pipe)
     with at_home(tmp_path) as home:
@@ -155,7 +155,7 @@ def test_a_start_that_is_given_up_leaves_nothing(tmp_path: Path, number: int) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
+    ("arguments", "code", "message"),
     [
         (("--images", "missing.yaml"), 2, "missing.yaml"),
         (("--mount", "data=/nonexistent"), 2, "/nonexistent"),
@@ -163,12 +163,12 @@ def test_a_start_that_is_given_up_leaves_nothing(tmp_path: Path, number: int) ->
         (("--name", "No"), 2, "--name"),
     ],
 )
-def test_a_wrong_word_is_named_and_nothing_stays(
-    tmp_path: Path, words: tuple[str, ...], code: int, message: str
+def test_an_invalid_option_is_named_and_nothing_is_left(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     home = Home(tmp_path)
-    found, out, err = home.up(*words)
-    assert (found, out) == (code, "") and message in err and "Traceback" not in err
+    exit_code, out, err = home.up(*arguments)
+    assert (exit_code, out) == (code, "") and message in err and "Traceback" not in err
     assert home.left() == set() and home.say("status")[0] == 3
 
 
@@ -179,7 +179,7 @@ def test_a_place_that_cannot_be_written_ends_with_3(tmp_path: Path) -> None:
     assert (code, out) == (3, "") and "set XDG_STATE_HOME" in err and "Traceback" not in err
 
 
-def test_two_clusters_stand_side_by_side(tmp_path: Path) -> None:
+def test_two_clusters_run_side_by_side(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         try:
             assert home.up()[0] == 0
@@ -198,7 +198,7 @@ def test_two_clusters_stand_side_by_side(tmp_path: Path) -> None:
         assert code == 0 and first.split()[:2] == ["default", "up"] and second.split()[:3] == ["second", "not", "up"]
 
 
-def test_a_reader_who_goes_away_is_no_error_of_ours(tmp_path: Path) -> None:
+def test_a_closed_pipe_of_the_reader_is_no_error(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0
         assert home.say("submit", job(tmp_path, f"{os.getpid()}-pipe", code=NOISE))[0] == 0
@@ -210,7 +210,7 @@ def test_a_reader_who_goes_away_is_no_error_of_ours(tmp_path: Path) -> None:
             assert started.wait(30) == 141 and started.stderr.read() == "", line
 
 
-def test_ctrl_c_ends_a_word_quietly(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_command_without_output(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0
         watching = home.start("get", "-w")

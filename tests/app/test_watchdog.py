@@ -1,4 +1,4 @@
-"""The watchdog: a loop that stands still is said with its place, a pass that gets no further fails /healthz."""
+"""The watchdog: a blocked event loop is logged with its stack, and a reconcile without progress fails /healthz."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from trainyard.app.watchdog import Watchdog
 
 
-async def test_a_loop_that_stands_still_is_said_once_with_the_place_where_it_stands(
+async def test_a_blocked_event_loop_is_logged_once_with_its_stack(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def a_long_sum() -> None:
@@ -26,11 +26,11 @@ async def test_a_loop_that_stands_still_is_said_once_with_the_place_where_it_sta
         a_long_sum()
         await asyncio.sleep(0.8)
         await watchdog.stop()
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert "event loop is blocked" in said and "a_long_sum (test_watchdog.py:" in said
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "event loop is blocked" in message and "a_long_sum (test_watchdog.py:" in message
 
 
-async def test_a_loop_that_turns_is_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_running_event_loop_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     watchdog = Watchdog(blocked=1.0)
     with caplog.at_level(logging.ERROR):
         watchdog.start()
@@ -40,7 +40,7 @@ async def test_a_loop_that_turns_is_not_spoken_of(caplog: pytest.LogCaptureFixtu
     assert not caplog.records
 
 
-def test_a_pass_hangs_when_nothing_is_done_for_long_while_a_job_is_held() -> None:
+def test_a_reconcile_without_progress_is_reported_as_hung() -> None:
     now = 0.0
     watchdog = Watchdog(hung=180, clock=lambda: now)
     assert watchdog.unhealthy_reason(1, (5, 7)) == ""
@@ -51,7 +51,7 @@ def test_a_pass_hangs_when_nothing_is_done_for_long_while_a_job_is_held() -> Non
 
 
 @pytest.mark.parametrize(("held", "done"), [(0, (5, 7)), (1, (6, 7)), (1, (5, 8))])
-def test_who_has_nothing_in_hand_or_got_a_step_further_does_not_hang(held: int, done: tuple[int, int]) -> None:
+def test_a_reconcile_with_progress_and_an_idle_worker_are_not_hung(held: int, done: tuple[int, int]) -> None:
     now = 0.0
     watchdog = Watchdog(hung=180, clock=lambda: now)
     watchdog.unhealthy_reason(1, (5, 7))

@@ -49,11 +49,11 @@ def descriptors(pid: int | str) -> Counter[str]:
 
 
 def children(pid: int) -> list[int]:
-    found = []
+    pids = []
     for task in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(OSError):
-            found += [int(child) for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
-    return found
+            pids += [int(child) for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
+    return pids
 
 
 def held(cluster: LocalCluster) -> dict[str, int]:
@@ -147,16 +147,16 @@ def grown(before: dict[str, int], after: dict[str, int]) -> dict[str, tuple[int,
 
 
 async def soak(count: int, network: str) -> bool:
-    """Was everything given back?"""
+    """Whether every resource was released."""
     begin = min(BEGIN, max(1, count // 10))
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        words: Any = {
+        options: Any = {
             "network": network,
             "cache": Path(folder) / "cache",
             "parent": Path(folder),
             "say": lambda text: None,
         }
-        async with LocalCluster(LocalClusterOptions(**words)) as cluster:
+        async with LocalCluster(LocalClusterOptions(**options)) as cluster:
             started = time.monotonic()
             await run_jobs(cluster, [f"warm-{number}" for number in range(begin)])
             before, used = await until_given_back(cluster), memory()

@@ -55,7 +55,7 @@ async def cluster(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[
 
 
 async def goes_on(cluster: NodeCluster, name: str = "neighbour") -> None:
-    """Another pod runs and goes, so the watch of pods and the loop live."""
+    """Another pod starts and ends, so the watch of pods and the event loop still work."""
     await cluster.pod(name, "print('fine')")
     assert await cluster.result(name) == "fine\n"
     await cluster.api.delete(POD, "default", name, grace_period_seconds=0)
@@ -103,7 +103,7 @@ async def test_a_pod_without_an_address_fails_and_can_be_deleted(
     await goes_on(cluster)
 
 
-async def test_a_pod_that_cannot_be_taken_in_fails(cluster: NodeCluster) -> None:
+async def test_a_pod_that_the_node_cannot_parse_fails(cluster: NodeCluster) -> None:
     def broken(pod: Json) -> Path | None:
         if name_of(pod) == "unlucky":
             raise ValueError("a folder that cannot be named")
@@ -119,7 +119,7 @@ async def test_a_pod_that_cannot_be_taken_in_fails(cluster: NodeCluster) -> None
     await goes_on(cluster)
 
 
-async def test_a_pod_whose_lifecycle_breaks_is_killed_and_fails(
+async def test_a_pod_whose_lifecycle_raises_is_killed_and_fails(
     cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = lifecycle.step
@@ -191,7 +191,7 @@ sys.exit(3)
 
 
 @pytest.mark.parametrize("kind", ["fifo", "symlink", "directory"])
-async def test_a_message_and_a_log_that_are_replaced_stop_nobody_and_show_nothing(
+async def test_a_replaced_termination_message_or_log_file_blocks_nothing_and_leaks_nothing(
     cluster: NodeCluster, state: Path, kind: str
 ) -> None:
     more = {"command": ["python", "-c", REPLACE, kind, str(state)], "terminationMessagePolicy": "FallbackToLogsOnError"}
@@ -229,7 +229,7 @@ async def test_the_message_of_the_next_run_cannot_be_aimed_at_a_file(cluster: No
 # Texts and paths of a pod's spec.
 
 
-async def test_variables_that_double_are_refused_while_they_are_expanded(cluster: NodeCluster) -> None:
+async def test_variables_of_exponential_size_are_refused_during_expansion(cluster: NodeCluster) -> None:
     env = [{"name": "A0", "value": "x" * 64}]
     env += [{"name": f"A{number}", "value": f"$(A{number - 1})$(A{number - 1})"} for number in range(1, 40)]
     await cluster.pod("attacker", WAITS, container={"command": ["sleep", "600"], "env": env})
@@ -247,8 +247,8 @@ async def test_many_long_arguments_are_refused(cluster: NodeCluster) -> None:
 
 @pytest.mark.parametrize("claim", ["../../keys", "/etc", "..", "", "a/b", "a\0b"])
 def test_a_claim_is_a_name(claim: str, tmp_path: Path) -> None:
-    given = EnvContext({"metadata": {"namespace": "default"}}, {}, {})
-    room = VolumeContext(given, tmp_path / "volumes", tmp_path / "claims", {}, str, print)
+    env_context = EnvContext({"metadata": {"namespace": "default"}}, {}, {})
+    room = VolumeContext(env_context, tmp_path / "volumes", tmp_path / "claims", {}, str, print)
     with pytest.raises(FatalStartError, match="claimName"):
         build({"name": "data", "persistentVolumeClaim": {"claimName": claim}}, room)
 
@@ -291,7 +291,7 @@ async def test_a_sub_path_through_a_link_within_the_volume_is_followed(cluster: 
 
 
 @pytest.mark.parametrize("path", ["out", "up/../../x", "/etc", "a/../out/x"])
-def test_what_leads_out_of_a_volume_is_not_resolved(path: str, tmp_path: Path) -> None:
+def test_a_path_that_leaves_a_volume_is_not_resolved(path: str, tmp_path: Path) -> None:
     root = tmp_path / "volume"
     (root / "a").mkdir(parents=True)
     (root / "out").symlink_to("../secret")

@@ -54,16 +54,14 @@ async def ask(server: Server, *lines: str, body: str = "") -> tuple[int, str]:
 
 @pytest.mark.parametrize("path", [MAPS, "/version", "/livez", "/", f"{PODS}/a/exec?command=sh"])
 @pytest.mark.parametrize("upgrade", [(), UPGRADE], ids=["plain", "websocket"])
-async def test_dns_rebinding_reaches_nothing_even_with_a_token(
-    server: Server, path: str, upgrade: tuple[str, ...]
-) -> None:
+async def test_dns_rebinding_is_refused_even_with_a_token(server: Server, path: str, upgrade: tuple[str, ...]) -> None:
     """evil.example now means 127.0.0.1: for the browser it is the page's own origin."""
     assert (await ask(server, f"GET {path} HTTP/1.1", "Host: evil.example:6443", BEARER, *upgrade))[0] == 421
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 @pytest.mark.parametrize("token", [(), (BEARER,)], ids=["no token", "token"])
-async def test_a_page_of_another_origin_gets_no_answer_that_it_may_read(
+async def test_a_page_of_another_origin_gets_no_readable_response(
     server: Server, method: str, token: tuple[str, ...]
 ) -> None:
     """CORS: the preflight request is refused, and no answer names an origin that may read it."""
@@ -73,7 +71,7 @@ async def test_a_page_of_another_origin_gets_no_answer_that_it_may_read(
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
-async def test_a_form_that_a_browser_sends_without_asking_writes_nothing(server: Server, kind: str) -> None:
+async def test_a_form_post_without_preflight_writes_nothing(server: Server, kind: str) -> None:
     """Nothing that a browser adds by itself (a cookie, a password) is a credential, and the server sets none."""
     basic = base64.b64encode(f"admin:{TOKEN}".encode()).decode()
     for credential in (f"Cookie: token={TOKEN}", f"Authorization: Basic {basic}", "Accept: text/html"):
@@ -84,18 +82,18 @@ async def test_a_form_that_a_browser_sends_without_asking_writes_nothing(server:
 
 
 @pytest.mark.parametrize(
-    "what", ["exec?command=sh&stdout=1", "attach?stdout=1", "portforward?ports=80", "log?follow=1"]
+    "subresource", ["exec?command=sh&stdout=1", "attach?stdout=1", "portforward?ports=80", "log?follow=1"]
 )
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost.evil.example", "file://"])
-async def test_a_websocket_of_another_origin_is_not_opened(server: Server, what: str, origin: str) -> None:
+async def test_a_websocket_of_another_origin_is_not_opened(server: Server, subresource: str, origin: str) -> None:
     """Browsers send no preflight for a WebSocket. A token as a subprotocol, which Kubernetes takes, helps neither."""
     protocol = base64.urlsafe_b64encode(TOKEN.encode()).decode().rstrip("=")
     offers = f"Sec-WebSocket-Protocol: v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.{protocol}"
-    lines = (f"GET {PODS}/a/{what} HTTP/1.1", HOST, f"Origin: {origin}", *UPGRADE, offers)
+    lines = (f"GET {PODS}/a/{subresource} HTTP/1.1", HOST, f"Origin: {origin}", *UPGRADE, offers)
     for token in ((), (BEARER,)):
         assert (await ask(server, *lines, *token))[0] in (401, 403)
 
 
 @pytest.mark.parametrize("query", ["access_token=", "token=", "authorization=Bearer%20"])
-async def test_a_token_in_the_address_opens_nothing(server: Server, query: str) -> None:
+async def test_a_token_in_the_url_is_not_accepted(server: Server, query: str) -> None:
     assert (await ask(server, f"GET {MAPS}?{query}{TOKEN} HTTP/1.1", HOST))[0] == 401

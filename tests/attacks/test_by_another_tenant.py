@@ -1,4 +1,4 @@
-"""Another tenant of a cluster: who may make objects and jobs in a namespace tries to reach what is not his.
+"""Another tenant, who may create objects and jobs in a namespace, tries to reach objects that are not his.
 
 He knows the names that the operator will choose, and every uid. What was tried is listed in docs/security.md.
 """
@@ -51,7 +51,7 @@ HELD: dict[str, tuple[GVK, str, Json]] = {
 
 
 @pytest.mark.parametrize("case", HELD)
-def test_the_master_of_a_chainer_job_is_not_started_while_a_name_is_not_ours(case: str) -> None:
+def test_the_master_of_a_chainer_job_is_not_created_while_another_owner_has_a_name(case: str) -> None:
     simulated = SimulatedJob(kinds.CHAINERJOB, chainerjob(name="mine"))
     gvk, name, _ = HELD[case]
     held = Ref(gvk.kind, name.format("mine"))
@@ -65,7 +65,7 @@ def test_the_master_of_a_chainer_job_is_not_started_while_a_name_is_not_ours(cas
     assert simulated.names("Job") == ["mine-master"]
 
 
-def test_a_set_that_is_added_to_a_running_job_gives_no_rights_before_it_is_ours() -> None:
+def test_a_worker_set_added_to_a_running_job_gets_no_rbac_rules_before_the_job_owns_it() -> None:
     simulated = simulate(kinds.CHAINERJOB, chainerjob(name="mine"))
     role = simulated.get("Role", "mine-launcher-role")["rules"]
     simulated.refused[Ref("StatefulSet", "mine-workerset-theirs")] = Refusal(409, "AlreadyExists", "x", NOW)
@@ -77,7 +77,7 @@ def test_a_set_that_is_added_to_a_running_job_gives_no_rights_before_it_is_ours(
     assert "mine-workerset-theirs-0" in simulated.get("Role", "mine-launcher-role")["rules"][0]["resourceNames"]
 
 
-def test_a_set_that_somebody_else_has_taken_meanwhile_loses_its_rights() -> None:
+def test_a_worker_set_whose_name_another_owner_has_taken_loses_its_rbac_rules() -> None:
     simulated = simulate(kinds.CHAINERJOB, chainerjob({"a": worker_set(1), "b": worker_set(1)}, name="mine"))
     simulated.lose("StatefulSet", "mine-workerset-b")
     simulated.refused[Ref("StatefulSet", "mine-workerset-b")] = Refusal(409, "AlreadyExists", "x", NOW)
@@ -87,7 +87,7 @@ def test_a_set_that_somebody_else_has_taken_meanwhile_loses_its_rights() -> None
 
 
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
-def test_labels_of_a_job_that_name_another_job_change_nothing(kind: Kind) -> None:
+def test_labels_that_name_another_job_change_nothing(kind: Kind) -> None:
     job = sample(kind.gvk.kind)
     forged = {OWNER: "another", "trainyard.dev/attempt": "7", "trainyard.dev/index": "9"}
     simulated = simulate(
@@ -104,7 +104,7 @@ def test_labels_of_a_job_that_name_another_job_change_nothing(kind: Kind) -> Non
     [[], [{"uid": "job"}], [{"uid": "another", "controller": True}]],
     ids=["no owner", "an owner that does not control", "another controller"],
 )
-def test_what_only_bears_our_label_is_no_child(owners: list[Json]) -> None:
+def test_an_object_with_only_the_operators_label_is_no_child(owners: list[Json]) -> None:
     meta = {"name": "a", "uid": "a", "labels": {OWNER: "job"}, "ownerReferences": owners}
     family = OwnedObjects.of("job", (decode_child({"kind": "Job", "metadata": meta}),))
     assert not family.by_ref
@@ -119,34 +119,36 @@ def fresh(job: Json) -> Json:
 
 
 @pytest.fixture
-async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[faulty.Story]:
-    async with faulty.story(installed, namespace, tmp_path) as one:
-        yield one
+async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[faulty.Story]:
+    async with faulty.story(installed, namespace, tmp_path) as scenario:
+        yield scenario
 
 
 @pytest.mark.cluster
-async def test_no_name_that_is_held_gives_a_chainer_job_a_master_or_rights(told: faulty.Story) -> None:
+async def test_no_name_that_is_held_gives_a_chainer_job_a_master_or_rights(scenario: faulty.Story) -> None:
     for case, (gvk, name, rest) in HELD.items():
         body = {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": {"name": name.format(case)}, **rest}
-        await told.api.create(gvk, told.namespace, body)
-    async with faulty.operating(faulty.options(told.account)) as one:
+        await scenario.api.create(gvk, scenario.namespace, body)
+    async with faulty.operating(faulty.options(scenario.account)) as operator_process:
         jobs = [fresh(chainerjob(name=case)) for case in HELD]
         for job in jobs:
-            await told.submit(job)
+            await scenario.submit(job)
         for job in jobs:
-            assert name_of(job) in (await told.condition("NameConflict", job))["message"]
-        assert await told.children(JOB) == {}
-        bound = await told.api.list(ROLE_BINDING, told.namespace, OWNER)
+            assert name_of(job) in (await scenario.condition("NameConflict", job))["message"]
+        assert await scenario.children(JOB) == {}
+        bound = await scenario.api.list(ROLE_BINDING, scenario.namespace, OWNER)
         assert {name_of(each) for each in bound["items"]} <= {"files-launcher-rolebinding"}
-        roles = await told.api.list(ROLE, told.namespace, OWNER)
+        roles = await scenario.api.list(ROLE, scenario.namespace, OWNER)
         named = {pod for role in roles["items"] for rule in role["rules"] or () for pod in rule["resourceNames"]}
         assert not any(pod.startswith(("set-", "account-")) for pod in named)
-        await faulty.well(one, told)
+        await faulty.well(operator_process, scenario)
 
 
 @pytest.mark.cluster
-async def test_the_api_server_refuses_names_with_which_two_jobs_could_meet(told: faulty.Story) -> None:
+async def test_the_api_server_refuses_names_with_which_the_children_of_two_jobs_could_collide(
+    scenario: faulty.Story,
+) -> None:
     for job in (chainerjob({"b-workerset-c": worker_set(1)}, name="a"), elasticjob(name="a-workerset")):
         with pytest.raises(Invalid) as refused:
-            await told.submit(fresh(job))
+            await scenario.submit(fresh(job))
         assert "workerset" in refused.value.message

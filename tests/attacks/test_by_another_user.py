@@ -33,7 +33,7 @@ def test_a_checkpoint_that_another_user_made_is_refused(
 
 
 @pytest.mark.parametrize("way", ["a link", "a FIFO", "writable by others"])
-def test_a_checkpoint_that_is_no_file_of_our_own_is_refused(program: ModuleType, tmp_path: Path, way: str) -> None:
+def test_a_checkpoint_file_of_another_owner_is_refused(program: ModuleType, tmp_path: Path, way: str) -> None:
     """The FIFO has no writer: an open that waits for one never ends."""
     file = tmp_path / "checkpoint.pth.tar"
     if way == "a FIFO":
@@ -58,7 +58,7 @@ def test_a_checkpoint_is_never_written_through_a_link(program: ModuleType, tmp_p
     assert beside.stat().st_mode & 0o777 == 0o600
 
 
-def test_weights_are_loaded_and_nothing_is_unpickled_in_what_we_ship() -> None:
+def test_shipped_programs_load_weights_without_unpickling() -> None:
     for path in PROGRAMS.rglob("*.py"):
         for line in path.read_text().splitlines():
             assert "pickle.load" not in line and "allow_pickle=True" not in line, f"{path}: {line}"

@@ -1,4 +1,4 @@
-"""What a job holds is given back with it: a small soak. `make prove-soak` runs 5,000 jobs."""
+"""The resources of a job are released with it: a small soak. `make prove-soak` runs 5,000 jobs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from trainyard.objects import NamespacedName
 
 @pytest.mark.parametrize("network", ["namespace", "shared"])
 async def test_jobs_leave_no_port_address_socket_file_thread_or_task(network: str, tmp_path: Path) -> None:
-    words: Any = {"network": network, "cache": tmp_path / "cache", "parent": tmp_path, "say": lambda text: None}
-    async with LocalCluster(LocalClusterOptions(**words)) as cluster:
+    options: Any = {"network": network, "cache": tmp_path / "cache", "parent": tmp_path, "say": lambda text: None}
+    async with LocalCluster(LocalClusterOptions(**options)) as cluster:
         assert any(thread.name == "watchdog" for thread in threading.enumerate())
         await run_jobs(cluster, [f"warm-{number}" for number in range(AT_ONCE)])
         before = await until_given_back(cluster)
@@ -25,7 +25,7 @@ async def test_jobs_leave_no_port_address_socket_file_thread_or_task(network: st
         assert grown(before, await until_given_back(cluster, before)) == {}
 
 
-def test_a_port_is_free_when_its_last_holder_has_released_it() -> None:
+def test_a_port_is_free_once_its_last_holder_has_released_it() -> None:
     ports, service = PortAllocator(), NamespacedName("default", "web")
     port = ports.allocate("default", "web", 80, service)
     assert port == ports.allocate("default", "web", 80, "uid-1") == ports.allocate("default", "web", 80, "uid-2")

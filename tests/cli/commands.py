@@ -1,4 +1,4 @@
-"""Words against a cluster in this process: the real commands, with their own connection over TLS."""
+"""Commands against a cluster in this process: the real commands, with their own connection over TLS."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ class Answer(NamedTuple):
     err: str
 
 
-class Words:
-    """`await words("get", "-o", "wide")`."""
+class TrainyardCommands:
+    """`await trainyard("get", "-o", "wide")`."""
 
     def __init__(self, cluster: LocalCluster, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
         self.kubeconfig = cluster.write_kubeconfig()
 
-    async def __call__(self, word: str, *given: str) -> Answer:
-        return await asyncio.to_thread(said, word, "--kubeconfig", str(self.kubeconfig), *given)
+    async def __call__(self, command: str, *arguments: str) -> Answer:
+        return await asyncio.to_thread(run_in_process, command, "--kubeconfig", str(self.kubeconfig), *arguments)
 
-    async def submit(self, *objects: Json, words: tuple[str, ...] = ()) -> Answer:
+    async def submit(self, *objects: Json, arguments: tuple[str, ...] = ()) -> Answer:
         path = self.folder / "given.yaml"
         path.write_text(yaml.safe_dump_all(objects))
-        return await self("submit", str(path), *words)
+        return await self("submit", str(path), *arguments)
 
-    async def until(self, text: str | tuple[str, ...], word: str, *given: str, without: str = "") -> Answer:
+    async def until(self, text: str | tuple[str, ...], command: str, *arguments: str, without: str = "") -> Answer:
         """Ask again until one answer holds this, or all of these, and not `without`."""
         texts = (text,) if isinstance(text, str) else text
         answer = Answer(0, "", "")
         try:
             async with asyncio.timeout(PATIENCE):
-                while any(one not in answer.out for one in texts) or (without and without in answer.out):
-                    answer = await self(word, *given)
+                while any(expected not in answer.out for expected in texts) or (without and without in answer.out):
+                    answer = await self(command, *arguments)
                     await asyncio.sleep(0.1)
         except TimeoutError:
-            raise AssertionError(f"{text!r} was not said by {word} {given}: {answer}") from None
+            raise AssertionError(f"{text!r} was not said by {command} {arguments}: {answer}") from None
         return answer
 
 
-def said(*line: str) -> Answer:
+def run_in_process(*line: str) -> Answer:
     """One command. Whatever it raises that is no exit is a bug."""
     result = CliRunner().invoke(main, list(line), prog_name="trainyard")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -63,12 +63,14 @@ def said(*line: str) -> Answer:
 
 
 @asynccontextmanager
-async def speaking(folder: Path, network: str = "shared", images: Sequence[Path] = ()) -> AsyncIterator[Words]:
+async def commands_of_cluster(
+    folder: Path, network: str = "shared", images: Sequence[Path] = ()
+) -> AsyncIterator[TrainyardCommands]:
     options = LocalClusterOptions(
         network=network, images=tuple(images), cache=folder / "cache", say=lambda text: None, parent=folder
     )
     async with LocalCluster(options) as cluster:
-        yield Words(cluster, folder)
+        yield TrainyardCommands(cluster, folder)
 
 
 SLEEP = "print('up')\nimport time\ntime.sleep(600)"

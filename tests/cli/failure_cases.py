@@ -48,8 +48,8 @@ class Failure(NamedTuple):
 
 def job(container: Json, workers: int = 0, restart: str = "OnFailure", **spec: Any) -> Json:
     """A TfJob whose MASTER is that container; the workers wait for it."""
-    others = [_role("WORKER", python(SLEEP), workers, restart)] if workers else []
-    body = {"replicaSpecs": [_role("MASTER", container, 1, restart, **spec), *others]}
+    workers_set = [_role("WORKER", python(SLEEP), workers, restart)] if workers else []
+    body = {"replicaSpecs": [_role("MASTER", container, 1, restart, **spec), *workers_set]}
     return {"apiVersion": "tensorflow.org/v1alpha1", "kind": "TfJob", "metadata": {"name": "mnist"}, "spec": body}
 
 

@@ -39,13 +39,13 @@ def private(folder: Path) -> dict[str, str]:
 class Started:
     """A run that has been started in `folder`, with a cache and temporary folder of its own."""
 
-    def __init__(self, folder: Path, objects: list[Json], *words: str) -> None:
+    def __init__(self, folder: Path, objects: list[Json], *arguments: str) -> None:
         self.folder = folder
         (folder / "tmp").mkdir(exist_ok=True)
         path = folder / "job.yaml"
         path.write_text(yaml.safe_dump_all(objects))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "trainyard", "run", str(path), "--cache", str(folder / "cache"), *words],
+            [sys.executable, "-m", "trainyard", "run", str(path), "--cache", str(folder / "cache"), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -84,21 +84,21 @@ class Ended:
 
     def of(self, prefix: str) -> list[str]:
         """The lines of one replica."""
-        found = (line.partition(" | ") for line in self.lines)
-        return [text for name, bar, text in found if bar and name.strip() == prefix]
+        split_lines = (line.partition(" | ") for line in self.lines)
+        return [text for name, bar, text in split_lines if bar and name.strip() == prefix]
 
 
-def ran(folder: Path, objects: list[Json], *words: str) -> Ended:
-    return Started(folder, objects, *words).end()
+def ran(folder: Path, objects: list[Json], *arguments: str) -> Ended:
+    return Started(folder, objects, *arguments).end()
 
 
 def processes_with(mark: str) -> list[int]:
     """Processes on this machine with that text in their command line."""
-    found = []
+    output = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if mark.encode() in path.read_bytes() and int(path.parent.name) != os.getpid():
-                found.append(int(path.parent.name))
+                output.append(int(path.parent.name))
         except OSError:
             continue
-    return found
+    return output

@@ -1,4 +1,4 @@
-"""The words about jobs, as a person says them: real commands against a real cluster in this process."""
+"""The commands about jobs, run in this process against a real cluster, also in this process."""
 
 from __future__ import annotations
 
@@ -10,25 +10,35 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.commands import PATIENCE, SLEEP, chainer, container, elastic, role, said, speaking, tfjob
+from tests.cli.commands import (
+    PATIENCE,
+    SLEEP,
+    chainer,
+    commands_of_cluster,
+    container,
+    elastic,
+    role,
+    run_in_process,
+    tfjob,
+)
 from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import kubeconfig
 from trainyard.server import Server
 
 
-async def test_the_life_of_a_job_in_words(tmp_path: Path) -> None:
-    async with speaking(tmp_path) as words:
-        assert await words("get") == (0, "", "There are no jobs in namespace default.\n")
-        assert await words.submit(tfjob(role("MASTER", SLEEP), role("WORKER", SLEEP, 2))) == (
+async def test_the_commands_through_the_life_of_a_job(tmp_path: Path) -> None:
+    async with commands_of_cluster(tmp_path) as trainyard:
+        assert await trainyard("get") == (0, "", "There are no jobs in namespace default.\n")
+        assert await trainyard.submit(tfjob(role("MASTER", SLEEP), role("WORKER", SLEEP, 2))) == (
             0,
             "tfjob/mnist created\n",
             "",
         )
-        listed = (await words.until("Running  3/3", "get")).out.splitlines()
+        listed = (await trainyard.until("Running  3/3", "get")).out.splitlines()
         assert listed[0].split() == ["KIND", "NAME", "STATE", "RUNNING", "RESTARTS", "AGE"]
         assert listed[1].split()[:5] == ["TfJob", "mnist", "Running", "3/3", "0"]
-        assert "worker: 2 Running" in (await words("get", "tfjobs", "-o", "wide")).out
-        page = (await words("describe", "mnist")).out
+        assert "worker: 2 Running" in (await trainyard("get", "tfjobs", "-o", "wide")).out
+        page = (await trainyard("describe", "mnist")).out
         for part in (
             "Kind:       TfJob (tensorflow.org/v1alpha1)",
             "WORKER  2",
@@ -36,150 +46,150 @@ async def test_the_life_of_a_job_in_words(tmp_path: Path) -> None:
             "Service  tfjob-",
         ):
             assert part in page
-        assert "JobRunning" in (await words("events", "mnist")).out
-        assert "it runs fine" in (await words("why", "tfjob/mnist")).out
-        assert (await words("suspend", "mnist")).out == "tfjob/mnist suspended\n"
-        await words.until("Suspended  0/3", "get")
-        assert (await words("suspend", "mnist")).out == "tfjob/mnist is suspended already\n"
-        assert "trainyard resume tfjob/mnist" in (await words("why", "mnist")).out
-        assert (await words("resume", "mnist")).out == "tfjob/mnist resumed\n"
-        await words.until("3/3", "get")
-        assert (await words("delete", "mnist", "--wait")).out == "tfjob/mnist deleted\n"
-        assert (await words("get", "mnist")).code == 1
+        assert "JobRunning" in (await trainyard("events", "mnist")).out
+        assert "it runs fine" in (await trainyard("why", "tfjob/mnist")).out
+        assert (await trainyard("suspend", "mnist")).out == "tfjob/mnist suspended\n"
+        await trainyard.until("Suspended  0/3", "get")
+        assert (await trainyard("suspend", "mnist")).out == "tfjob/mnist is suspended already\n"
+        assert "trainyard resume tfjob/mnist" in (await trainyard("why", "mnist")).out
+        assert (await trainyard("resume", "mnist")).out == "tfjob/mnist resumed\n"
+        await trainyard.until("3/3", "get")
+        assert (await trainyard("delete", "mnist", "--wait")).out == "tfjob/mnist deleted\n"
+        assert (await trainyard("get", "mnist")).code == 1
 
 
 @pytest.mark.slow
 async def test_every_form_of_output(tmp_path: Path) -> None:
-    async with speaking(tmp_path) as words:
-        await words.submit(tfjob(name="a"), {**elastic(name="b"), "metadata": {"name": "b", "namespace": "other"}})
+    async with commands_of_cluster(tmp_path) as trainyard:
+        await trainyard.submit(tfjob(name="a"), {**elastic(name="b"), "metadata": {"name": "b", "namespace": "other"}})
         assert (
-            await words("get", "-A", "-o", "name")
+            await trainyard("get", "-A", "-o", "name")
         ).out == "tfjob.tensorflow.org/a\nelasticjob.elastic.pytorch.org/b\n"
-        assert [item["kind"] for item in json.loads((await words("get", "-A", "-o", "json")).out)["items"]] == [
+        assert [item["kind"] for item in json.loads((await trainyard("get", "-A", "-o", "json")).out)["items"]] == [
             "TfJob",
             "ElasticJob",
         ]
-        assert yaml.safe_load((await words("get", "tfjob", "a", "-o", "yaml")).out)["metadata"]["name"] == "a"
-        assert (await words("get", "-A")).out.splitlines()[2].split()[:3] == ["other", "ElasticJob", "b"]
-        await words.until("JobRunning", "events")
-        assert json.loads((await words("events", "-o", "json")).out)["kind"] == "List"
-        assert (await words("events", "a", "-o", "name")).out.startswith("event/a.")
-        assert "SOURCE" in (await words("events", "a", "-o", "wide")).out
-        document = json.loads((await words.until('"level": "fine"', "why", "a", "-o", "json")).out)
+        assert yaml.safe_load((await trainyard("get", "tfjob", "a", "-o", "yaml")).out)["metadata"]["name"] == "a"
+        assert (await trainyard("get", "-A")).out.splitlines()[2].split()[:3] == ["other", "ElasticJob", "b"]
+        await trainyard.until("JobRunning", "events")
+        assert json.loads((await trainyard("events", "-o", "json")).out)["kind"] == "List"
+        assert (await trainyard("events", "a", "-o", "name")).out.startswith("event/a.")
+        assert "SOURCE" in (await trainyard("events", "a", "-o", "wide")).out
+        document = json.loads((await trainyard.until('"level": "fine"', "why", "a", "-o", "json")).out)
         assert document["job"] == "TfJob default/a"
 
 
 @pytest.mark.slow
-async def test_a_name_that_is_not_there_is_answered_with_what_is(tmp_path: Path) -> None:
-    async with speaking(tmp_path) as words:
-        assert "there are none at all" in (await words("describe", "x")).err
-        await words.submit(tfjob(name="mnist"), {**tfjob(), "metadata": {"name": "far", "namespace": "other"}})
-        code, out, err = await words("why", "mnits")
+async def test_an_unknown_name_is_answered_with_the_existing_ones(tmp_path: Path) -> None:
+    async with commands_of_cluster(tmp_path) as trainyard:
+        assert "there are none at all" in (await trainyard("describe", "x")).err
+        await trainyard.submit(tfjob(name="mnist"), {**tfjob(), "metadata": {"name": "far", "namespace": "other"}})
+        code, out, err = await trainyard("why", "mnits")
         assert (code, out) == (1, "") and "near it are: tfjob/mnist" in err
-        assert "but there is tfjob/far in other: write -n other" in (await words("logs", "far")).err
-        assert "there are: tfjob/mnist" in (await words("delete", "zzzzzz")).err
-        assert (await words("get", "pods")).code == 2 and (await words("get", "nonsense/a")).code == 2
-        assert (await words("get", "mnist", "-A")).code == 2
-        missing = await words("submit", str(tmp_path / "given.yaml"), "-n", "nowhere")
+        assert "but there is tfjob/far in other: write -n other" in (await trainyard("logs", "far")).err
+        assert "there are: tfjob/mnist" in (await trainyard("delete", "zzzzzz")).err
+        assert (await trainyard("get", "pods")).code == 2 and (await trainyard("get", "nonsense/a")).code == 2
+        assert (await trainyard("get", "mnist", "-A")).code == 2
+        missing = await trainyard("submit", str(tmp_path / "given.yaml"), "-n", "nowhere")
         assert missing.code == 2 and "is other, but --namespace says nowhere" in missing.err
 
 
 async def test_a_name_of_two_jobs_is_not_guessed(tmp_path: Path) -> None:
-    async with speaking(tmp_path) as words:
-        await words.submit(tfjob(name="same"), elastic(name="same"))
-        code, _, err = await words("delete", "same")
+    async with commands_of_cluster(tmp_path) as trainyard:
+        await trainyard.submit(tfjob(name="same"), elastic(name="same"))
+        code, _, err = await trainyard("delete", "same")
         assert code == 2 and "tfjob/same, elasticjob/same" in err
-        assert (await words("delete", "elasticjob/same", "tfjobs.tensorflow.org/same")).code == 0
+        assert (await trainyard("delete", "elasticjob/same", "tfjobs.tensorflow.org/same")).code == 0
 
 
 @pytest.mark.slow
-async def test_an_elastic_job_is_scaled_and_others_say_why_not(tmp_path: Path) -> None:
-    async with speaking(tmp_path) as words:
-        await words.submit(elastic(), tfjob(), chainer())
-        await words.until("2/2", "get", "elasticjobs")
-        assert (await words("scale", "imagenet", "3")).out == "elasticjob/imagenet scaled from 2 to 3\n"
-        await words.until("3/3", "get", "elasticjobs")
-        assert (await words("scale", "imagenet", "worker=2")).out == "elasticjob/imagenet scaled from 3 to 2\n"
-        code, _, err = await words("scale", "imagenet", "9")
+async def test_scale_resizes_an_elastic_job_and_refuses_other_kinds_with_the_reason(tmp_path: Path) -> None:
+    async with commands_of_cluster(tmp_path) as trainyard:
+        await trainyard.submit(elastic(), tfjob(), chainer())
+        await trainyard.until("2/2", "get", "elasticjobs")
+        assert (await trainyard("scale", "imagenet", "3")).out == "elasticjob/imagenet scaled from 2 to 3\n"
+        await trainyard.until("3/3", "get", "elasticjobs")
+        assert (await trainyard("scale", "imagenet", "worker=2")).out == "elasticjob/imagenet scaled from 3 to 2\n"
+        code, _, err = await trainyard("scale", "imagenet", "9")
         assert code == 1 and "must not be above maxReplicas" in err
-        for given, what in (("PS=2", "has no role PS; it has: Worker"), ("two", "is not a size"), ("-1", "-1")):
-            code, _, err = await words("scale", "imagenet", given)
-            assert code == 2 and what in err, given
-        assert (await words("suspend", "imagenet")).out == "elasticjob/imagenet suspended\n"
-        await words.until("Suspended  0/2", "get", "imagenet")
-        code, _, err = await words("scale", "mnist", "2")
+        for size, message in (("PS=2", "has no role PS; it has: Worker"), ("two", "is not a size"), ("-1", "-1")):
+            code, _, err = await trainyard("scale", "imagenet", size)
+            assert code == 2 and message in err, size
+        assert (await trainyard("suspend", "imagenet")).out == "elasticjob/imagenet suspended\n"
+        await trainyard.until("Suspended  0/2", "get", "imagenet")
+        code, _, err = await trainyard("scale", "mnist", "2")
         assert code == 1 and "fixed once it has started" in err and "trainyard suspend tfjob/mnist" in err
-        assert "it follows the edit" in (await words("scale", "chain", "ws=3")).err
+        assert "it follows the edit" in (await trainyard("scale", "chain", "ws=3")).err
 
 
 @pytest.mark.slow
 async def test_the_pods_of_a_worker_set_are_replicas_of_their_own_number(tmp_path: Path) -> None:
-    async with speaking(tmp_path) as words:
-        await words.submit(chainer())
-        page = (await words.until("ws-1", "describe", "chain")).out
+    async with commands_of_cluster(tmp_path) as trainyard:
+        await trainyard.submit(chainer())
+        page = (await trainyard.until("ws-1", "describe", "chain")).out
         assert "chain-workerset-ws-1" in page and "StatefulSet" in page
 
 
-async def test_why_says_what_is_wrong_with_each_replica(tmp_path: Path) -> None:
-    async with speaking(tmp_path) as words:
+async def test_why_reports_the_problem_of_each_replica(tmp_path: Path) -> None:
+    async with commands_of_cluster(tmp_path) as trainyard:
         bad = tfjob(role("MASTER", SLEEP), role("WORKER", "import nothing_here", 2), role("PS", None))
         bad["spec"]["replicaSpecs"][2]["template"]["spec"]["containers"][0]["image"] = "nobody/knows:1"
-        await words.submit(bad)
+        await trainyard.submit(bad)
         ps = "ps-0: it has no command, and no catalogue says which program its image nobody/knows:1 starts"
         error = "ModuleNotFoundError: No module named 'nothing_here'"
         fix = f"`{sys.executable} -m pip install nothing_here`"
-        await words.until(
+        await trainyard.until(
             (ps, "worker-0, worker-1: ", error, fix, "is started again", "container tensorflow"), "why", "mnist"
         )
 
 
 @pytest.mark.slow
-async def test_why_says_that_nobody_is_at_the_rendezvous(tmp_path: Path) -> None:
-    async with speaking(tmp_path) as words:
-        await words.submit(elastic())
-        page = (await words.until("there is no Service etcd-service", "why", "imagenet")).out
+async def test_why_reports_a_rendezvous_without_a_server(tmp_path: Path) -> None:
+    async with commands_of_cluster(tmp_path) as trainyard:
+        await trainyard.submit(elastic())
+        page = (await trainyard.until("there is no Service etcd-service", "why", "imagenet")).out
         assert "where: spec.rdzvEndpoint: etcd-service:2379" in page
 
 
-async def test_submit_names_the_place_of_every_problem_and_sends_nothing(tmp_path: Path) -> None:
-    async with speaking(tmp_path) as words:
-        code, out, err = await words.submit(
+async def test_submit_reports_every_problem_with_its_place_and_sends_nothing(tmp_path: Path) -> None:
+    async with commands_of_cluster(tmp_path) as trainyard:
+        code, out, err = await trainyard.submit(
             tfjob(name="good"), elastic(replicas=9), tfjob(role("PS", SLEEP), name="bad")
         )
         assert (code, out) == (2, "")
         assert "given.yaml" in err and "maxReplicas" in err and "1 master" in err
-        assert "no jobs" in (await words("get")).err
+        assert "no jobs" in (await trainyard("get")).err
         (tmp_path / "good.yaml").write_text(yaml.safe_dump(tfjob()))
-        code, _, err = await words("submit", str(tmp_path / "good.yaml"), "-n", "nowhere")
+        code, _, err = await trainyard("submit", str(tmp_path / "good.yaml"), "-n", "nowhere")
         assert code == 2 and "kubectl create namespace nowhere" in err
         config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}}
-        assert (await words.submit(config)).code == 0
-        assert (await words.submit(tfjob())).code == 0
-        code, _, err = await words.submit(tfjob())
+        assert (await trainyard.submit(config)).code == 0
+        assert (await trainyard.submit(tfjob())).code == 0
+        code, _, err = await trainyard.submit(tfjob())
         assert code == 1 and "tfjob/mnist exists already in default" in err
 
 
 @pytest.mark.slow
 async def test_submit_waits_for_the_end_and_its_code_is_the_jobs(tmp_path: Path) -> None:
-    async with speaking(tmp_path) as words:
-        good = await words.submit(tfjob(role("MASTER", "print(1)"), name="good"), words=("--wait",))
+    async with commands_of_cluster(tmp_path) as trainyard:
+        good = await trainyard.submit(tfjob(role("MASTER", "print(1)"), name="good"), arguments=("--wait",))
         assert good.code == 0 and "TfJob default/good: Succeeded" in good.out
-        bad = await words.submit(tfjob(role("MASTER", "raise SystemExit(3)"), name="bad"), words=("--wait",))
+        bad = await trainyard.submit(tfjob(role("MASTER", "raise SystemExit(3)"), name="bad"), arguments=("--wait",))
         assert bad.code == 1 and "Failed" in bad.out and "master-0 ended with exit code 3" in bad.err
-        slow = await words.submit(tfjob(name="slow"), words=("--wait", "--timeout", "1"))
+        slow = await trainyard.submit(tfjob(name="slow"), arguments=("--wait", "--timeout", "1"))
         assert slow.code == 124
-        assert "has ended (Failed)" in (await words("suspend", "bad")).err
+        assert "has ended (Failed)" in (await trainyard("suspend", "bad")).err
 
 
 @pytest.mark.slow
 async def test_logs_of_all_of_one_and_of_the_run_before(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    async with speaking(tmp_path) as words:
+    async with commands_of_cluster(tmp_path) as trainyard:
         code = "import os,time\nprint('one')\nprint('two')\ntime.sleep(600)"
-        await words.submit(tfjob(role("MASTER", code), role("WORKER", "print('again')\nraise SystemExit(7)", 2)))
+        await trainyard.submit(tfjob(role("MASTER", code), role("WORKER", "print('again')\nraise SystemExit(7)", 2)))
 
-        async def shown(*given: str) -> str:
+        async def shown(*arguments: str) -> str:
             capfd.readouterr()
-            assert (await words("logs", "mnist", *given)).code == 0
+            assert (await trainyard("logs", "mnist", *arguments)).code == 0
             return capfd.readouterr().out
 
         async with asyncio.timeout(PATIENCE):
@@ -196,21 +206,21 @@ async def test_logs_of_all_of_one_and_of_the_run_before(tmp_path: Path, capfd: p
         assert "worker-1 | again" in await shown("-p", "--role", "worker")
         assert "master" not in await shown("-p")
         assert await shown("-c", "sidecar") == ""
-        refused = await words("logs", "mnist", "--role", "chief")
+        refused = await trainyard("logs", "mnist", "--role", "chief")
         assert refused.code == 2 and "it has: master, worker" in refused.err
-        assert (await words("logs", "mnist", "-f", "-p")).code == 2
+        assert (await trainyard("logs", "mnist", "-f", "-p")).code == 2
 
 
 @pytest.mark.slow
 async def test_logs_are_followed_to_the_last_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    async with speaking(tmp_path) as words:
+    async with commands_of_cluster(tmp_path) as trainyard:
         waits = "import os,time\nprint('begins')\nwhile not os.path.exists({!r}): time.sleep(.05)\nprint('ends')"
         gate = tmp_path / "gate"
-        await words.submit(tfjob(role("MASTER", waits.format(str(gate))), role("WORKER", SLEEP)))
-        await words.until("2/2", "get")
+        await trainyard.submit(tfjob(role("MASTER", waits.format(str(gate))), role("WORKER", SLEEP)))
+        await trainyard.until("2/2", "get")
         capfd.readouterr()
-        following = asyncio.create_task(words("logs", "-f", "mnist"))
-        await words.until("Running", "get")
+        following = asyncio.create_task(trainyard("logs", "-f", "mnist"))
+        await trainyard.until("Running", "get")
         gate.touch()
         assert (await asyncio.wait_for(following, 20)).code == 0
         lines = capfd.readouterr().out.splitlines()
@@ -220,38 +230,38 @@ async def test_logs_are_followed_to_the_last_line(tmp_path: Path, capfd: pytest.
 async def test_logs_prefix_pods_with_init_containers_as_run_does(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async with speaking(tmp_path) as words:
+    async with commands_of_cluster(tmp_path) as trainyard:
         master = role("MASTER", "print('trains')")
         master["template"]["spec"]["initContainers"] = [container("fetch-the-data", "print('fetched')")]
-        await words.submit(tfjob(master))
-        await words.until("Succeeded", "get")
+        await trainyard.submit(tfjob(master))
+        await trainyard.until("Succeeded", "get")
         capfd.readouterr()
-        assert (await words("logs", "mnist")).code == 0
+        assert (await trainyard("logs", "mnist")).code == 0
         assert capfd.readouterr().out.splitlines() == ["master-0/fetch-the-data | fetched", "master-0 | trains"]
 
 
-def test_without_a_cluster_the_fix_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_cluster_the_error_names_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     for line in (("get",), ("why", "x"), ("logs", "x"), ("delete", "x"), ("scale", "x", "2"), ("events",)):
-        code, out, err = said(*line)
+        code, out, err = run_in_process(*line)
         assert (code, out) == (3, "") and "trainyard up" in err, line
 
 
 @pytest.mark.slow
-async def test_a_cluster_that_is_gone_or_does_not_know_us_says_so(tmp_path: Path) -> None:
+async def test_an_unreachable_or_unauthorized_cluster_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "k"
     path.write_text(yaml.safe_dump(kubeconfig("https://127.0.0.1:9", "token", "")))
-    code, _, err = await asyncio.to_thread(said, "get", "--kubeconfig", str(path))
+    code, _, err = await asyncio.to_thread(run_in_process, "get", "--kubeconfig", str(path))
     assert code == 3 and "https://127.0.0.1:9 does not answer" in err and str(path) in err
-    async with speaking(tmp_path) as words:
-        text = words.kubeconfig.read_text().replace(words.cluster.token, "wrong")
-        words.kubeconfig.write_text(text)
-        code, _, err = await words("get")
+    async with commands_of_cluster(tmp_path) as trainyard:
+        text = trainyard.kubeconfig.read_text().replace(trainyard.cluster.token, "wrong")
+        trainyard.kubeconfig.write_text(text)
+        code, _, err = await trainyard("get")
         assert code == 3 and "rejects the credentials" in err
 
 
-async def test_a_cluster_without_our_kinds_says_what_is_missing(tmp_path: Path) -> None:
+async def test_a_cluster_without_the_crds_is_reported(tmp_path: Path) -> None:
     server = Server({}, "token", lambda: 0.0)
     await server.start()
     try:
@@ -260,13 +270,13 @@ async def test_a_cluster_without_our_kinds_says_what_is_missing(tmp_path: Path) 
         config["users"][0]["user"] = {"token": "token"}
         config["clusters"][0]["cluster"] = {"server": server.url}
         path.write_text(yaml.safe_dump(config))
-        code, _, err = await asyncio.to_thread(said, "get", "--kubeconfig", str(path))
+        code, _, err = await asyncio.to_thread(run_in_process, "get", "--kubeconfig", str(path))
         assert code == 3 and "Trainyard is not installed there" in err
     finally:
         await server.stop()
 
 
-def test_an_address_is_shown_without_what_follows() -> None:
+def test_an_address_is_printed_without_its_path() -> None:
     from trainyard.cli.cluster_command import _scheme_and_host
 
     assert _scheme_and_host(ClusterAccess("http://127.0.0.1:5/secret").server) == "http://127.0.0.1:5"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import SLEEP, Words, role, said, speaking, tfjob
+from tests.cli.commands import SLEEP, TrainyardCommands, commands_of_cluster, role, run_in_process, tfjob
 
 # What bash does at a Tab: it sets these variables and calls the function that `complete` has named.
 PRESS_TAB = """
@@ -28,7 +28,7 @@ def completed(folder: Path, *line: str, **variables: str) -> list[str]:
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m trainyard "$@"\n')
     program.chmod(0o755)
     script = folder / "script"
-    script.write_text(said("completion", "bash").out)
+    script.write_text(run_in_process("completion", "bash").out)
     env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", **variables}
     argv = ["bash", "-c", PRESS_TAB, "bash", str(script), "trainyard", *line]
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout.split()
@@ -40,15 +40,15 @@ def test_commands_and_options_are_completed(tmp_path: Path) -> None:
 
 
 async def test_names_of_jobs_are_completed(tmp_path: Path) -> None:
-    async with speaking(tmp_path) as words:
-        await words.submit(tfjob(role("MASTER", SLEEP), name="mnist-a"), tfjob(role("MASTER", SLEEP), name="other"))
-        assert await names(words, tmp_path, "logs", "mn") == ["mnist-a"]
-        assert await names(words, tmp_path, "delete", "") == ["mnist-a", "other"]
-        assert await names(words, tmp_path, "why", "tfjob/o") == ["tfjob/other"]
+    async with commands_of_cluster(tmp_path) as trainyard:
+        await trainyard.submit(tfjob(role("MASTER", SLEEP), name="mnist-a"), tfjob(role("MASTER", SLEEP), name="other"))
+        assert await names(trainyard, tmp_path, "logs", "mn") == ["mnist-a"]
+        assert await names(trainyard, tmp_path, "delete", "") == ["mnist-a", "other"]
+        assert await names(trainyard, tmp_path, "why", "tfjob/o") == ["tfjob/other"]
 
 
-async def names(words: Words, folder: Path, *line: str) -> list[str]:
-    variables = {"KUBECONFIG": str(words.kubeconfig), "XDG_STATE_HOME": str(folder / "no-history")}
+async def names(trainyard: TrainyardCommands, folder: Path, *line: str) -> list[str]:
+    variables = {"KUBECONFIG": str(trainyard.kubeconfig), "XDG_STATE_HOME": str(folder / "no-history")}
     return sorted(await asyncio.to_thread(completed, folder, *line, **variables))
 
 
@@ -66,7 +66,7 @@ def record_of(state: Path, name: str, kind: str, namespace: str = "default") -> 
     (folder / "result.json").write_text(json.dumps(fields))
 
 
-def test_without_a_cluster_the_jobs_of_the_history_are_completed_where_it_is_read(tmp_path: Path) -> None:
+def test_without_a_cluster_completion_lists_the_jobs_of_the_history(tmp_path: Path) -> None:
     state = tmp_path / "state"
     record_of(state, "mnist", "TfJob")
     record_of(state, "mnist-b", "ElasticJob", "team")
@@ -78,10 +78,10 @@ def test_without_a_cluster_the_jobs_of_the_history_are_completed_where_it_is_rea
     assert completed(tmp_path, "delete", "mn", **variables) == []
 
 
-def test_without_a_cluster_nothing_is_completed_and_nothing_is_said(tmp_path: Path) -> None:
+def test_without_a_cluster_completion_prints_nothing(tmp_path: Path) -> None:
     assert completed(tmp_path, "logs", "mn", KUBECONFIG=str(tmp_path / "none"), XDG_STATE_HOME=str(tmp_path)) == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_has_a_script(shell: str) -> None:
-    assert "_TRAINYARD_COMPLETE" in said("completion", shell).out
+    assert "_TRAINYARD_COMPLETE" in run_in_process("completion", shell).out

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.cli.commands import said
+from tests.cli.commands import run_in_process
 from trainyard.cli import defaults
 from trainyard.cli.commands import COMMANDS, main
 
@@ -67,7 +67,7 @@ def test_one_value_is_enough_where_an_option_may_be_repeated(config: Path) -> No
 )
 def test_a_mistake_in_the_file_is_an_error_with_its_place(config: Path, text: str, problem: str) -> None:
     config.write_text(text)
-    answer = said("lint", "job.yaml")
+    answer = run_in_process("lint", "job.yaml")
     assert answer.code == 2
     assert str(config) in answer.err
     assert problem in answer.err
@@ -76,44 +76,44 @@ def test_a_mistake_in_the_file_is_an_error_with_its_place(config: Path, text: st
 
 def test_a_value_that_the_option_does_not_take_is_an_error(config: Path) -> None:
     config.write_text("run: {network: bridged}\n")
-    answer = said("run", "job.yaml")
+    answer = run_in_process("run", "job.yaml")
     assert answer.code == 2
     assert f"{config}: run.network: 'bridged' is not one of" in answer.err
 
 
 def test_a_mistake_in_another_commands_section_stops_only_that_command(config: Path) -> None:
     config.write_text("run: {network: bridged}\n")
-    assert said("manifests").code == 0
+    assert run_in_process("manifests").code == 0
 
 
-def test_an_error_says_which_variable_the_value_came_from(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_names_the_variable_of_the_value(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINYARD_RUN_NETWORK", "bridged")
-    assert "(from the variable TRAINYARD_RUN_NETWORK)" in said("run", "job.yaml").err
+    assert "(from the variable TRAINYARD_RUN_NETWORK)" in run_in_process("run", "job.yaml").err
 
 
 def test_a_named_file_must_be_there(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(defaults.VARIABLE, str(config))
-    answer = said("manifests")
+    answer = run_in_process("manifests")
     assert answer.code == 2
     assert f"TRAINYARD_CONFIG: there is no file {config}" in answer.err
     monkeypatch.setenv(defaults.VARIABLE, "/dev/null")
-    assert said("manifests").code == 0
+    assert run_in_process("manifests").code == 0
 
 
-def test_help_works_whatever_the_file_holds(config: Path) -> None:
+def test_help_works_with_any_config_file(config: Path) -> None:
     config.write_text("runn: {")
-    assert said("--help").code == 0
-    assert all(name in said("--help").out for name in COMMANDS)
+    assert run_in_process("--help").code == 0
+    assert all(name in run_in_process("--help").out for name in COMMANDS)
 
 
-def test_a_mistyped_command_is_answered_with_the_one_that_was_meant() -> None:
+def test_an_unknown_command_is_answered_with_the_most_similar_one() -> None:
     from click.testing import CliRunner
 
     ended = CliRunner().invoke(main, ["statsu"])
     assert ended.exit_code == 2 and "there is no command 'statsu' (did you mean status?)" in ended.output
 
 
-def test_a_variable_of_no_option_is_told_with_the_one_that_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_variable_is_reported_with_the_most_similar_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TRAINYARD_RUN_NETWROK", "TRAINYARD_RUN_NETWORK", "TRAINYARD_HISTORY_JOBS"):
         monkeypatch.setenv(name, "1")
     assert isinstance(main, click.Group)

@@ -31,6 +31,8 @@ def worker(index: int, code: int) -> Json:
     end = {"exitCode": code, "reason": "Error", "finishedAt": at(20 - index)}
     made = pod(f"Worker-{index}", {"state": {"terminated": end}}, "Failed", container="elasticjob-worker")
     made["metadata"]["labels"]["trainyard.dev/owner"] = UID
+    if code == 143:  # its deletion has ended it
+        made["metadata"]["deletionTimestamp"] = at(25 - index)
     return made
 
 
@@ -71,8 +73,10 @@ def test_why_of_a_job_that_is_gone_is_the_same_as_before(tmp_path: Path, monkeyp
     record = kept(tmp_path, monkeypatch, job(FAILED), *pods)
     made, findings = answer(record)
     before = why(facts(job(FAILED), *pods, logs=made.logs))
-    assert [(finding.what, finding.evidence) for finding in findings] == [(one.what, one.evidence) for one in before]
-    assert findings[0].what.startswith("worker-0, worker-1, worker-2 ended with exit code 1 (Error)")
+    assert [(finding.summary, finding.evidence) for finding in findings] == [
+        (finding_before.summary, finding_before.evidence) for finding_before in before
+    ]
+    assert findings[0].summary.startswith("worker-0, worker-1, worker-2 ended with exit code 1 (Error)")
     assert findings[0].evidence == ("ValueError: worker-0-abcd-x",)
 
 
@@ -85,13 +89,23 @@ def test_pods_that_the_end_of_the_job_deleted_are_in_the_answer(
     assert record is not None and kind is not None and find_record("another-uid") is None
     gone = gone_pods(record, kind, job(FAILED), pods[:1])
     findings = why(facts(job(FAILED), pods[0], deleted_pods=tuple(gone), logs=kept_logs(record, gone)))
-    assert [finding.what for finding in findings] == [
+    assert [finding.summary for finding in findings] == [
         "worker-0 ended with exit code 1 (Error): an error of the program's own",
         "worker-1 ended with exit code 7 (Error)",
     ]
     assert findings[1].evidence == ("ValueError: worker-1-abcd-x",)
     (record.logs / pod_log_folder(pods[1]) / "elasticjob-worker" / "1.log").unlink()
     assert [*kept_logs(record, pods[1:2]).values()] == [*kept_logs(None, pods[1:2]).values()] == [(NOT_KEPT,)]
+
+
+def test_a_pod_that_failed_before_it_was_deleted_is_not_shown_as_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod that was killed with SIGKILL and then replaced."""
+    record = kept(tmp_path, monkeypatch, job(FAILED), worker(0, 137), worker(1, 143))
+    rows = [line.split() for line in record_lines(record, NOW, 80) if line.startswith("  worker-")]
+    assert [(row[0], row[2], row[4]) for row in rows] == [("worker-0", "Failed", "137"), ("worker-1", "Stopped", "143")]
+    assert "worker-0 ended with exit code 137" in answer(record)[1][0].summary
 
 
 @pytest.mark.parametrize(
@@ -101,14 +115,14 @@ def test_pods_that_the_end_of_the_job_deleted_are_in_the_answer(
         ("Deleted", "it was deleted ", ()),
     ],
 )
-def test_why_tells_what_cut_a_job_short(
+def test_why_reports_what_interrupted_a_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, summary: str, evidence: tuple[str, ...]
 ) -> None:
     record = kept(tmp_path, monkeypatch, job(), worker(0, 143), worker(1, 7), end=end)
     _, findings = answer(record)
-    assert findings[0].what.startswith(summary) and "manifest.yaml" in findings[0].fix
+    assert findings[0].summary.startswith(summary) and "manifest.yaml" in findings[0].fix
     assert findings[0].evidence == evidence
-    assert [finding.what for finding in findings[1:]] == ["worker-1 ended with exit code 7 (Error)"]
+    assert [finding.summary for finding in findings[1:]] == ["worker-1 ended with exit code 7 (Error)"]
 
 
 def test_events_have_the_shape_of_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`trainyard doctor` says what is so on this machine, also when something is missing."""
+"""`trainyard doctor` reports what this machine has, also when something is missing."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import said
+from tests.cli.commands import run_in_process
 from trainyard.cli.doctor import Check, rendered
 
 
 @pytest.mark.slow
-def test_what_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checks_of_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}/simple"
     monkeypatch.setenv("PIP_INDEX_URL", nowhere)
     monkeypatch.setenv("UV_INDEX_URL", nowhere)
-    answer = said("doctor", "-o", "json", "--cache", str(tmp_path / "cache"))
+    answer = run_in_process("doctor", "-o", "json", "--cache", str(tmp_path / "cache"))
     checks = {check["name"]: check for check in json.loads(answer.out)}
     assert answer.code == 0
     assert checks["network shared"]["state"] == "ok"

@@ -34,16 +34,16 @@ class Script(ApiClient):
         self.on_end: Callable[[], object] = lambda: None
         self.on_break: Callable[[], object] = lambda: None
 
-    async def logs(self, *where: str, **words: Any) -> AsyncGenerator[bytes]:  # fewer words are needed here
-        self.asked.append("previous" if words.get("previous") else "now")
-        self.tails.append(words.get("tail_lines"))
-        for part in list(self.previous if words.get("previous") else self.now):
+    async def logs(self, *where: str, **parameters: Any) -> AsyncGenerator[bytes]:  # fewer words are needed here
+        self.asked.append("previous" if parameters.get("previous") else "now")
+        self.tails.append(parameters.get("tail_lines"))
+        for part in list(self.previous if parameters.get("previous") else self.now):
             if isinstance(part, Exception):
                 self.now.remove(part)
                 self.on_break()
                 raise part
             yield part
-        if words.get("follow") or words.get("previous"):
+        if parameters.get("follow") or parameters.get("previous"):
             self.on_end()
 
 
@@ -54,13 +54,13 @@ def pod(state: Json, restarts: int = 0, phase: str = "Running") -> Json:
 
 
 async def printed(
-    script: Script, told: Callable[[LogFollowers], object], tail: int | None = None, only: str = ""
+    script: Script, report: Callable[[LogFollowers], object], tail: int | None = None, only: str = ""
 ) -> list[str]:
-    """What stands on the screen when the followers have finished."""
+    """The lines on the screen when the followers have finished."""
     reader, writer = os.pipe()
     screen = Screen(Descriptors(writer, writer, writer), False, False, lambda: None)
     logs = LogFollowers(script, screen, lambda pod: "x-0", tail, only)
-    told(logs)
+    report(logs)
     await asyncio.wait_for(logs.finish(ended_pods_only=False), 5)
     await screen.close()
     os.close(writer)
@@ -85,13 +85,13 @@ def test_the_newest_run_that_has_begun_is_read_from_the_status(state: Json, rest
     assert newest_run(status) == run
 
 
-async def test_a_container_that_never_ran_is_not_asked_for() -> None:
+async def test_the_log_of_a_container_that_never_ran_is_not_requested() -> None:
     script = Script()
     assert await printed(script, lambda logs: logs.update_pod(pod(STARTING, phase="Pending"))) == []
     assert script.asked == []
 
 
-async def test_a_run_that_ended_before_it_was_seen_is_printed_whole() -> None:
+async def test_a_run_that_ended_before_it_was_observed_is_printed_completely() -> None:
     script = Script()
     script.now = [b"one\ntw", b"o\nthree"]
     assert await printed(script, lambda logs: logs.update_pod(pod(ENDED, phase="Failed"))) == [
@@ -101,15 +101,15 @@ async def test_a_run_that_ended_before_it_was_seen_is_printed_whole() -> None:
     ]
 
 
-async def test_a_stream_that_breaks_goes_on_where_it_broke() -> None:
+async def test_a_broken_log_stream_resumes_where_it_broke() -> None:
     script = Script()
     script.now = [b"one\ntw", Unavailable(0, "ConnectionLost", "gone"), b"o\n"]
 
-    def told(logs: LogFollowers) -> None:
+    def report(logs: LogFollowers) -> None:
         logs.update_pod(pod(RUNNING))
         script_ends(script, logs)
 
-    assert await printed(script, told) == ["x-0 | one", "x-0 | two"]
+    assert await printed(script, report) == ["x-0 | one", "x-0 | two"]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ async def test_a_stream_that_breaks_goes_on_where_it_broke() -> None:
     ],
     ids=["all", "its end", "nothing new", "not even that"],
 )
-async def test_of_a_log_whose_beginning_was_cut_off_while_the_stream_was_broken_what_is_new_is_shown(
+async def test_after_a_break_only_the_new_part_of_a_truncated_log_is_printed(
     kept: list[bytes | Exception], shown: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PrintedLog, "END", 3)
@@ -130,11 +130,11 @@ async def test_of_a_log_whose_beginning_was_cut_off_while_the_stream_was_broken_
     script.now = [b"one\n", b"two\n", Unavailable(0, "ConnectionLost", "gone")]
     script.on_break = lambda: setattr(script, "now", kept)
 
-    def told(logs: LogFollowers) -> None:
+    def report(logs: LogFollowers) -> None:
         logs.update_pod(pod(RUNNING))
         script_ends(script, logs)
 
-    output = await printed(script, told)
+    output = await printed(script, report)
     assert [line.removeprefix("x-0 | ") for line in output] == ["one", "two", *shown]
 
 
@@ -142,7 +142,7 @@ async def test_a_run_that_ends_while_its_stream_is_broken_is_printed_to_its_end(
     script = Script()
     script.now = [b"one\n", Unavailable(0, "ConnectionLost", "gone")]
 
-    def told(logs: LogFollowers) -> None:
+    def report(logs: LogFollowers) -> None:
         def again() -> None:
             script.now, script.previous = [b"the second run\n"], [b"one\ntwo\n"]
             script.on_end = lambda: logs.update_pod(pod(ENDED, 1, "Succeeded"))
@@ -151,7 +151,7 @@ async def test_a_run_that_ends_while_its_stream_is_broken_is_printed_to_its_end(
         logs.update_pod(pod(RUNNING))
         script.on_break = again
 
-    assert await printed(script, told) == ["x-0 | one", "x-0 | two", "x-0 | the second run"]
+    assert await printed(script, report) == ["x-0 | one", "x-0 | two", "x-0 | the second run"]
 
 
 def script_ends(script: Script, logs: LogFollowers) -> None:
@@ -170,24 +170,24 @@ async def test_the_runs_of_a_container_follow_each_other() -> None:
 
     logs_of: list[LogFollowers] = []
 
-    def told(logs: LogFollowers) -> None:
+    def report(logs: LogFollowers) -> None:
         logs_of.append(logs)
         logs.update_pod(pod(RUNNING))
         script.on_end = second
 
-    assert await printed(script, told) == ["x-0 | run 0", "x-0 | run 1"]
+    assert await printed(script, report) == ["x-0 | run 0", "x-0 | run 1"]
 
 
-async def test_a_run_whose_place_was_taken_while_we_asked_is_printed_from_previous() -> None:
+async def test_a_run_that_was_replaced_during_the_request_is_printed_from_previous() -> None:
     """We ask for run 0, but it has ended and been restarted: the answer is run 1."""
     script = Script()
     script.now, script.previous = [b"run 1\n"], [b"run 0\n"]
 
-    def told(logs: LogFollowers) -> None:
+    def report(logs: LogFollowers) -> None:
         logs.update_pod(pod(RUNNING))
         script.on_end = lambda: logs.update_pod(pod(ENDED, 1, "Failed"))
 
-    assert sorted(await printed(script, told)) == ["x-0 | run 0", "x-0 | run 1"]
+    assert sorted(await printed(script, report)) == ["x-0 | run 0", "x-0 | run 1"]
 
 
 @pytest.mark.parametrize("kept", [b"two\n", b"one\ntwo\n", b"one\ntwo\nthree\n"], ids=["its end", "all", "more"])
@@ -200,49 +200,49 @@ async def test_no_line_of_a_run_is_printed_twice_or_left_out(kept: bytes) -> Non
         script.now, script.on_end = [b"the second run\n"], lambda: None
         logs.update_pod(pod(ENDED, 1, "Failed"))
 
-    def told(logs: LogFollowers) -> None:
+    def report(logs: LogFollowers) -> None:
         logs.update_pod(pod(RUNNING))
         script.on_end = lambda: second(logs)
 
     all_ = b"one\ntwo\n" + kept[8:] + b"the second run\n"
-    assert await printed(script, told) == [f"x-0 | {line}" for line in all_.decode().splitlines()]
+    assert await printed(script, report) == [f"x-0 | {line}" for line in all_.decode().splitlines()]
 
 
-async def test_a_container_first_seen_in_its_second_run_has_its_first_run_printed_too() -> None:
+async def test_the_previous_run_of_a_container_first_observed_in_its_second_run_is_printed() -> None:
     script = Script()
     script.now, script.previous = [b"run 1\n"], [b"run 0\n"]
     output = await printed(script, lambda logs: logs.update_pod(pod(ENDED, 1, "Failed")))
     assert output == ["x-0 | run 0", "x-0 | run 1"] and script.asked == ["previous", "now"]
 
 
-async def test_runs_that_nobody_can_show_any_more_are_said() -> None:
+async def test_runs_whose_logs_are_lost_are_reported() -> None:
     script = Script()
     script.now, script.previous = [b"run 3\n"], [b"run 2\n"]
     output = await printed(script, lambda logs: logs.update_pod(pod(ENDED, 3, "Failed")))
     assert output == ["x-0: the output of 2 earlier runs is gone", "x-0 | run 2", "x-0 | run 3"]
 
 
-async def test_a_pod_that_is_gone_has_nothing_to_wait_for() -> None:
+async def test_finishing_does_not_wait_for_a_deleted_pod() -> None:
     script = Script()
     script.now = [b"bye\n", NotFound(404, "NotFound", "no such pod")]
 
-    def told(logs: LogFollowers) -> None:
+    def report(logs: LogFollowers) -> None:
         logs.update_pod(pod(RUNNING))
         logs.delete_pod(pod(RUNNING))
 
-    assert await printed(script, told) == ["x-0 | bye"]
+    assert await printed(script, report) == ["x-0 | bye"]
 
 
 async def test_of_several_containers_each_has_its_name_behind_the_replica() -> None:
     script = Script()
     script.now = [b"hi\n"]
-    one = pod(ENDED, phase="Succeeded")
-    one["status"]["containerStatuses"].append({"name": "side", "state": ENDED, "restartCount": 0})
-    output = await printed(script, lambda logs: logs.update_pod(one))
+    ended_pod = pod(ENDED, phase="Succeeded")
+    ended_pod["status"]["containerStatuses"].append({"name": "side", "state": ENDED, "restartCount": 0})
+    output = await printed(script, lambda logs: logs.update_pod(ended_pod))
     assert {line.split(" ")[0] for line in output} == {"x-0/tensorflow", "x-0/side"}
 
 
-async def test_with_a_tail_only_the_present_run_is_shown_and_the_next_one_whole() -> None:
+async def test_with_a_tail_only_the_current_run_is_cut_and_the_next_is_complete() -> None:
     script = Script()
     script.now = [b"end of run 3\n"]
 
@@ -253,33 +253,33 @@ async def test_with_a_tail_only_the_present_run_is_shown_and_the_next_one_whole(
 
     logs_of: list[LogFollowers] = []
 
-    def told(logs: LogFollowers) -> None:
+    def report(logs: LogFollowers) -> None:
         logs_of.append(logs)
         logs.update_pod(pod(RUNNING, 3))
         script.on_end = fourth
 
-    assert await printed(script, told, tail=1) == ["x-0 | end of run 3", "x-0 | run 4"]
+    assert await printed(script, report, tail=1) == ["x-0 | end of run 3", "x-0 | run 4"]
     assert (script.asked, script.tails) == (["now", "now"], [1, None])
 
 
-async def test_with_a_tail_a_stream_that_breaks_goes_on_from_now() -> None:
+async def test_with_a_tail_a_broken_stream_resumes_from_now() -> None:
     script = Script()
     script.now = [b"two\n", Unavailable(0, "ConnectionLost", "gone")]
     await printed(script, lambda logs: logs.update_pod(pod(RUNNING)) or script_ends(script, logs), tail=1)
     assert script.tails == [1, 0]
 
 
-async def test_one_container_may_be_asked_for() -> None:
+async def test_only_the_selected_container_is_followed() -> None:
     script = Script()
     script.now = [b"hi\n"]
-    one = pod(ENDED, phase="Succeeded")
-    one["status"]["containerStatuses"].append({"name": "side", "state": ENDED, "restartCount": 0})
-    assert await printed(script, lambda logs: logs.update_pod(one), only="side") == ["x-0/side | hi"]
+    ended_pod = pod(ENDED, phase="Succeeded")
+    ended_pod["status"]["containerStatuses"].append({"name": "side", "state": ENDED, "restartCount": 0})
+    assert await printed(script, lambda logs: logs.update_pod(ended_pod), only="side") == ["x-0/side | hi"]
 
 
-async def test_a_log_that_returns_nothing_any_more_is_given_up_and_named() -> None:
+async def test_a_log_without_further_data_is_abandoned_and_reported() -> None:
     class Hung(Script):
-        async def logs(self, *where: str, **words: Any) -> AsyncGenerator[bytes]:
+        async def logs(self, *where: str, **parameters: Any) -> AsyncGenerator[bytes]:
             yield b"first\n"
             await asyncio.Event().wait()
 
@@ -293,9 +293,9 @@ async def test_a_log_that_returns_nothing_any_more_is_given_up_and_named() -> No
     ]
 
 
-async def test_a_log_that_keeps_coming_is_printed_to_its_end_however_long_it_takes() -> None:
+async def test_a_log_with_further_data_is_printed_to_its_end() -> None:
     class Slow(Script):
-        async def logs(self, *where: str, **words: Any) -> AsyncGenerator[bytes]:
+        async def logs(self, *where: str, **parameters: Any) -> AsyncGenerator[bytes]:
             for number in range(5):
                 await asyncio.sleep(0)
                 yield f"{number}\n".encode()

@@ -22,7 +22,7 @@ BUFFERED = [sys.executable, "-c"]  # no -u: what is printed must be seen all the
 PATIENCE = 20.0
 
 
-def told(folder: Path, *line: str, **variables: str) -> Ended:
+def run_without_cluster(folder: Path, *line: str, **variables: str) -> Ended:
     """One command in the environment of the run in that folder, with no cluster."""
     env = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
     env |= {**private(folder), "HOME": str(folder), "COLUMNS": "80", **variables}
@@ -38,8 +38,8 @@ def prints(role: str, code: str, count: int = 1) -> Json:
 
 
 def only_record(folder: Path) -> Path:
-    (found,) = (path for path in (folder / "state" / "trainyard" / "history").iterdir() if path.name[0] != ".")
-    return found
+    (record,) = (path for path in (folder / "state" / "trainyard" / "history").iterdir() if path.name[0] != ".")
+    return record
 
 
 def until_text(folder: Path, text: str) -> None:
@@ -69,10 +69,10 @@ def test_everything_of_a_job_is_kept(tmp_path: Path) -> None:
     assert "JobSucceeded" in [event["reason"] for event in events]
     manifest = yaml.safe_load((folder / "manifest.yaml").read_text())
     assert manifest["spec"]["replicaSpecs"][0]["template"] == master["template"] and "status" not in manifest
-    shown = told(tmp_path, "logs", "story")
+    shown = run_without_cluster(tmp_path, "logs", "story")
     assert (shown.code, shown.of("worker-1"), shown.of("master-0")) == (0, ["at work"], ["hello"])
     assert shown.err.startswith("From the history of ") and "the job is gone" in shown.err
-    assert told(tmp_path, "logs", "story", "--role", "worker", "--index", "1").out == "at work\n"
+    assert run_without_cluster(tmp_path, "logs", "story", "--role", "worker", "--index", "1").out == "at work\n"
     (tmp_path / "again").mkdir()
     again = ran(tmp_path / "again", [manifest], "--network", "shared")
     assert again.code == 0, "the manifest can be run again"
@@ -85,31 +85,31 @@ def test_run_and_history_have_one_prefix_and_one_width_for_pods_with_init_contai
     ended = ran(tmp_path, [job(master, prints("WORKER", "print('works')"))], "--network", "shared")
     lines = ["master-0/zz-fetch-the-data | fetched", "master-0 | trains", "worker-0 | works"]
     assert set(ended.lines) >= set(lines), ended.out
-    assert told(tmp_path, "logs", "story").lines == lines
+    assert run_without_cluster(tmp_path, "logs", "story").lines == lines
 
 
 def test_the_commands_of_the_history(tmp_path: Path) -> None:
-    empty = told(tmp_path, "history")
+    empty = run_without_cluster(tmp_path, "history")
     assert (empty.code, empty.out) == (0, "") and "No job has run" in empty.err
     assert ran(tmp_path, [job(prints("MASTER", "print('hello')"))], "--network", "shared").code == 0
-    head, row = told(tmp_path, "history").lines
+    head, row = run_without_cluster(tmp_path, "history").lines
     assert head.split() == ["ID", "JOB", "KIND", "AGE", "TOOK", "RESULT", "RESTARTS", "WHERE"]
     ident = row.split()[0]
     assert row.split()[1:3] == ["story", "TfJob"] and row.split()[5:] == ["Succeeded", "0", "run"]
     assert len(head) <= 80 and len(row) <= 80
-    (listed,) = json.loads(told(tmp_path, "history", "-o", "json").out)
+    (listed,) = json.loads(run_without_cluster(tmp_path, "history", "-o", "json").out)
     assert (listed["id"], listed["result"], listed["pods"][0]["replica"]) == (ident, "Succeeded", "master-0")
-    assert yaml.safe_load(told(tmp_path, "history", "tfjob/story", "-o", "yaml").out) == listed
-    assert told(tmp_path, "history", "-o", "name").lines == [ident]
-    page = told(tmp_path, "history", ident).out
+    assert yaml.safe_load(run_without_cluster(tmp_path, "history", "tfjob/story", "-o", "yaml").out) == listed
+    assert run_without_cluster(tmp_path, "history", "-o", "name").lines == [ident]
+    page = run_without_cluster(tmp_path, "history", ident).out
     assert "master-0/attempt-0-" in page and "JobSucceeded" in page and "Result:    Succeeded" in page
     for line in (("history", "none"), ("logs", "none"), ("logs", "story", "--attempt", "7"), ("history", "--delete")):
-        refused = told(tmp_path, *line)
+        refused = run_without_cluster(tmp_path, *line)
         assert refused.code in (1, 2, 3) and refused.err and "Traceback" not in refused.err, line
-    assert "it has: 0" in told(tmp_path, "logs", "story", "--attempt", "7").err
-    assert "it has: master" in told(tmp_path, "logs", "story", "--role", "chief").err
-    assert told(tmp_path, "history", "--delete", "story").code == 0
-    assert told(tmp_path, "history").out == ""
+    assert "it has: 0" in run_without_cluster(tmp_path, "logs", "story", "--attempt", "7").err
+    assert "it has: master" in run_without_cluster(tmp_path, "logs", "story", "--role", "chief").err
+    assert run_without_cluster(tmp_path, "history", "--delete", "story").code == 0
+    assert run_without_cluster(tmp_path, "history").out == ""
 
 
 @pytest.mark.parametrize("network", ["namespace", "shared"])
@@ -118,15 +118,15 @@ def test_a_kill_of_everything_loses_no_line(tmp_path: Path, network: str) -> Non
     started = Started(tmp_path, [job(prints("MASTER", code), prints("WORKER", code))], "--network", network)
     until_text(tmp_path, "two")
     master = "master-0"
-    while master not in "".join(told(tmp_path, "logs", "story").lines):
+    while master not in "".join(run_without_cluster(tmp_path, "logs", "story").lines):
         assert started.process.poll() is None
     os.kill(started.process.pid, signal.SIGKILL)
     started.end()
     until = time.monotonic() + PATIENCE
-    while len((shown := told(tmp_path, "logs", "story")).lines) < 4:
+    while len((shown := run_without_cluster(tmp_path, "logs", "story")).lines) < 4:
         assert time.monotonic() < until, shown.out
     assert shown.of("master-0") == shown.of("worker-0") == ["one", "two"]
-    assert told(tmp_path, "history").lines[1].split()[5] == "Interrupted"
+    assert run_without_cluster(tmp_path, "history").lines[1].split()[5] == "Interrupted"
     assert (only_record(tmp_path) / "recording").exists()
     assert ran(tmp_path, [job(prints("MASTER", "pass"), name="next")], "--network", network).code == 0
     results = [json.loads(path.read_text()) for path in tmp_path.rglob("history/*/result.json")]
@@ -143,38 +143,38 @@ def test_output_survives_the_timeout_and_every_run_is_kept(tmp_path: Path, netwo
     assert ended.code == 124, ended.err
     assert ended.of("master-0") == ["waiting", "still"]
     assert set(ended.of("worker-0")) == {"before"}
-    assert told(tmp_path, "logs", "story", "--role", "master").of("master-0") == ["waiting", "still"]
-    runs = told(tmp_path, "logs", "story", "--role", "worker", "--attempt", "0").of("worker-0")
+    assert run_without_cluster(tmp_path, "logs", "story", "--role", "master").of("master-0") == ["waiting", "still"]
+    runs = run_without_cluster(tmp_path, "logs", "story", "--role", "worker", "--attempt", "0").of("worker-0")
     assert runs == ended.of("worker-0") and len(runs) >= 2
     result = json.loads((only_record(tmp_path) / "result.json").read_text())
     assert (result["result"], result["message"]) == ("Interrupted", "stopped by --timeout")
 
 
-def test_a_job_that_cannot_run_here_says_why_afterwards(tmp_path: Path) -> None:
+def test_the_history_says_why_a_job_could_not_run(tmp_path: Path) -> None:
     master = prints("MASTER", "")
     del master["template"]["spec"]["containers"][0]["command"]
     assert ran(tmp_path, [job(master)], "--network", "shared").code == 3
-    answer = told(tmp_path, "why", "story")
+    answer = run_without_cluster(tmp_path, "why", "story")
     assert answer.code == 0 and "it was cut short" in answer.out, answer.err
     assert "seen:  given up: master-0: ErrImageNeverPull" in answer.out
 
 
-def test_logs_dir_has_the_logs_and_is_never_touched_again(tmp_path: Path) -> None:
+def test_logs_dir_gets_the_logs_and_is_never_cleaned_up(tmp_path: Path) -> None:
     own = tmp_path / "own" / "logs"
-    words = ("--network", "shared", "--logs-dir", str(own))
-    assert ran(tmp_path, [job(prints("MASTER", "print('hello')"))], *words).code == 0
+    arguments = ("--network", "shared", "--logs-dir", str(own))
+    assert ran(tmp_path, [job(prints("MASTER", "print('hello')"))], *arguments).code == 0
     (log,) = own.rglob("*.log")
     assert log.read_text() == "hello\n"
     assert log.relative_to(own).parts[0] == only_record(tmp_path).name
     assert log.relative_to(own).parts[1] == "master-0"
     assert not (only_record(tmp_path) / "logs").exists()
-    assert told(tmp_path, "logs", "story").of("master-0") == ["hello"]
-    deleted = told(tmp_path, "history", "--delete", "story")
+    assert run_without_cluster(tmp_path, "logs", "story").of("master-0") == ["hello"]
+    deleted = run_without_cluster(tmp_path, "history", "--delete", "story")
     assert deleted.code == 0 and "--logs-dir" in deleted.err and log.exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "variables", "problem"),
+    ("arguments", "variables", "problem"),
     [
         (("--logs-dir", "job.yaml"), {}, "--logs-dir: job.yaml is a file; name a folder"),
         (("--logs-dir", "/proc/none/logs"), {}, "--logs-dir: /proc/none/logs cannot be made: no such file"),
@@ -182,19 +182,19 @@ def test_logs_dir_has_the_logs_and_is_never_touched_again(tmp_path: Path) -> Non
         ((), {"TRAINYARD_HISTORY_SIZE": "1 GB"}, "TRAINYARD_HISTORY_SIZE: '1 GB' is not a size; write bytes"),
     ],
 )
-def test_bad_words_about_the_history_start_nothing(
-    tmp_path: Path, words: tuple[str, ...], variables: dict[str, str], problem: str, monkeypatch: pytest.MonkeyPatch
+def test_invalid_history_options_start_nothing(
+    tmp_path: Path, arguments: tuple[str, ...], variables: dict[str, str], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job(prints("MASTER", "print('hello')"))))
     monkeypatch.chdir(tmp_path)
     for command in (("run", "job.yaml"), ("up",)):
-        refused = told(tmp_path, *command, *words, **variables)
+        refused = run_without_cluster(tmp_path, *command, *arguments, **variables)
         assert (refused.code, refused.out) == (2, ""), refused.err
         assert refused.err.startswith(problem) and "Traceback" not in refused.err
 
 
 @pytest.mark.parametrize("place", ["/proc/none", "a file"])
-def test_a_history_that_cannot_be_written_is_said_once_and_stops_no_job(
+def test_a_history_that_cannot_be_written_is_reported_once_and_stops_no_job(
     tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "taken").write_text("mine")
@@ -202,7 +202,9 @@ def test_a_history_that_cannot_be_written_is_said_once_and_stops_no_job(
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job(prints("MASTER", "print('hello')"))))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tmp").mkdir()
-    ended = told(tmp_path, "run", "job.yaml", "--network", "shared", XDG_STATE_HOME=state, COLUMNS="10000")
+    ended = run_without_cluster(
+        tmp_path, "run", "job.yaml", "--network", "shared", XDG_STATE_HOME=state, COLUMNS="10000"
+    )
     assert (ended.code, ended.of("master-0")) == (0, ["hello"]), ended.err
     (text,) = [line for line in ended.err.splitlines() if line.startswith("history: ")]
     assert "set XDG_STATE_HOME" in text

@@ -39,11 +39,11 @@ def trainyard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainyard:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
 
-    def run(*words: str, images: str = "") -> Result:
+    def run(*arguments: str, images: str = "") -> Result:
         if images:
             (tmp_path / "images.yaml").write_text(images)
-            words = (*words, "--images", str(tmp_path / "images.yaml"))
-        ended = CliRunner().invoke(main, ["images", *words])
+            arguments = (*arguments, "--images", str(tmp_path / "images.yaml"))
+        ended = CliRunner().invoke(main, ["images", *arguments])
         assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
         return ended
 
@@ -68,7 +68,7 @@ OWN = f"images:\n- {{match: my/img, python: {sys.prefix}}}\n"
 GONE = "images:\n- {match: my/gone, python: /nowhere/venv}\n"
 
 
-def test_the_list_says_what_each_image_is_and_fits_the_terminal(trainyard: Trainyard) -> None:
+def test_the_list_describes_each_image_and_fits_the_terminal(trainyard: Trainyard) -> None:
     entries = (
         OWN + GONE.partition("\n")[2] + "- {match: [my/a, my/b], providers: [{requirements: [a==1], download: 9 MB}]}\n"
     )
@@ -94,7 +94,7 @@ def test_the_list_as_data(trainyard: Trainyard) -> None:
     assert trainyard("-o", "name", images=GONE).stdout.splitlines()[0] == "my/gone"
 
 
-def test_an_explanation_names_the_way_and_why_the_others_are_not_taken(trainyard: Trainyard) -> None:
+def test_explain_names_the_chosen_provider_and_why_the_others_are_not_used(trainyard: Trainyard) -> None:
     entry = (
         "images:\n- match: x\n  providers: [{current: {no_such_module: ''}}, "
         f"{{interpreter: {sys.executable}}}, {{current: {{}}}}]\n  env: {{A: b}}\n  entrypoint: [python, ./train.py]\n"
@@ -109,7 +109,7 @@ def test_an_explanation_names_the_way_and_why_the_others_are_not_taken(trainyard
     assert "A=b" in text and f"Entrypoint python {os.getcwd()}/train.py" in text
 
 
-def test_an_explanation_of_an_image_that_cannot_be_had_ends_with_3(trainyard: Trainyard) -> None:
+def test_explaining_an_unavailable_image_ends_with_3(trainyard: Trainyard) -> None:
     ended = trainyard("explain", "my/gone", "-o", "json", images=GONE)
     (provider,) = json.loads(ended.stdout)["providers"]
     assert ended.exit_code == 3 and provider["state"].startswith("not taken: /nowhere/venv does not exist; make it")
@@ -121,7 +121,7 @@ def test_an_image_without_an_entry_is_explained_by_the_interpreter(trainyard: Tr
     assert "Because of   --python" in ended.stdout
 
 
-def test_trying_an_image_runs_it(trainyard: Trainyard, tmp_path: Path) -> None:
+def test_images_try_runs_the_image(trainyard: Trainyard, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     entry = OWN.replace("}", ", entrypoint: [python, train.py]}")
     ended = trainyard("try", "my/img", images=entry)
@@ -133,7 +133,7 @@ def test_trying_an_image_runs_it(trainyard: Trainyard, tmp_path: Path) -> None:
     assert ended.exit_code == 1 and f"{tmp_path}/train.py: fails: there is no such file" in flat(ended.stdout)
 
 
-def test_trying_imports_what_an_image_must_have(trainyard: Trainyard, tmp_path: Path) -> None:
+def test_images_try_imports_the_required_modules(trainyard: Trainyard, tmp_path: Path) -> None:
     (tmp_path / "broken_module.py").write_text("raise ImportError('libx.so.1 is missing')\n")
     providers = "[{current: {broken_module: ''}}]"
     entry = f"images:\n- match: x\n  providers: {providers}\n  env: {{PYTHONPATH: {tmp_path}}}\n"
@@ -144,7 +144,7 @@ def test_trying_imports_what_an_image_must_have(trainyard: Trainyard, tmp_path: 
     assert ended.stderr.endswith("x does not work; see above.\n")
 
 
-def test_trying_an_image_that_cannot_be_had_says_why(trainyard: Trainyard) -> None:
+def test_images_try_reports_why_an_image_is_unavailable(trainyard: Trainyard) -> None:
     ended = trainyard("try", "my/gone", images=GONE)
     assert ended.exit_code == 3 and ended.stdout == ""
     assert ended.stderr.startswith("my/gone: /nowhere/venv does not exist; make it (python3 -m venv")
@@ -169,7 +169,7 @@ def test_an_environment_is_sized_kept_and_pruned(trainyard: Trainyard, tmp_path:
     assert cache(tmp_path) == []
 
 
-def test_what_was_not_used_for_long_is_pruned_when_asked_for(trainyard: Trainyard, tmp_path: Path) -> None:
+def test_prune_removes_environments_that_were_not_used_for_long(trainyard: Trainyard, tmp_path: Path) -> None:
     trainyard("try", "my/pinned", images=PINNED)
     (environment,) = cache(tmp_path)
     assert "kept 1 environment" in flat(trainyard("prune", "--older-than", "30").stdout)
@@ -189,9 +189,9 @@ def test_the_cache_is_emptied_only_with_consent(trainyard: Trainyard, tmp_path: 
     assert trainyard("clean").exit_code == 0, "there is nothing to agree to"
 
 
-@pytest.mark.parametrize("words", [(), ("explain", "x"), ("try", "x"), ("size",), ("prune",)])
-def test_a_catalogue_that_cannot_be_used_ends_with_2(trainyard: Trainyard, words: tuple[str, ...]) -> None:
-    ended = trainyard(*words, images="images:\n- {match: x, python: ''}\n")
+@pytest.mark.parametrize("arguments", [(), ("explain", "x"), ("try", "x"), ("size",), ("prune",)])
+def test_a_catalogue_that_cannot_be_used_ends_with_2(trainyard: Trainyard, arguments: tuple[str, ...]) -> None:
+    ended = trainyard(*arguments, images="images:\n- {match: x, python: ''}\n")
     assert ended.exit_code == 2 and "images.yaml: images[0].python: is empty; name a virtual" in ended.stderr
 
 
@@ -202,7 +202,7 @@ def test_a_catalogue_that_cannot_be_used_ends_with_2(trainyard: Trainyard, words
         ("no-such-python", "--python: no-such-python is neither here nor on PATH; name an interpreter"),
     ],
 )
-def test_an_interpreter_that_is_not_there_ends_with_2_wherever_it_is_named(
+def test_a_missing_interpreter_ends_with_2_wherever_it_is_named(
     trainyard: Trainyard, tmp_path: Path, python: str, expected_message: str
 ) -> None:
     assert trainyard("--python", python).stderr.startswith(expected_message)

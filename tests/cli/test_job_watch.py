@@ -27,7 +27,7 @@ def watching(cluster: LocalCluster, screen: Screen, *jobs: Json) -> JobWatch:
     return watch
 
 
-async def test_it_watches_until_each_job_has_ended_or_is_deleted(tmp_path: Path) -> None:
+async def test_the_watch_ends_when_every_job_has_ended_or_is_deleted(tmp_path: Path) -> None:
     options = LocalClusterOptions(network="shared", operator=False, parent=tmp_path, say=lambda text: None)
     with (tmp_path / "output").open("wb") as output:
         screen = Screen(Descriptors(*[output.fileno()] * 3), False, False, lambda: None)

@@ -67,7 +67,7 @@ class LatePods(ApiClient):
         yield b"its only line\n"
 
 
-async def test_the_log_of_a_pod_that_is_seen_after_the_end_of_its_job_is_printed() -> None:
+async def test_the_log_of_a_pod_observed_after_the_end_of_its_job_is_printed() -> None:
     api = LatePods()
     reader, writer = os.pipe()
     screen = Screen(Descriptors(writer, writer, writer), False, False, lambda: None)

@@ -12,7 +12,7 @@ WORDS = st.lists(st.text("abcdefgh`", min_size=1, max_size=30), min_size=1, max_
 
 
 @given(WORDS, st.integers(40, 120))
-def test_no_word_is_broken_and_none_is_lost(words: list[str], width: int) -> None:
+def test_wrapping_breaks_and_loses_no_word(words: list[str], width: int) -> None:
     text = " ".join(words)
     lines = wrapped(text, width, "  problem: ", "    ")
     assert " ".join(" ".join(lines).split()) == f"problem: {text}"
@@ -25,6 +25,20 @@ def test_a_command_in_backticks_stays_on_one_line() -> None:
     assert lines == ["do: to go on:", "    `trainyard resume tfjob/mnist -n team-a`", "    and wait"]
 
 
+def test_a_path_stays_whole_on_a_line_of_its_own() -> None:
+    long, quoted = "/folder" * 5, "'/my folder/and another one'"
+    assert wrapped(f"logs: {long} are kept", 30, "", "    ") == ["logs:", f"    {long}", "    are kept"]
+    assert wrapped("/25-columns/" + "x" * 13, 30, "Folder:  ") == ["Folder:", "     /25-columns/" + "x" * 13]
+    assert wrapped(f"{long} are kept", 30, "Folder:  ") == [f"Folder:  {long}", "         are kept"]
+    lines = wrapped(f"mend {quoted}:5, in f; then run it again", 30, "do: ")
+    assert lines == ["do: mend", f"    {quoted}:5,", "    in f; then run it again"]
+    assert prose(f"logs: {quoted}", 30) == f"logs:\n  {quoted}"
+
+
+def test_spaces_between_words_stay() -> None:
+    assert wrapped("a  table   of three columns", 20, "seen: ") == ["seen: a  table   of", "      three columns"]
+
+
 def test_prose_keeps_lines_that_fit_and_hangs_the_others() -> None:
     text = "one\n  two\n" + "word " * 10
     assert prose(text.rstrip(), 27) == "one\n  two\nword word word word word\n  word word word word word"
@@ -34,7 +48,7 @@ ROWS = [["AGE", "OBJECT", "STATE", "MESSAGE"], ["1s", "Pod/master-abcd-0-x7k2p",
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
-def test_a_table_fits_and_its_last_column_gives_way_first(width: int) -> None:
+def test_a_table_fits_and_its_last_column_is_cut_first(width: int) -> None:
     lines = table_lines(ROWS, width)
     assert all(len(line) <= width for line in lines)
     assert ("master-abcd-0-x7k2p" in lines[1]) == (width > 60) and lines[1].endswith("m…")
@@ -47,7 +61,7 @@ def test_a_table_of_many_columns_fits(lengths: list[int], width: int) -> None:
     assert all(len(line) <= width for line in lines)
 
 
-def test_names_give_way_and_states_do_not() -> None:
+def test_names_are_cut_and_states_are_not() -> None:
     heads = ["ID", "JOB", "KIND", "AGE", "TOOK", "RESULT", "RESTARTS", "WHERE"]
     row = ["2f34049a", "mnist-of-the-whole-team", "ElasticJob", "12m", "1:12:33", "Interrupted", "12", "c" * 40]
     lines = table_lines([heads, row], 80)
@@ -55,7 +69,7 @@ def test_names_give_way_and_states_do_not() -> None:
     assert lines[1].split() == [row[0], "mnist-of…", *row[2:7], "c" * 9 + "…"]
 
 
-def test_a_table_that_fits_is_whole() -> None:
+def test_a_table_that_fits_is_not_cut() -> None:
     assert table_lines(ROWS, 1000)[1].endswith("m" * 100)
     assert table_lines([], 80) == []
 
@@ -89,7 +103,7 @@ def test_values_go_on_under_their_beginning() -> None:
         ("2/3 ready", ""),
     ],
 )
-def test_state_words_have_the_colour_of_what_they_mean(state: str, code: str) -> None:
+def test_states_are_coloured_by_their_meaning(state: str, code: str) -> None:
     assert coloured(state, True) == (f"\x1b[{code}m{state}\x1b[0m" if code else state)
     assert coloured(state, False) == state
 
@@ -106,12 +120,12 @@ def test_a_state_that_is_cut_keeps_its_colour() -> None:
     assert line.startswith("\x1b[31mCreateContain") and "…" in line
 
 
-def test_colour_is_for_terminals_that_want_it() -> None:
+def test_colour_is_for_terminals_that_support_it() -> None:
     assert wants_colour(True, {})
     assert not any(wants_colour(*no) for no in ((False, {}), (True, {"NO_COLOR": "1"}), (True, {"TERM": "dumb"})))
 
 
-def test_the_width_is_80_where_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_width_is_80(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "72")
     assert terminal_width() == 72
     monkeypatch.delenv("COLUMNS")

@@ -40,13 +40,13 @@ except SystemExit as ended:
         "scale --help",
     ],
 )
-def test_what_starts_nothing_loads_neither_a_server_nor_an_http_library(line: str, tmp_path: object) -> None:
+def test_commands_without_a_cluster_import_no_server_and_no_http_library(line: str, tmp_path: object) -> None:
     path = f"{tmp_path}/job.yaml"
     with open(path, "w") as file:
         file.write(JOB)
-    words = [path if word == "FILE" else word for word in line.split()]
-    ended = subprocess.run([sys.executable, "-c", LOOK, *words], capture_output=True, text=True, check=True)
-    assert ended.stderr.splitlines()[-1] == ("[] 2" if "MISSING" in words else "[] 0")
+    arguments = [path if argument == "FILE" else argument for argument in line.split()]
+    ended = subprocess.run([sys.executable, "-c", LOOK, *arguments], capture_output=True, text=True, check=True)
+    assert ended.stderr.splitlines()[-1] == ("[] 2" if "MISSING" in arguments else "[] 0")
 
 
 def test_every_command_in_the_list_is_there() -> None:

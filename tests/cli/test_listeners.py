@@ -1,4 +1,4 @@
-"""Who listens on a port of this machine."""
+"""Which process listens on a port of this machine."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def test_a_listener_is_named_by_process_and_command() -> None:
         ) == set(ports)
 
 
-def test_a_port_that_nobody_listens_on_has_nobody() -> None:
+def test_a_port_without_listener_has_no_process() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         assert listeners([bound.getsockname()[1]], {}) == {}
 
 
-def test_a_process_of_a_pod_is_named_by_the_pod_and_anothers_by_what_is_known(tmp_path: Path) -> None:
+def test_a_listener_in_a_pod_is_named_by_the_pod_and_others_by_their_process(tmp_path: Path) -> None:
     (tmp_path / "net").mkdir()
     row = "  0: 0100007F:08AE 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 {} 1"
     (tmp_path / "net" / "tcp").write_text(f"head\n{row.format(77)}\n{row.format(78).replace('08AE', '08AF')}\n")

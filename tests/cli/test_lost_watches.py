@@ -1,4 +1,4 @@
-"""Those who watch are told in the end that nobody answers any more."""
+"""Commands that watch report an API server that stays unreachable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def _heard(feeds: Watches) -> None:
         await feeds.wait_for_change()
 
 
-async def test_a_cluster_that_goes_away_and_stays_away_ends_the_watching() -> None:
+async def test_a_cluster_that_stays_unreachable_ends_the_watch() -> None:
     server = Server({}, "token", time.time)
     await server.start()
     async with ApiClient(server.url, "token") as api:

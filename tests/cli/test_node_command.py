@@ -1,4 +1,4 @@
-"""The words of `trainyard node`: what it refuses before it asks anybody."""
+"""The options of `trainyard node` that are refused before any request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainyard.objects.manifest import ManifestError
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         ([], "--kubeconfig: name the kubeconfig of the cluster to join, or set $KUBECONFIG"),
         (["--kubeconfig", "nowhere"], "nowhere: no such file"),
@@ -23,13 +23,13 @@ from trainyard.objects.manifest import ManifestError
         (["--kubeconfig", "k", "--mount", "x"], "--mount: 'x' is not CLAIM=DIR"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_fix(
-    line: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_invalid_option_is_reported_with_the_fix(
+    line: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("KUBECONFIG", raising=False)
     ran = CliRunner().invoke(node, line)
-    assert ran.exit_code == 2 and words in ran.output
+    assert ran.exit_code == 2 and message in ran.output
 
 
 def test_a_taint_and_a_resource_are_read() -> None:

@@ -1,4 +1,4 @@
-"""A field without an effect on one machine is said once per job, in the same words by lint, run, submit and why."""
+"""A field without an effect on one machine is noted once per job, in the same text by lint, run, submit and why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cli.commands import SLEEP, role, said, speaking, tfjob
+from tests.cli.commands import SLEEP, commands_of_cluster, role, run_in_process, tfjob
 from tests.cli.run_values import container, job, ran
 from trainyard.objects import Json
 from trainyard.server.registry import discovery
@@ -33,7 +33,7 @@ def notes_of(text: str) -> list[str]:
 def tells(text: str) -> bool:
     """Each field once, and nothing else is noted."""
     notes = notes_of(text)
-    return len(notes) == len(NOTES) and all(words in line for (_, words), line in zip(NOTES, notes, strict=True))
+    return len(notes) == len(NOTES) and all(message in line for (_, message), line in zip(NOTES, notes, strict=True))
 
 
 def written(folder: Path, *objects: Json) -> Path:
@@ -44,7 +44,7 @@ def written(folder: Path, *objects: Json) -> Path:
 
 def test_lint_names_the_line_of_the_first_place_and_ends_with_0(tmp_path: Path) -> None:
     path = written(tmp_path, with_fields(tfjob(role("MASTER", SLEEP), role("WORKER", SLEEP, 2))))
-    answer = said("lint", str(path))
+    answer = run_in_process("lint", str(path))
     assert answer.code == 0 and tells(answer.err) and "no problem, 0 warnings, 2 notes" in answer.out
     lines = path.read_text().splitlines()
     for (field, _), note in zip(NOTES, notes_of(answer.err), strict=True):
@@ -52,23 +52,23 @@ def test_lint_names_the_line_of_the_first_place_and_ends_with_0(tmp_path: Path) 
         assert field in lines[number - 1], note
 
 
-async def test_submit_says_them_to_a_local_cluster_and_why_repeats_them(tmp_path: Path) -> None:
-    async with speaking(tmp_path) as words:
-        answer = await words.submit(with_fields(tfjob(role("MASTER", SLEEP), role("WORKER", SLEEP, 2))))
+async def test_submit_prints_notes_for_a_local_cluster_and_why_repeats_them(tmp_path: Path) -> None:
+    async with commands_of_cluster(tmp_path) as trainyard:
+        answer = await trainyard.submit(with_fields(tfjob(role("MASTER", SLEEP), role("WORKER", SLEEP, 2))))
         assert answer.code == 0 and tells(answer.err)
-        assert tells((await words.until("it runs fine", "why", "mnist")).out)
+        assert tells((await trainyard.until("it runs fine", "why", "mnist")).out)
 
 
-async def test_nothing_of_it_is_said_of_a_real_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_notes_are_not_printed_for_a_real_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     version: dict[str, Any] = discovery.VERSION
     monkeypatch.setitem(version, "gitVersion", "v1.37.1")
-    async with speaking(tmp_path) as words:
-        answer = await words.submit(with_fields(tfjob(role("MASTER", SLEEP))))
+    async with commands_of_cluster(tmp_path) as trainyard:
+        answer = await trainyard.submit(with_fields(tfjob(role("MASTER", SLEEP))))
         assert answer.code == 0 and notes_of(answer.err) == []
-        assert notes_of((await words.until("it runs fine", "why", "mnist")).out) == []
+        assert notes_of((await trainyard.until("it runs fine", "why", "mnist")).out) == []
 
 
-def test_run_says_them_once_and_the_node_says_nothing_of_them(tmp_path: Path) -> None:
+def test_run_prints_notes_once_and_the_node_does_not_repeat_them(tmp_path: Path) -> None:
     spec = {"restartPolicy": "Never", "containers": [container("print('done')")], **FIELDS}
     listed = [{"tfReplicaType": name, "template": {"spec": spec}} for name in ("MASTER", "WORKER")]
     end = ran(tmp_path, [job(*listed)], "--network", "shared")

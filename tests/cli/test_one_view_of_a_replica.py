@@ -96,7 +96,7 @@ def columns(lines: list[str], head: str, first: str) -> dict[str, str]:
     """The cells of the row that begins with `first`, by the heads of the columns."""
     heads = next(line for line in lines if line.strip().startswith(head))
     row = next(line for line in lines if line.strip().startswith(first))
-    starts = [heads.index(word) for word in heads.split()]
+    starts = [heads.index(head) for head in heads.split()]
     bounds = zip(starts, [*starts[1:], None], strict=True)
     return dict(zip(heads.split(), (row[begin:end].strip() for begin, end in bounds), strict=True))
 
@@ -114,7 +114,7 @@ def recorded(tmp_path: Path, job: Json, pod: Json) -> HistoryRecord:
 
 
 @pytest.mark.parametrize("case", CASES, ids=CASE_NAMES)
-def test_every_command_shows_the_same(case: Case) -> None:
+def test_every_command_shows_the_same_state(case: Case) -> None:
     job = tfjob(RUNNING)
     kind = kinds.kind_of(job)
     assert kind is not None
@@ -134,7 +134,7 @@ def test_every_command_shows_the_same(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.exit], ids=[case.name for case in CASES if case.exit])
-def test_the_history_shows_what_was_shown_before(case: Case, tmp_path: Path) -> None:
+def test_the_history_shows_what_the_live_view_showed(case: Case, tmp_path: Path) -> None:
     lines = record_fields(recorded(tmp_path, tfjob(RUNNING), case.pod), NOW)
     kept = columns(lines[lines.index("Pods:") :], "REPLICA", "worker-0")
     # A disruption is recorded, its reason is not.
@@ -148,11 +148,11 @@ def test_the_history_shows_what_was_shown_before(case: Case, tmp_path: Path) -> 
 def test_why_names_the_exit_code_that_the_tables_have(case: Case) -> None:
     findings = why(facts(tfjob(("Failed", "PermanentFailure", "x")), case.pod))
     code = case.exit.split(" ")[0]
-    assert any(f"ended with exit code {code}" in finding.what for finding in findings)
+    assert any(f"ended with exit code {code}" in finding.summary for finding in findings)
 
 
 @pytest.mark.parametrize("case", CASES, ids=CASE_NAMES)
-def test_the_operator_reads_the_same(case: Case) -> None:
+def test_the_operator_observes_the_same_state(case: Case) -> None:
     containers = decode_containers(read_pod(case.pod))
     assert sum(container.restart_count for container in containers) == case.restarts
     codes = [container.exit_code for container in containers if container.state == "terminated"]

@@ -1,4 +1,4 @@
-"""The words of `trainyard operator`: what it refuses before it asks anybody, and how it ends."""
+"""The options of `trainyard operator` that are refused before any request, and its exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
 """
 
 
-def said(folder: Path, *line: str, **env: str) -> tuple[int, str]:
+def run_in_process(folder: Path, *line: str, **env: str) -> tuple[int, str]:
     known = {name: value for name, value in os.environ.items() if "KUBE" not in name}
     ended = subprocess.run(
         [sys.executable, "-m", "trainyard", "operator", *line],
@@ -45,7 +45,7 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("line", "code", "words"),
+    ("line", "code", "message"),
     [
         ("", 3, "no cluster: this process is not in a pod with a service account; name a cluster with"),
         ("--kubeconfig missing", 3, "missing: no such file"),
@@ -63,12 +63,12 @@ def home(tmp_path: Path) -> Path:
         ("--kubeconfig k --metrics-bind-address 203.0.113.1:80", 3, "203.0.113.1"),
     ],
 )
-def test_what_cannot_be_done_is_said_with_the_fix(home: Path, line: str, code: int, words: str) -> None:
-    ended, err = said(home, *line.split())
-    assert (ended, "Traceback" in err) == (code, False) and words in err
+def test_an_impossible_option_is_reported_with_the_fix(home: Path, line: str, code: int, message: str) -> None:
+    ended, err = run_in_process(home, *line.split())
+    assert (ended, "Traceback" in err) == (code, False) and message in err
 
 
-def test_a_config_file_may_be_missing_where_that_is_said(home: Path) -> None:
+def test_a_missing_config_file_is_allowed_with_its_option(home: Path) -> None:
     line = ["--kubeconfig", str(home / "k"), "--controller-config-file", str(home / "later.yaml")]
     params = operator.make_context("operator", [*line, "--optional-controller-config"]).params
     parsed = _parse_options(params)
@@ -88,8 +88,8 @@ def test_help_names_every_option_with_its_default(home: Path) -> None:
 
 
 @pytest.mark.parametrize("namespaced", [False, True])
-def test_what_the_manifests_say_is_understood(namespaced: bool) -> None:
-    words = operator.make_context("operator", arguments(Install(namespace="team", namespaced=namespaced))).params
-    assert words["leader_elect"] is True and parse_address(words["bind"]) == ("", 8080)
-    assert parse_kinds(words["served"]) == parse_kinds("tfjob,mxjob,elasticjob")
-    assert words["namespace"] == ("team" if namespaced else "") and words["config"].endswith(".yaml")
+def test_the_operator_accepts_the_arguments_of_the_manifests(namespaced: bool) -> None:
+    parameters = operator.make_context("operator", arguments(Install(namespace="team", namespaced=namespaced))).params
+    assert parameters["leader_elect"] is True and parse_address(parameters["bind"]) == ("", 8080)
+    assert parse_kinds(parameters["served"]) == parse_kinds("tfjob,mxjob,elasticjob")
+    assert parameters["namespace"] == ("team" if namespaced else "") and parameters["config"].endswith(".yaml")

@@ -33,22 +33,32 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "XDG_STATE_HOME": str(folder), "TMPDIR": str(folder), "XDG_CACHE_HOME": str(folder)}
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_a_full_disk_ends_with_3_and_one_line(words: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_a_full_disk_ends_with_3_and_one_line(arguments: tuple[str, ...], tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
-            [*TRAINYARD, *words], stdout=full, stderr=subprocess.PIPE, text=True, env=environment(tmp_path), check=False
+            [*TRAINYARD, *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(tmp_path),
+            check=False,
         )
     assert ended.returncode == 3 and ended.stderr.count("\n") == 1, ended.stderr
     assert "the output cannot be written: No space left on device" in ended.stderr
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_a_closed_pipe_ends_with_141_and_no_words(words: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_a_closed_pipe_ends_with_141_and_no_message(arguments: tuple[str, ...], tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     ended = subprocess.run(
-        [*TRAINYARD, *words], stdout=writer, stderr=subprocess.PIPE, text=True, env=environment(tmp_path), check=False
+        [*TRAINYARD, *arguments],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(tmp_path),
+        check=False,
     )
     os.close(writer)
     assert (ended.returncode, ended.stderr) == (141, "")
@@ -56,8 +66,8 @@ def test_a_closed_pipe_ends_with_141_and_no_words(words: tuple[str, ...], tmp_pa
 
 @pytest.mark.slow
 def test_a_run_into_a_full_disk_ends_with_3_and_stops_its_pods(tmp_path: Path) -> None:
-    one = job(replicas("MASTER", "print('up')\nimport time\ntime.sleep(600)"))
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(one))
+    long_job = job(replicas("MASTER", "print('up')\nimport time\ntime.sleep(600)"))
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(long_job))
 
     with open("/dev/full", "w") as full:
         ended = subprocess.run(

@@ -41,7 +41,7 @@ ANY_KIND = ContainerContext(
         ("etcd.EtcdException: Could not get the list of servers, maybe you provided the wrong host(s)", "etcd", "port"),
     ],
 )
-def test_a_line_that_tells_is_understood(line: str, summary: str, fix: str) -> None:
+def test_a_line_of_output_is_matched_to_its_cause(line: str, summary: str, fix: str) -> None:
     cause = output_cause(["step 1", line, "more words"], ANY_KIND)
     assert cause is not None and summary in cause[0] and fix in cause[1]
 
@@ -59,7 +59,7 @@ def test_a_line_that_tells_is_understood(line: str, summary: str, fix: str) -> N
         "OMPI_MCA_orte_keep_fqdn_hostnames=t",
     ],
 )
-def test_other_lines_mean_nothing(line: str) -> None:
+def test_other_lines_match_nothing(line: str) -> None:
     assert output_cause([line], ANY_KIND) is None
 
 
@@ -72,12 +72,12 @@ def test_other_lines_mean_nothing(line: str) -> None:
         ("Permission denied (publickey).", "on the workers"),
     ],
 )
-def test_a_shell_without_mpiexec_says_nothing_of_the_workers(line: str, summary: str) -> None:
+def test_a_shell_without_mpiexec_is_not_blamed_on_the_workers(line: str, summary: str) -> None:
     cause = output_cause([line], ContainerContext(output_patterns=CHAINERJOB.diagnosis.output_patterns))
     assert cause is not None and summary in cause.explanation
 
 
-def test_what_only_one_kind_has_is_not_said_of_another() -> None:
+def test_patterns_of_one_kind_do_not_match_output_of_another() -> None:
     line = "etcd.EtcdConnectionFailed: Connection to etcd failed"
     assert output_cause([line], ContainerContext(output_patterns=TFJOB.diagnosis.output_patterns)) is None
 
@@ -88,7 +88,7 @@ def test_the_last_telling_line_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "reason", "words"),
+    ("code", "reason", "meaning"),
     [
         (1, "Error", "the program's own"),
         (126, "Error", "cannot be executed"),
@@ -102,9 +102,9 @@ def test_the_last_telling_line_counts() -> None:
         (3, "Error", ""),
     ],
 )
-def test_an_exit_code_means_something(code: int, reason: str, words: str) -> None:
+def test_an_exit_code_has_a_meaning(code: int, reason: str, meaning: str) -> None:
     cause = exit_cause(code, reason)
-    assert words in " ".join(cause) if words else not any(cause)
+    assert meaning in " ".join(cause) if meaning else not any(cause)
 
 
 def test_a_missing_file_below_a_mount_path_names_the_volume_and_on_a_process_node_the_network() -> None:
@@ -118,6 +118,6 @@ def test_a_missing_file_below_a_mount_path_names_the_volume_and_on_a_process_nod
     assert cause is not None and "mounted" not in cause.fix
 
 
-def test_a_port_whose_holder_is_gone_names_the_network_of_the_replicas() -> None:
+def test_a_port_without_holder_is_explained_by_the_replicas_network() -> None:
     cause = output_cause(["OSError: [Errno 98] Address already in use"], ContainerContext(on_process_node=True))
     assert cause is not None and "in network shared all replicas use the ports of this machine" in cause.fix

@@ -19,21 +19,21 @@ from trainyard.objects import Json
 
 def event(number: int, **more: Any) -> Json:
     about = {"kind": "TfJob", "name": "mnist", "uid": "u"}
-    said = {
+    statuses = {
         "type": "Normal",
         "reason": f"R{number}",
         "message": "a\nb",
         "lastTimestamp": at(90),
         "involvedObject": about,
     }
-    return {"metadata": {"name": f"e{number}"}, **said, **more}
+    return {"metadata": {"name": f"e{number}"}, **statuses, **more}
 
 
 def page(job: Json, **family: list[Json]) -> list[str]:
     return describe_lines(JobInfo(kinds.TFJOB, job), RelatedObjects(**family), NOW)
 
 
-def test_a_page_names_what_a_person_looks_for() -> None:
+def test_describe_prints_the_fields_that_a_user_looks_for() -> None:
     job = tfjob(RUNNING, backoffLimit=3, suspend=False)
     lines = page(job, pods=[pod("MASTER-0")], children=[child("Job", "master-abcd-0", status={"active": 1})])
     text = "\n".join(lines)
@@ -61,7 +61,7 @@ def test_an_event_is_one_line_with_its_count() -> None:
     assert row == ["90s (x3)", "Normal", "R1", "TfJob/mnist", "a b"]
 
 
-def test_a_watched_table_shows_what_has_changed_and_what_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_watched_table_shows_changes_and_deletions(capsys: pytest.CaptureFixture[str]) -> None:
     head = ["KIND", "NAME", "STATE", "RUNNING", "RESTARTS", "AGE"]
     shown = ChangedRows()
     shown.print([head, ["TfJob", "a", "Created", "0/1", "0", "1s"], ["TfJob", "b", "Running", "1/1", "0", "1s"]])
@@ -76,7 +76,7 @@ def test_a_watched_table_shows_what_has_changed_and_what_is_gone(capsys: pytest.
     ]
 
 
-def test_a_child_has_a_word_for_its_state() -> None:
+def test_each_child_has_a_state() -> None:
     done = {"conditions": [{"type": "Complete", "status": "True"}]}
     going = child("Service", "s")
     going["metadata"]["deletionTimestamp"] = at(1)
@@ -87,7 +87,7 @@ def test_a_child_has_a_word_for_its_state() -> None:
         child("ConfigMap", "d"),
         going,
     )
-    assert [child_state(one) for one in children] == ["Complete", "0 active", "1/2 ready", "", "Terminating"]
+    assert [child_state(child) for child in children] == ["Complete", "0 active", "1/2 ready", "", "Terminating"]
 
 
 def test_many_jobs_are_counted_and_the_first_few_named() -> None:

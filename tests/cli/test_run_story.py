@@ -35,7 +35,7 @@ def test_a_job_runs_to_the_end_with_all_its_logs_and_a_table(tmp_path: Path) -> 
     assert not list((tmp_path / "tmp").iterdir())
 
 
-def test_nothing_of_a_fast_pods_output_is_lost_nor_its_last_line_without_an_end(tmp_path: Path) -> None:
+def test_all_output_of_a_fast_pod_is_printed_even_an_unterminated_last_line(tmp_path: Path) -> None:
     says = "import sys\nfor i in range(5000): print('line', i)\nsys.stdout.write('the end')"
     ended = ran(tmp_path, [job(replicas("MASTER", says, restart="Never"))])
     assert ended.code == 0
@@ -46,20 +46,20 @@ def test_every_run_of_a_restarted_container_is_printed_once_and_in_order(tmp_pat
     known = "import os,time\npath = '/shared/runs'\nsize = lambda: os.path.exists(path) and os.path.getsize(path)\n"
     worker = f"{known}n = int(size())\nopen(path, 'a').write('x')\nprint('run', n)\ntime.sleep(600) if n else exit(7)"
     master = f"{known}while size() < 2: time.sleep(.05)\ntime.sleep(.5)"
-    one = job(replicas("MASTER", master), replicas("WORKER", worker))
-    for replica in one["spec"]["replicaSpecs"]:
+    restarted_job = job(replicas("MASTER", master), replicas("WORKER", worker))
+    for replica in restarted_job["spec"]["replicaSpecs"]:
         spec = replica["template"]["spec"]
         spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
         spec["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/shared"}]
     (tmp_path / "data").mkdir()
-    ended = ran(tmp_path, [one], "--mount", f"data={tmp_path / 'data'}")
+    ended = ran(tmp_path, [restarted_job], "--mount", f"data={tmp_path / 'data'}")
     assert ended.code == 0, ended.err
     assert ended.of("worker-0") == ["run 0", "run 1"]
     (row,) = [line.split() for line in ended.lines if line.startswith("story") and "worker-0" in line]
     assert row[3] == "1"
 
 
-def test_a_failed_job_ends_with_1_and_says_why(tmp_path: Path) -> None:
+def test_a_failed_job_ends_with_1_and_its_reason(tmp_path: Path) -> None:
     ended = ran(tmp_path, [job(replicas("MASTER", "print('oh')\nexit(3)"), replicas("WORKER", SERVE))])
     assert ended.code == 1
     assert ended.of("master-0") == ["oh"]
@@ -72,13 +72,18 @@ def test_a_failed_job_ends_with_1_and_says_why(tmp_path: Path) -> None:
     assert row[2] == "Failed" and row[4] == "3"
 
 
-def test_what_holds_a_job_up_is_said_once_and_not_only_at_the_end(tmp_path: Path) -> None:
+def test_a_block_is_reported_once_and_before_the_end(tmp_path: Path) -> None:
     code = "import time\ntime.sleep(600)"
     container = {"name": "elasticjob-worker", "image": "x", "command": [sys.executable, "-c", code]}
     worker = {"replicas": 2, "restartPolicy": "ExitCode", "template": {"spec": {"containers": [container]}}}
     spec = {"rdzvEndpoint": "etcd:2379", "minReplicas": 2, "maxReplicas": 2, "replicaSpecs": {"Worker": worker}}
-    one = {"apiVersion": "elastic.pytorch.org/v1alpha1", "kind": "ElasticJob", "metadata": {"name": "e"}, "spec": spec}
-    started = Started(tmp_path, [one], "--timeout", "25")
+    elastic_job = {
+        "apiVersion": "elastic.pytorch.org/v1alpha1",
+        "kind": "ElasticJob",
+        "metadata": {"name": "e"},
+        "spec": spec,
+    }
+    started = Started(tmp_path, [elastic_job], "--timeout", "25")
     started.until("problem: there is no Service etcd", "stderr")
     ended = started.end()
     assert ended.code == 124 and "there is no Service etcd" not in ended.err
@@ -89,8 +94,13 @@ def test_workers_that_cannot_meet_end_with_1_and_the_address(tmp_path: Path) -> 
     container = {"name": "elasticjob-worker", "image": "x", "command": [sys.executable, "-c", code]}
     worker = {"replicas": 1, "restartPolicy": "ExitCode", "template": {"spec": {"containers": [container]}}}
     spec = {"rdzvEndpoint": "127.0.0.1:1", "replicaSpecs": {"Worker": worker}}
-    one = {"apiVersion": "elastic.pytorch.org/v1alpha1", "kind": "ElasticJob", "metadata": {"name": "e"}, "spec": spec}
-    ended = ran(tmp_path, [one])
+    elastic_job = {
+        "apiVersion": "elastic.pytorch.org/v1alpha1",
+        "kind": "ElasticJob",
+        "metadata": {"name": "e"},
+        "spec": spec,
+    }
+    ended = ran(tmp_path, [elastic_job])
     assert ended.code == 1
     assert "the rendezvous at 127.0.0.1:1 cannot be reached" in ended.err
 
@@ -103,25 +113,27 @@ def test_of_several_jobs_the_worst_counts_and_the_prefix_names_the_job(tmp_path:
     assert ended.of("good/master-0") == ["fine"] and ended.of("bad/master-0") == ["broken"]
 
 
-def test_what_a_job_needs_may_stand_in_the_same_file(tmp_path: Path) -> None:
+def test_other_objects_may_be_in_the_same_file(tmp_path: Path) -> None:
     settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "s"}, "data": {"rate": "0.5"}}
-    one = job(replicas("MASTER", "import os\nprint(os.environ['rate'])"))
-    one["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "s"}}]
-    assert ran(tmp_path, [one, settings]).of("master-0") == ["0.5"]
+    master_job = job(replicas("MASTER", "import os\nprint(os.environ['rate'])"))
+    master_job["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]["envFrom"] = [
+        {"configMapRef": {"name": "s"}}
+    ]
+    assert ran(tmp_path, [master_job, settings]).of("master-0") == ["0.5"]
 
 
-def test_a_wrong_manifest_ends_with_2_and_nothing_is_touched(tmp_path: Path) -> None:
-    one = job(replicas("MASTER", "print(1)"), replicas("MASTER", "print(2)"))
-    ended = ran(tmp_path, [one])
+def test_an_invalid_manifest_ends_with_2_and_starts_nothing(tmp_path: Path) -> None:
+    two_masters = job(replicas("MASTER", "print(1)"), replicas("MASTER", "print(2)"))
+    ended = ran(tmp_path, [two_masters])
     assert ended.code == 2 and ended.lines == []
     assert "job.yaml:6: spec.replicaSpecs" in ended.err and "MASTER" in ended.err and "Traceback" not in ended.err
     assert not (tmp_path / "cache").exists() and not list((tmp_path / "tmp").iterdir())
 
 
-def test_an_image_that_nobody_knows_ends_with_3_and_the_fix(tmp_path: Path) -> None:
-    one = job(replicas("MASTER", ""))
-    del one["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]["command"]
-    ended = ran(tmp_path, [one])
+def test_an_unknown_image_ends_with_3_and_the_fix(tmp_path: Path) -> None:
+    master_job = job(replicas("MASTER", ""))
+    del master_job["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]["command"]
+    ended = ran(tmp_path, [master_job])
     assert ended.code == 3
     assert "cannot run here" in ended.err and "--images" in ended.err
 
@@ -129,14 +141,14 @@ def test_an_image_that_nobody_knows_ends_with_3_and_the_fix(tmp_path: Path) -> N
 def test_a_cache_that_cannot_be_written_ends_with_3_and_is_named(tmp_path: Path) -> None:
     catalogue = tmp_path / "images.yaml"
     catalogue.write_text("images:\n- match: example.invalid/*\n  ways: [{requirements: [nothing==1.0]}]\n")
-    words = ("--images", str(catalogue), "--cache", "/proc/none")
-    ended = ran(tmp_path, [job(replicas("MASTER", "print(1)"))], *words)
+    arguments = ("--images", str(catalogue), "--cache", "/proc/none")
+    ended = ran(tmp_path, [job(replicas("MASTER", "print(1)"))], *arguments)
     assert ended.code == 3
     assert "cannot run here" in ended.err and "/proc/none" in ended.err and "Traceback" not in ended.err
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (("--images", "missing.yaml"), "missing.yaml"),
         (("--mount", "data"), "CLAIM=DIR"),
@@ -145,10 +157,10 @@ def test_a_cache_that_cannot_be_written_ends_with_3_and_is_named(tmp_path: Path)
         (("--namespace", "No"), "--namespace"),
     ],
 )
-def test_a_wrong_command_line_ends_with_2_and_names_what_is_wrong(
-    tmp_path: Path, words: tuple[str, str], message: str
+def test_an_invalid_command_line_ends_with_2_and_names_the_problem(
+    tmp_path: Path, arguments: tuple[str, str], message: str
 ) -> None:
-    ended = ran(tmp_path, [job(replicas("MASTER", "print(1)"))], *words)
+    ended = ran(tmp_path, [job(replicas("MASTER", "print(1)"))], *arguments)
     assert ended.code == 2 and message in ended.err and "Traceback" not in ended.err
     assert ended.lines == []
 
@@ -162,7 +174,7 @@ def test_the_time_of_timeout_ends_with_124(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_pods_within_their_grace_and_their_last_words_are_heard(tmp_path: Path, number: int) -> None:
+def test_a_signal_ends_pods_within_their_grace_period_and_prints_their_last_lines(tmp_path: Path, number: int) -> None:
     says = "import signal,sys,time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(print('good night')))\n"
     started = Started(tmp_path, [job(replicas("MASTER", f"{says}print('up')\ntime.sleep(600)"))])
     started.until("up")
@@ -173,7 +185,7 @@ def test_a_signal_ends_pods_within_their_grace_and_their_last_words_are_heard(tm
     assert not list((tmp_path / "tmp").iterdir())
 
 
-def test_an_interrupt_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
+def test_an_interrupt_during_the_start_leaves_nothing(tmp_path: Path) -> None:
     started = Started(tmp_path, [job(replicas("MASTER", SERVE))])
     started.until("network:", "stderr")
     started.interrupt()
@@ -182,7 +194,7 @@ def test_an_interrupt_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
     assert not list((tmp_path / "tmp").iterdir())
 
 
-def test_a_second_signal_kills_what_does_not_want_to_go(tmp_path: Path) -> None:
+def test_a_second_signal_kills_pods_that_do_not_end(tmp_path: Path) -> None:
     mark = f"mark-{os.getpid()}-{time.time_ns()}"
     started = Started(tmp_path, [job(replicas("MASTER", f"{STUBBORN}#{mark}"))])
     started.until("stubborn")
@@ -196,7 +208,7 @@ def test_a_second_signal_kills_what_does_not_want_to_go(tmp_path: Path) -> None:
     assert not processes_with(mark)
 
 
-def test_a_reader_who_goes_away_ends_the_run(tmp_path: Path) -> None:
+def test_a_closed_output_pipe_ends_the_run(tmp_path: Path) -> None:
     mark = f"mark-{os.getpid()}-{time.time_ns()}"
     noisy = f"import time\nwhile True: print('x' * 100); time.sleep(.01)  #{mark}"
     started = Started(tmp_path, [job(replicas("MASTER", noisy))])
@@ -213,8 +225,12 @@ def test_a_reader_who_goes_away_ends_the_run(tmp_path: Path) -> None:
 def test_the_result_has_stdout_for_itself(tmp_path: Path, form: str) -> None:
     ended = ran(tmp_path, [job(replicas("MASTER", "print('hello')"))], "-o", form)
     assert ended.code == 0
-    (one,) = json.loads(ended.out) if form == "json" else yaml.safe_load(ended.out)
-    assert (one["kind"], one["metadata"]["name"], one["status"]["state"]) == ("TfJob", "story", "Succeeded")
+    (document,) = json.loads(ended.out) if form == "json" else yaml.safe_load(ended.out)
+    assert (document["kind"], document["metadata"]["name"], document["status"]["state"]) == (
+        "TfJob",
+        "story",
+        "Succeeded",
+    )
     assert "master-0 | hello" in ended.err and "Succeeded after" in ended.err
 
 
@@ -235,5 +251,5 @@ def test_a_kept_cluster_is_reachable_until_ctrl_c_and_the_code_is_the_jobs(tmp_p
 
 
 def test_stdin_is_not_touched(tmp_path: Path) -> None:
-    one = Started(tmp_path, [job(replicas("MASTER", "import sys\nprint(repr(sys.stdin.read()))"))])
-    assert one.end().of("master-0") == ["''"]
+    started = Started(tmp_path, [job(replicas("MASTER", "import sys\nprint(repr(sys.stdin.read()))"))])
+    assert started.end().of("master-0") == ["''"]

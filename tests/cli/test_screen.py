@@ -36,11 +36,11 @@ def pipes() -> Iterator[tuple[Pipe, Pipe]]:
 
 def screen(pipes: tuple[Pipe, Pipe], colour: bool = False, live: bool = False, broken: object = None) -> Screen:
     out, err = (pipe.writer for pipe in pipes)
-    told = broken if callable(broken) else lambda: None
-    return Screen(Descriptors(out, out, err), colour, live, told)
+    on_broken = broken if callable(broken) else lambda: None
+    return Screen(Descriptors(out, out, err), colour, live, on_broken)
 
 
-async def test_lines_of_all_replicas_stand_behind_their_names(pipes: tuple[Pipe, Pipe]) -> None:
+async def test_lines_of_all_replicas_are_prefixed_with_their_names(pipes: tuple[Pipe, Pipe]) -> None:
     shown = screen(pipes)
     shown.align(["worker-0", "ps-0"])
     shown.log("worker-0", b"loss 1")
@@ -69,7 +69,7 @@ async def test_colour_is_in_the_prefix_only_and_each_replica_keeps_its_own(pipes
     assert first == "\x1b[36ma-0 | \x1b[0mx" and second == "\x1b[33mb-0 | \x1b[0my" and rest == [first, second]
 
 
-async def test_the_progress_line_of_a_terminal_stays_below_the_lines_and_goes_at_the_end(
+async def test_the_progress_line_stays_below_the_output_and_is_erased_at_the_end(
     pipes: tuple[Pipe, Pipe],
 ) -> None:
     shown = screen(pipes, live=True)
@@ -81,7 +81,7 @@ async def test_the_progress_line_of_a_terminal_stays_below_the_lines_and_goes_at
     assert text.startswith("\r\x1b[Jwarning\n") and "going" not in text.rpartition("\x1b[J")[2]
 
 
-async def test_without_a_terminal_progress_is_a_line_when_it_changes(pipes: tuple[Pipe, Pipe]) -> None:
+async def test_without_a_terminal_progress_is_printed_when_it_changes(pipes: tuple[Pipe, Pipe]) -> None:
     shown = screen(pipes)
     for seconds in range(3):
         shown.progress(f"0:0{seconds} going", "going")
@@ -90,18 +90,18 @@ async def test_without_a_terminal_progress_is_a_line_when_it_changes(pipes: tupl
     assert pipes[1].text() == "going\ndone\n"
 
 
-async def test_a_reader_who_went_away_is_told_once_and_nothing_else_breaks(pipes: tuple[Pipe, Pipe]) -> None:
-    told = list[int]()
-    shown = screen(pipes, broken=lambda: told.append(1))
+async def test_a_closed_pipe_is_reported_once(pipes: tuple[Pipe, Pipe]) -> None:
+    breaks = list[int]()
+    shown = screen(pipes, broken=lambda: breaks.append(1))
     os.close(pipes[0].reader)
     for _ in range(3):
         shown.log("a", b"x")
     await shown.close()
-    assert told == [1]
+    assert breaks == [1]
     assert pipes[1].text() == ""
 
 
-async def test_a_reader_who_does_not_read_holds_up_the_logs_but_not_the_loop(pipes: tuple[Pipe, Pipe]) -> None:
+async def test_a_reader_that_does_not_read_blocks_the_logs_but_not_the_event_loop(pipes: tuple[Pipe, Pipe]) -> None:
     shown = screen(pipes)
     shown.log("a", b"x" * (2 * MAX_QUEUED_BYTES))
     held = asyncio.create_task(shown.wait_for_space())
@@ -140,20 +140,20 @@ async def test_a_reader_who_does_not_read_holds_up_the_logs_but_not_the_loop(pip
         ([b"x" * (OutputLineSplitter.MAX_LINE_BYTES + 1)], [b"x" * OutputLineSplitter.MAX_LINE_BYTES, b"x"]),
     ],
 )
-def test_output_is_cut_into_lines_and_nothing_is_left_over(chunks: list[bytes], lines: list[bytes]) -> None:
+def test_output_is_split_into_lines_without_loss(chunks: list[bytes], lines: list[bytes]) -> None:
     cut = OutputLineSplitter()
     output_lines = [line for chunk in chunks for line in cut.feed(chunk)]
     assert [*output_lines, *cut.finish()] == lines
 
 
-def test_no_colour_when_it_is_not_wanted() -> None:
+def test_no_colour_when_it_is_disabled() -> None:
     assert wants_colour(True, {})
     assert not wants_colour(False, {})
     assert not wants_colour(True, {"NO_COLOR": "1"})
     assert not wants_colour(True, {"TERM": "dumb"})
 
 
-async def test_an_activity_stands_at_the_beginning_of_the_progress_line_until_it_is_over(
+async def test_an_activity_begins_the_progress_line_until_it_ends(
     pipes: tuple[Pipe, Pipe],
 ) -> None:
     shown = screen(pipes, live=True)
@@ -177,7 +177,7 @@ async def test_without_a_terminal_an_activity_is_a_note_now_and_then(pipes: tupl
     assert pipes[1].text().splitlines() == ["torch: 1 of 800 MB", "jax: downloading", "torch: building"]
 
 
-async def test_a_full_disk_is_said_once_where_notes_go(pipes: tuple[Pipe, Pipe]) -> None:
+async def test_a_full_disk_is_reported_once_on_stderr(pipes: tuple[Pipe, Pipe]) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     event = asyncio.Event()
     shown = Screen(Descriptors(full, full, pipes[1].writer), False, False, event.set)
@@ -219,7 +219,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
     os.close(both.reader), os.close(both.writer)
 
 
-async def test_a_terminal_shows_progress_bars_as_they_are_printed_above_the_progress_line(terminal: Pipe) -> None:
+async def test_progress_bars_are_printed_above_the_progress_line(terminal: Pipe) -> None:
     tty = terminal.writer
     shown = Screen(Descriptors(tty, tty, tty), False, True, lambda: None)
     shown.progress("0:01  a Running", "")

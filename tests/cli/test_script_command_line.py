@@ -1,4 +1,4 @@
-"""What of the command line is ours and what is the program's, and every word that is refused before anything starts."""
+"""Which arguments are Trainyard's and which the program's, and every argument that is refused before the start."""
 
 from __future__ import annotations
 
@@ -27,26 +27,30 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def words(form: str, target: str, *arguments: str) -> ProgramArguments:
+def program_arguments(form: str, target: str, *arguments: str) -> ProgramArguments:
     return ProgramArguments(form, target, arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("line", "ours", "program"),
     [
-        ("train.py", "", words("script", "train.py")),
-        ("train.py --lr 3 -o x --workers 2", "", words("script", "train.py", "--lr", "3", "-o", "x", "--workers", "2")),
-        ("--workers 2 train.py a.yaml", "--workers 2", words("script", "train.py", "a.yaml")),
-        ("--workers=2 --keep train.py -- x", "--workers=2 --keep", words("script", "train.py", "--", "x")),
-        ("-o json train.py -m x", "-o json", words("script", "train.py", "-m", "x")),
-        ("-ojson train.py", "-ojson", words("script", "train.py")),
-        ("--name train.py train.py", "--name train.py", words("script", "train.py")),
-        ("./shell 1", "", words("script", "./shell", "1")),
-        ("shell.sh", "", words("script", "shell.sh")),
-        ("-m pack.train --lr 3", "", words("module", "pack.train", "--lr", "3")),
-        ("--keep -m train -m x", "--keep", words("module", "train", "-m", "x")),
-        ("-- ls -l", "", words("command", "ls", "-l")),
-        ("--keep -- train.py", "--keep", words("command", "train.py")),
+        ("train.py", "", program_arguments("script", "train.py")),
+        (
+            "train.py --lr 3 -o x --workers 2",
+            "",
+            program_arguments("script", "train.py", "--lr", "3", "-o", "x", "--workers", "2"),
+        ),
+        ("--workers 2 train.py a.yaml", "--workers 2", program_arguments("script", "train.py", "a.yaml")),
+        ("--workers=2 --keep train.py -- x", "--workers=2 --keep", program_arguments("script", "train.py", "--", "x")),
+        ("-o json train.py -m x", "-o json", program_arguments("script", "train.py", "-m", "x")),
+        ("-ojson train.py", "-ojson", program_arguments("script", "train.py")),
+        ("--name train.py train.py", "--name train.py", program_arguments("script", "train.py")),
+        ("./shell 1", "", program_arguments("script", "./shell", "1")),
+        ("shell.sh", "", program_arguments("script", "shell.sh")),
+        ("-m pack.train --lr 3", "", program_arguments("module", "pack.train", "--lr", "3")),
+        ("--keep -m train -m x", "--keep", program_arguments("module", "train", "-m", "x")),
+        ("-- ls -l", "", program_arguments("command", "ls", "-l")),
+        ("--keep -- train.py", "--keep", program_arguments("command", "train.py")),
         ("job.yaml --keep other.yaml", "job.yaml --keep other.yaml", None),
         ("--keep job.yaml train.py", "--keep job.yaml train.py", None),
         ("- --keep", "- --keep", None),
@@ -56,7 +60,7 @@ def words(form: str, target: str, *arguments: str) -> ProgramArguments:
         ("", "", None),
     ],
 )
-def test_our_words_end_where_the_programs_begin(line: str, ours: str, program: ProgramArguments | None) -> None:
+def test_options_of_trainyard_end_at_the_program(line: str, ours: str, program: ProgramArguments | None) -> None:
     assert split_arguments(line.split(), run.params) == (ours.split(), program)
 
 
@@ -73,7 +77,7 @@ def test_our_words_end_where_the_programs_begin(line: str, ours: str, program: P
         ("a" * 34 + "_b", "a" * 34),
     ],
 )
-def test_a_name_of_a_job_is_legal_for_every_kind(stem: str, name: str) -> None:
+def test_a_generated_job_name_is_legal_for_every_kind(stem: str, name: str) -> None:
     assert job_name(stem) == name
 
 
@@ -118,13 +122,13 @@ def refused(command: object, line: str) -> Result:
         ("--dry-run --save missing/job.yaml train.py", "missing/job.yaml: cannot be written (No such file"),
     ],
 )
-def test_every_wrong_word_is_refused_with_its_place_and_the_fix(line: str, text: str, folder: Path) -> None:
+def test_every_invalid_option_is_refused_with_its_place_and_the_fix(line: str, text: str, folder: Path) -> None:
     before = (folder / "job.yaml").read_text()
     assert text in refused(run, line).output
     assert (folder / "job.yaml").read_text() == before
 
 
-def test_init_takes_the_usual_script_and_overwrites_nothing(folder: Path) -> None:
+def test_init_finds_the_usual_script_and_overwrites_nothing(folder: Path) -> None:
     result = CliRunner().invoke(init, [])
     assert result.exit_code == 0, result.output
     assert "train.yaml written; next: trainyard run train.yaml" in result.output
@@ -137,7 +141,7 @@ def test_init_takes_the_usual_script_and_overwrites_nothing(folder: Path) -> Non
     ("scripts", "text"),
     [([], "there is no .py file"), (["a.py", "b.py"], "there are a.py, b.py; write trainyard init SCRIPT")],
 )
-def test_init_asks_which_script_where_it_cannot_know(
+def test_init_asks_for_the_script_when_there_are_several(
     scripts: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -148,12 +152,12 @@ def test_init_asks_which_script_where_it_cannot_know(
 
 
 @pytest.mark.parametrize("line", ["job.yaml", "notes.txt", "missing.py"])
-def test_init_refuses_what_is_no_script(line: str) -> None:
+def test_init_refuses_a_file_that_is_no_script(line: str) -> None:
     assert line in refused(init, line).output
 
 
 @pytest.mark.parametrize("command", [run, init])
-def test_what_help_says_of_scripts_fits_80_columns(command: click.Command) -> None:
+def test_the_help_about_scripts_fits_80_columns(command: click.Command) -> None:
     text = CliRunner().invoke(command, ["--help"], terminal_width=80).output
     about = text.partition("Options:")[0]
     assert "-m MODULE" in about
@@ -169,7 +173,7 @@ def test_what_help_says_of_scripts_fits_80_columns(command: click.Command) -> No
         ("sub beside.txt other.txt --epochs 3", []),  # a word, a file beside the script, one that is nowhere
     ],
 )
-def test_an_argument_that_names_a_file_where_the_script_does_not_run_is_told(
+def test_an_argument_with_a_file_outside_of_the_working_directory_is_reported(
     folder: Path, arguments: str, missing: list[str]
 ) -> None:
     script(folder, "", "sub/train.py")

@@ -59,9 +59,9 @@ TRAIN = "train.py"
 def test_the_framework_and_the_reason(files: dict[str, str], framework: str, reason: str, tmp_path: Path) -> None:
     for name, text in files.items():
         script(tmp_path, text, name)
-    found = guess_framework(tmp_path / TRAIN, tmp_path)
-    assert found.framework == framework
-    assert found.reason.startswith(reason)
+    guess = guess_framework(tmp_path / TRAIN, tmp_path)
+    assert guess.framework == framework
+    assert guess.reason.startswith(reason)
 
 
 def test_modules_are_followed_for_some_layers_only(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_modules_are_followed_for_some_layers_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "words"),
+    ("text", "place", "message"),
     [
         (b"import torch\nx = (\n", ":2", "was never closed"),
         (b"def f(:\n", ":1", "invalid syntax"),
@@ -82,12 +82,12 @@ def test_modules_are_followed_for_some_layers_only(tmp_path: Path) -> None:
     ],
 )
 def test_a_script_that_is_no_python_is_refused_with_its_line(
-    text: bytes, place: str, words: str, tmp_path: Path
+    text: bytes, place: str, message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / TRAIN
     path.write_bytes(text)
     with pytest.raises(ManifestError) as caught:
         guess_framework(path, tmp_path)
     (problem,) = caught.value.problems
-    assert f"{TRAIN}{place}" in str(problem) and words in problem.text
+    assert f"{TRAIN}{place}" in str(problem) and message in problem.text
     assert "--framework" in problem.text or not place

@@ -74,18 +74,18 @@ def test_the_manifest_is_the_expected_one(case: str, request: pytest.FixtureRequ
 
 
 @every_case
-def test_it_is_the_same_when_it_is_read_back(case: str) -> None:
+def test_a_manifest_round_trips_through_yaml(case: str) -> None:
     (document,) = read(text_of(case), "train.yaml")
     assert document.obj == made("train.py", "--lr", "3", **CASES[case]).job
 
 
 @every_case
-def test_it_fits_a_screen(case: str) -> None:
+def test_a_manifest_fits_a_screen(case: str) -> None:
     assert max(map(len, text_of(case).splitlines())) <= 100
 
 
 @every_case
-def test_admission_lint_and_plan_take_it_without_a_warning(case: str) -> None:
+def test_admission_lint_and_plan_accept_it_without_a_warning(case: str) -> None:
     Path("train.yaml").write_text(text_of(case))
     (document,) = manifests.load(["train.yaml"])
     kind = kinds.kind_of(document.obj)
@@ -105,15 +105,15 @@ def test_every_framework_has_an_expected_manifest() -> None:
 
 def container(job: Json) -> Json:
     spec = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
-    found: Json = spec["containers"][0]
-    return found
+    container: Json = spec["containers"][0]
+    return container
 
 
 @pytest.mark.parametrize(
     ("text", "stored"),
     [("a b", "a b"), ("$HOME", "$HOME"), ("$(A)", "$$(A)"), ("$$", "$$$$"), ("it's: #1\n", "it's: #1\n"), ("", "")],
 )
-def test_arguments_and_variables_arrive_as_they_were_written(text: str, stored: str) -> None:
+def test_arguments_and_variables_arrive_unchanged(text: str, stored: str) -> None:
     job = made("train.py", text, env=(f"V={text}",)).job
     assert container(job)["command"] == ["python", "train.py", stored]
     assert container(job)["env"][-1] == {"name": "V", "value": stored}
@@ -121,7 +121,7 @@ def test_arguments_and_variables_arrive_as_they_were_written(text: str, stored: 
     assert document.obj == job
 
 
-def test_a_variable_without_a_value_is_the_shells_and_one_of_ours_can_be_replaced(
+def test_an_env_option_without_a_value_takes_the_shells_and_overrides_ours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "abc")
@@ -142,7 +142,7 @@ def test_a_variable_without_a_value_is_the_shells_and_one_of_ours_can_be_replace
         ("command", "ls", ["ls", "1"], ["--no-python", "ls", "1"]),
     ],
 )
-def test_what_runs(form: str, target: str, command: list[str], torchrun: list[str]) -> None:
+def test_the_command_of_each_framework(form: str, target: str, command: list[str], torchrun: list[str]) -> None:
     script(Path(), "#!/bin/sh\n", "go").chmod(0o755)
     script(Path(), "#!/bin/sh -e\n", "words").chmod(0o644)
     assert container(made(target, "1", form=form).job)["command"] == command
@@ -200,7 +200,7 @@ def test_init_and_save_write_the_same_with_comments(folder: Path) -> None:
     assert "# On a cluster: an image" in CliRunner().invoke(init, ["-o", "-", "train.py"]).stdout
 
 
-def test_a_container_of_this_machine_that_runs_nothing_is_a_problem(folder: Path) -> None:
+def test_a_local_container_without_a_command_is_a_problem(folder: Path) -> None:
     job = yaml.safe_load((DATA / "plain.yaml").read_text())
     container = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
     container.pop("command"), container.pop("args", None)

@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,14 +28,14 @@ PLAIN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MINE
 
 
 def start(
-    folder: Path, *words: str, prefix: tuple[str, ...] = (), variables: dict[str, str] | None = None
+    folder: Path, *arguments: str, prefix: tuple[str, ...] = (), variables: dict[str, str] | None = None
 ) -> subprocess.Popen[str]:
     """In `folder`, with a cache, a temporary folder and a configuration of its own outside of it."""
     home = folder.parent / f"{folder.name}-home"
     (home / "tmp").mkdir(parents=True, exist_ok=True)
     own = {"TMPDIR": str(home / "tmp"), "XDG_CONFIG_HOME": str(home), "XDG_CACHE_HOME": str(home)}
     return subprocess.Popen(
-        [*prefix, sys.executable, "-m", "trainyard", *words],
+        [*prefix, sys.executable, "-m", "trainyard", *arguments],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -45,9 +47,9 @@ def start(
 
 
 def ran(
-    folder: Path, *words: str, prefix: tuple[str, ...] = (), variables: dict[str, str] | None = None
+    folder: Path, *arguments: str, prefix: tuple[str, ...] = (), variables: dict[str, str] | None = None
 ) -> tuple[int, str, str]:
-    process = start(folder, *words, prefix=prefix, variables=variables)
+    process = start(folder, *arguments, prefix=prefix, variables=variables)
     try:
         out, err = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
@@ -61,19 +63,19 @@ def facts(folder: Path, count: int) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("network", ["namespace", "shared"])
-def test_every_worker_runs_in_the_scripts_folder_and_knows_the_others(network: str, tmp_path: Path) -> None:
+def test_every_worker_runs_in_the_scripts_folder_and_gets_the_peers_addresses(network: str, tmp_path: Path) -> None:
     script(tmp_path, SHOW % (PLAIN,), "project/train.py")
-    words = ("--network", network, "--workers", "2", "--env", "MINE=$(X) 1", "project/train.py", "--workers", "9")
-    code, out, err = ran(tmp_path, "run", *words)
+    arguments = ("--network", network, "--workers", "2", "--env", "MINE=$(X) 1", "project/train.py", "--workers", "9")
+    code, out, err = ran(tmp_path, "run", *arguments)
     assert code == 0, err
     assert "train.py: runs as plain: no framework among its imports (--framework changes it)" in err
     assert "worker-0 | done" in out and "worker-1 | done" in out
-    for rank, found in enumerate(facts(tmp_path / "project", 2)):
-        assert found["args"] == ["--workers", "9"]
-        assert found["cwd"] == str(tmp_path / "project")
-        assert (found["RANK"], found["LOCAL_RANK"], found["WORLD_SIZE"]) == (str(rank), "0", "2")
-        assert found["MINE"] == "$(X) 1"
-        assert found["MASTER_PORT"]
+    for rank, rank_facts in enumerate(facts(tmp_path / "project", 2)):
+        assert rank_facts["args"] == ["--workers", "9"]
+        assert rank_facts["cwd"] == str(tmp_path / "project")
+        assert (rank_facts["RANK"], rank_facts["LOCAL_RANK"], rank_facts["WORLD_SIZE"]) == (str(rank), "0", "2")
+        assert rank_facts["MINE"] == "$(X) 1"
+        assert rank_facts["MASTER_PORT"]
 
 
 def test_the_workers_reach_each_other_at_the_masters_address(tmp_path: Path) -> None:
@@ -108,7 +110,7 @@ def test_the_failure_of_any_worker_is_the_jobs_and_ends_the_others(failing: str,
     assert f"worker-{failing} ended with exit code 3" in " ".join(err.split())
 
 
-def test_what_is_saved_runs_unchanged_from_another_folder(tmp_path: Path) -> None:
+def test_a_saved_manifest_runs_unchanged_from_another_folder(tmp_path: Path) -> None:
     script(tmp_path, SHOW % (PLAIN,), "project/train.py")
     (tmp_path / "kept").mkdir()
     code, _, err = ran(tmp_path, "run", "--dry-run", "--save", "kept/job.yaml", "project/train.py", "1")
@@ -119,7 +121,7 @@ def test_what_is_saved_runs_unchanged_from_another_folder(tmp_path: Path) -> Non
     assert [fact["cwd"] for fact in facts(tmp_path / "project", 1)] == [str(tmp_path / "project")]
 
 
-def test_init_writes_what_run_runs(tmp_path: Path) -> None:
+def test_init_writes_the_manifest_that_run_runs(tmp_path: Path) -> None:
     script(tmp_path, SHOW % (PLAIN,))
     assert ran(tmp_path, "init", "train.py", "--epochs", "3")[0] == 0
     code, _, err = ran(tmp_path, "run", "train.yaml")
@@ -128,18 +130,20 @@ def test_init_writes_what_run_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "line"),
+    ("arguments", "code", "line"),
     [
         (("-m", "pack.train", "x"), 0, "worker-0 | module ['x']"),
         (("--", "sh", "-c", "echo $0 $1; exit 4", "a", "b"), 1, "worker-0 | a b"),
         (("--mount", "data:/mounted", "--", "cat", "/mounted/file"), 0, "worker-0 | content"),
     ],
 )
-def test_a_module_a_command_and_a_mounted_folder(words: tuple[str, ...], code: int, line: str, tmp_path: Path) -> None:
+def test_a_module_a_command_and_a_mounted_folder(
+    arguments: tuple[str, ...], code: int, line: str, tmp_path: Path
+) -> None:
     script(tmp_path, "import sys\nprint('module', sys.argv[1:])", "pack/train.py")
     script(tmp_path, "content\n", "data/file")
-    found, out, err = ran(tmp_path, "run", *words)
-    assert found == code, err
+    exit_code, out, err = ran(tmp_path, "run", *arguments)
+    assert exit_code == code, err
     assert line in out.splitlines()
 
 
@@ -147,13 +151,13 @@ def test_a_module_a_command_and_a_mounted_folder(words: tuple[str, ...], code: i
 def test_mpi_starts_every_process_in_its_place(tmp_path: Path) -> None:
     ranks = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK")
     script(tmp_path, SHOW % (ranks,))
-    words = ("--framework", "mpi4py", "--workers", "2", "--nproc", "2", "train.py")
-    code, _, err = ran(tmp_path, "run", *words)
+    arguments = ("--framework", "mpi4py", "--workers", "2", "--nproc", "2", "train.py")
+    code, _, err = ran(tmp_path, "run", *arguments)
     assert code == 0, err
     script_facts = facts(tmp_path, 4)
-    assert [one["OMPI_COMM_WORLD_LOCAL_RANK"] for one in script_facts] == ["0", "1", "0", "1"]
-    assert {one["OMPI_COMM_WORLD_SIZE"] for one in script_facts} == {"4"}
-    assert {one["cwd"] for one in script_facts} == {str(tmp_path)}
+    assert [rank_facts["OMPI_COMM_WORLD_LOCAL_RANK"] for rank_facts in script_facts] == ["0", "1", "0", "1"]
+    assert {rank_facts["OMPI_COMM_WORLD_SIZE"] for rank_facts in script_facts} == {"4"}
+    assert {rank_facts["cwd"] for rank_facts in script_facts} == {str(tmp_path)}
 
 
 def test_ctrl_c_ends_the_script_and_leaves_no_process(tmp_path: Path) -> None:
@@ -169,23 +173,41 @@ def test_ctrl_c_ends_the_script_and_leaves_no_process(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
-def test_a_syntax_error_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_a_syntax_error_is_reported_before_anything_starts(tmp_path: Path) -> None:
     script(tmp_path, "import os\ndef f(:\n")
     code, out, err = ran(tmp_path, "run", "train.py")
     assert (code, out) == (2, "")
     assert err.startswith("train.py:2: SyntaxError: ") and "network" not in err
 
 
+def iter_until(lines: Iterable[str], text: str) -> Iterator[str]:
+    """The lines up to the first one with this text."""
+    for line in lines:
+        yield line
+        if text in line:
+            return
+
+
 @pytest.mark.parametrize("network", ["namespace", "shared"])
 def test_output_that_cannot_be_written_to_the_log_is_named_with_its_last_lines(network: str, tmp_path: Path) -> None:
-    """A limit of file sizes stands for a full disk."""
-    script(tmp_path, "for n in range(40_000): print('line of output', n)\nprint('the last words')")
-    limit = ("sh", "-c", 'ulimit -f 500 && exec "$@"', "sh")
-    code, _, err = ran(tmp_path, "run", "--network", network, "train.py", prefix=limit)
-    words = " ".join(err.split())
-    assert code == 0, err
-    assert "worker-0:" in words and "kB of output are lost:" in words and "--logs-dir" in words
-    assert "could not be written: File too large" in words and "the last words" in words
+    """At the first lost byte, while the program runs, and at its end. A file size limit simulates a full disk."""
+    lines = ("import os, time", "for n in range(40_000): print('line of output', n)", "print('the last words')")
+    script(tmp_path, "\n".join((*lines, "while not os.path.exists('go'): time.sleep(0.05)")))
+    limit = ("sh", "-c", 'ulimit -f 500 && exec "$@" >/dev/null', "sh")
+    with start(tmp_path, "run", "--network", network, "train.py", prefix=limit) as process:
+        watchdog = threading.Timer(PATIENCE, process.kill)
+        watchdog.start()
+        assert process.stderr
+        live = "".join(iter_until(process.stderr, "--logs-dir of run and up"))
+        assert "worker-0: its output is being lost: " in " ".join(live.split()), live
+        (tmp_path / "go").touch()
+        _, err = process.communicate()
+        watchdog.cancel()
+    error = " ".join(err.split())
+    assert process.returncode == 0, err
+    assert "worker-0:" in error and "kB of output are lost:" in error and "--logs-dir" in error
+    assert "is being lost" not in error
+    assert "could not be written: File too large" in error and "the last words" in error
 
 
 @pytest.mark.parametrize("network", ["namespace", "shared"])

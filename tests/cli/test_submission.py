@@ -40,7 +40,7 @@ def job(name: str = "a") -> str:
     return JOB.replace("NAME", name)
 
 
-def test_jobs_come_last_and_what_they_need_in_an_order_that_works(tmp_path: Path) -> None:
+def test_dependencies_are_created_in_order_and_jobs_last(tmp_path: Path) -> None:
     submission = read(written(tmp_path, job(), CLAIM + "---\n" + CONFIG))
     assert [name_of(obj) for _, obj in submission.other_objects] == ["c", "p"]
     assert [name_of(obj) for _, obj in submission.jobs] == ["a"]
@@ -72,7 +72,7 @@ def test_a_namespace_is_only_filled_in_where_the_file_names_none(tmp_path: Path)
         ((job() + "  managedBy: example.com/other\n",), "", "spec.managedBy: 'example.com/other' does not run here"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place_before_anything_starts(
+def test_problems_are_reported_with_their_place_before_anything_starts(
     tmp_path: Path, texts: tuple[str, ...], namespace: str, message: str
 ) -> None:
     with pytest.raises(ManifestError) as caught:
@@ -80,20 +80,22 @@ def test_what_is_wrong_is_said_with_its_place_before_anything_starts(
     assert message in str(caught.value)
 
 
-def test_the_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+def test_the_problems_of_all_files_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(ManifestError) as caught:
         read([*written(tmp_path, "a: ["), str(tmp_path / "missing.yaml")])
     assert "0.yaml" in str(caught.value) and "missing.yaml" in str(caught.value)
 
 
-def test_a_job_for_another_operator_waits_for_it_on_a_cluster_and_is_refused_in_a_private_one(tmp_path: Path) -> None:
+def test_a_job_managed_by_another_operator_is_submitted_to_a_cluster_and_refused_in_a_private_one(
+    tmp_path: Path,
+) -> None:
     files = written(tmp_path, job() + "  managedBy: kueue.x-k8s.io/multikueue\n")
     assert len(read(files, private=False).jobs) == 1
     with pytest.raises(ManifestError, match="managedBy"):
         read(files)
 
 
-def test_what_jobs_need_may_be_handed_in_alone_on_a_cluster(tmp_path: Path) -> None:
+def test_objects_without_a_job_may_be_submitted_to_a_cluster(tmp_path: Path) -> None:
     submission = read(written(tmp_path, CONFIG), default_namespace="team", private=False)
     assert [namespace_of(obj) for _, obj in submission.other_objects] == ["team"]
     with pytest.raises(ManifestError, match="holds no job"):
@@ -144,7 +146,7 @@ def test_jobs_and_pods_for_this_machine_run_in_the_folder_of_their_manifest(
     assert [folder_of(by_kind[kind]) for kind in ("Job", "StatefulSet", "ConfigMap")] == [None] * 3
 
 
-def test_a_job_for_another_cluster_is_sent_as_it_was_written(tmp_path: Path) -> None:
+def test_a_job_for_another_cluster_is_sent_unchanged(tmp_path: Path) -> None:
     (tmp_path / "all.yaml").write_text(WORKLOADS + "---\n" + job())
     submission = read([str(tmp_path / "all.yaml")], local=False)
     assert [folder_of(obj) for _, obj in submission.jobs] == [None]
@@ -152,7 +154,7 @@ def test_a_job_for_another_cluster_is_sent_as_it_was_written(tmp_path: Path) -> 
     assert by_kind["Job"]["spec"]["template"] == {"spec": {"containers": []}} and folder_of(by_kind["Pod"]) is None
 
 
-def test_standard_input_and_a_pipe_mean_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_from_stdin_uses_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert [manifest_folder(source) for source in ("standard input", "/dev/null")] == [str(tmp_path)] * 2
     gone = tmp_path / "gone"
@@ -165,7 +167,7 @@ def test_standard_input_and_a_pipe_mean_the_current_folder(tmp_path: Path, monke
 @pytest.mark.parametrize(
     "meta", ["text", {"name": "a", "annotations": "text"}, {"name": "a", "annotations": {WORKING_DIRECTORY: "/x"}}]
 )
-def test_what_is_malformed_or_there_already_stays(meta: object) -> None:
+def test_malformed_and_existing_values_are_not_replaced(meta: object) -> None:
     obj = {"kind": "Pod", "metadata": copy.deepcopy(meta)}
     set_annotation(obj, "/folder")
     assert obj["metadata"] == meta

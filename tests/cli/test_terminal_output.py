@@ -50,7 +50,7 @@ def test_every_command_writes_through_the_filter(command: str, capfd: pytest.Cap
     assert "hidden" in written and clean(written) and sys.stdout is original
 
 
-def test_json_and_yaml_keep_the_value_and_steer_nothing() -> None:
+def test_json_and_yaml_output_escape_control_characters() -> None:
     assert json.loads(as_json({"a": HOSTILE})) == yaml.safe_load(as_yaml({"a": HOSTILE})) == {"a": HOSTILE}
     for text in (as_json({"a": HOSTILE}), as_yaml({"a": HOSTILE})):
         assert not any(sign in text for sign in "\x1b\x07\r\x9b")
@@ -81,12 +81,12 @@ def test_output_of_programs_in_a_pipe_is_theirs_byte_for_byte() -> None:
     os.close(reader)
 
 
-def test_a_value_forges_no_line_of_the_log() -> None:
+def test_a_value_cannot_forge_a_log_line() -> None:
     forged = "x\n2026-11-23T00:00:00.000Z ERROR server all is lost"
     try:
         raise ValueError(forged + HOSTILE)
     except ValueError:
         record = logging.LogRecord("trainyard.node", logging.ERROR, "", 1, "pod=%s", (forged,), sys.exc_info())
-    first, *others = TextFormatter().format(record).split("\n")
+    first, *rest = TextFormatter().format(record).split("\n")
     assert clean(first) and "pod=x\\n2026" in first
-    assert others and all(line.startswith("    ") and clean(line) for line in others)
+    assert rest and all(line.startswith("    ") and clean(line) for line in rest)

@@ -49,18 +49,18 @@ def test_output_without_a_traceback_has_none() -> None:
     assert last_exception(["step 1", "ValueError: this is only a log line"]) is None
 
 
-def test_what_stood_before_the_exception_is_not_the_cause() -> None:
+def test_output_before_the_exception_is_not_the_cause() -> None:
     lines = ["warning: Connection refused, trying again", "Traceback (most recent call last):"]
     lines += ['  File "/a/train.py", line 7, in train', "    rate[0]", "KeyError: 'rate'"]
     assert cause_of(lines, 1, "Error", LOCAL).explanation == "KeyError: 'rate' at /a/train.py:7, in train"
 
 
-def test_words_in_the_frames_are_not_the_cause() -> None:
+def test_words_in_stack_frames_are_not_the_cause() -> None:
     lines = ["Traceback (most recent call last):", '  File "/a/train.py", line 7, in train', "    getaddrinfo(host)"]
     assert "resolved" not in cause_of([*lines, "TimeoutError: timed out"], 1, "Error", LOCAL).explanation
 
 
-def test_a_launcher_speaks_for_the_process_that_failed() -> None:
+def test_a_launchers_report_names_the_failed_process() -> None:
     lines = ["ModuleNotFoundError: No module named 'data'", "Traceback (most recent call last):"]
     lines += [
         '  File "/x/site-packages/torch/run.py", line 1, in main',
@@ -74,11 +74,11 @@ def test_a_launcher_speaks_for_the_process_that_failed() -> None:
     [
         (137, "OOMKilled", "64Mi", "more memory than its limit of 64Mi", "SIGKILL"),
         (137, "OOMKilled", "", "it has no memory limit of its own", "its limit of"),
-        (137, "Error", "", "killed with SIGKILL from outside; it has no memory limit", "raise"),
+        (137, "Error", "", "killed with SIGKILL; it has no memory limit", "raise"),
         (137, "Error", "1Gi", "not by its memory limit of 1Gi", "no memory limit"),
     ],
 )
-def test_memory_limits_are_spoken_of_where_there_are_any(
+def test_memory_limits_are_mentioned_where_there_are_any(
     code: int, reason: str, limit: str, says: str, not_says: str
 ) -> None:
     cause = cause_of(["Connection refused"], code, reason, ContainerContext(on_process_node=True, memory_limit=limit))
@@ -130,7 +130,9 @@ SYSTEM = LOCAL._replace(
         ),
     ],
 )
-def test_a_missing_module_is_told_where_it_is(name: str, around: ContainerContext, fix: str, not_fix: str) -> None:
+def test_a_missing_module_is_reported_with_where_it_is_installed(
+    name: str, around: ContainerContext, fix: str, not_fix: str
+) -> None:
     cause = cause_of([*MODULE, f"ModuleNotFoundError: No module named '{name}'"], 1, "Error", around)
     assert fix in cause.fix and not_fix not in cause.fix
 
@@ -147,7 +149,7 @@ def test_a_file_that_may_not_be_used_is_named(line: str, explanation: str, fix: 
     assert explanation in cause.explanation and fix in cause.fix and "[sh," not in cause.fix
 
 
-def test_a_pod_that_its_node_took_along_is_not_told_as_killed() -> None:
+def test_a_pod_lost_with_its_node_is_not_reported_as_killed() -> None:
     lost = cause_of(["step 1"], 137, "ContainerStatusUnknown", LOCAL)
     assert "the process that ran its node ended" in lost.explanation
     assert "SIGKILL" not in lost.explanation and "oom" not in lost.fix

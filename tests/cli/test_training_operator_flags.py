@@ -101,18 +101,18 @@ def test_the_namespace_of_kubeflow_is_the_default(monkeypatch: pytest.MonkeyPatc
 
 def test_the_gang_scheduler_and_the_address_of_the_probes_arrive_in_the_options(tmp_path: Path) -> None:
     (tmp_path / "k").write_text(KUBECONFIG)
-    words = ("--kubeconfig", str(tmp_path / "k"), "--gang-scheduler-name=volcano")
-    parsed = _parse_options(parse(*words, "--health-probe-bind-address=:8081")[0])
+    arguments = ("--kubeconfig", str(tmp_path / "k"), "--gang-scheduler-name=volcano")
+    parsed = _parse_options(parse(*arguments, "--health-probe-bind-address=:8081")[0])
     assert parsed.probe_bind == ("", 8081) and parsed.configured(parsed.config).gang_scheduler == "volcano"
     with pytest.raises(ManifestError) as refused:
-        _parse_options(parse(*words, "--health-probe-bind-address=here")[0])
+        _parse_options(parse(*arguments, "--health-probe-bind-address=here")[0])
     assert refused.value.problems[0].path == "--health-probe-bind-address"
 
 
 def test_the_process_warns_in_its_log(tmp_path: Path) -> None:
-    words = ["--webhook-server-port=9443", "--zap-encoder=json", "--enable-scheme=nothing"]
+    arguments = ["--webhook-server-port=9443", "--zap-encoder=json", "--enable-scheme=nothing"]
     (tmp_path / "k").write_text(KUBECONFIG)
-    line = [sys.executable, "-m", "trainyard", "operator", "--kubeconfig", str(tmp_path / "k"), *words]
+    line = [sys.executable, "-m", "trainyard", "operator", "--kubeconfig", str(tmp_path / "k"), *arguments]
     ended = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
     assert ended.returncode == 2 and "'nothing' is not a kind of job" in ended.stderr
     assert '"message":"--webhook-server-port has no effect: there is no webhook' in ended.stderr.replace('": "', '":"')

@@ -30,27 +30,27 @@ def terminated(code: int, reason: str, at: str = "2024-01-01T00:00:42Z") -> Json
     return {"state": {"terminated": {"exitCode": code, "reason": reason, "finishedAt": at}}}
 
 
-def test_a_replica_is_named_by_its_slot_and_says_how_it_ended() -> None:
-    one = replica_view(pod("worker-3", "Failed", terminated(137, "OOMKilled")))
-    assert (one.name, one.state, one.exit) == ("worker-3", "Failed", "137 (OOMKilled)")
+def test_a_replica_is_named_by_its_slot_with_its_end() -> None:
+    view = replica_view(pod("worker-3", "Failed", terminated(137, "OOMKilled")))
+    assert (view.name, view.state, view.exit) == ("worker-3", "Failed", "137 (OOMKilled)")
     assert replica_view(pod("worker-3", "Succeeded", terminated(0, "Completed"))).exit == "0"
 
 
-def test_a_replica_that_waits_says_for_what() -> None:
+def test_a_waiting_replica_shows_its_reason() -> None:
     waiting = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 2}
     assert replica_view(pod("worker-0", "Running", waiting)).state == "CrashLoopBackOff"
     assert replica_view(pod("worker-0", "Running", waiting)).blocked == ""
     assert replica_view(pod("worker-0", deletionTimestamp=START)).state == "Terminating"
 
 
-def test_a_replica_that_was_told_to_go_has_not_failed() -> None:
+def test_a_replica_that_was_stopped_has_not_failed() -> None:
     gone = {"deletionTimestamp": START}
     assert replica_view(pod("worker-0", "Failed", terminated(143, "Error"), **gone)).state == "Stopped"
     assert replica_view(pod("worker-0", "Failed", terminated(1, "Error"), **gone)).state == "Failed"
     assert replica_view(pod("worker-0", "Failed", terminated(143, "Error"))).state == "Failed"
 
 
-def test_a_replica_without_its_image_is_blocked_and_says_what_to_do() -> None:
+def test_a_replica_without_its_image_is_blocked_with_a_fix() -> None:
     waiting = {"state": {"waiting": {"reason": "ErrImageNeverPull", "message": "name a file with --images"}}}
     board = JobView()
     board.update_job(job())
@@ -58,7 +58,7 @@ def test_a_replica_without_its_image_is_blocked_and_says_what_to_do() -> None:
     assert board.blocked_reason(NOW) == "worker-0: ErrImageNeverPull: name a file with --images"
 
 
-def test_what_a_replica_refers_to_may_come_for_a_while() -> None:
+def test_a_missing_reference_may_appear_for_a_while_before_it_blocks() -> None:
     waiting = {"state": {"waiting": {"reason": "CreateContainerConfigError", "message": 'configmap "c" not found'}}}
     board = JobView()
     board.update_job(job())
@@ -68,15 +68,15 @@ def test_what_a_replica_refers_to_may_come_for_a_while() -> None:
     assert board.blocked_reason(NOW + 10) == ""
 
 
-def test_the_newest_pod_of_a_slot_speaks_for_it_and_all_restarts_count() -> None:
+def test_the_newest_pod_of_a_slot_determines_its_state_and_all_restarts_count() -> None:
     board = JobView()
     board.update_job(job())
     board.update_pod(pod("master-0", "Failed", {**terminated(137, "Error"), "restartCount": 2}, uid="old"), NOW)
     board.update_pod(
         pod("master-0", "Running", {"restartCount": 1}, uid="new", creationTimestamp="2024-01-01T00:01:00Z"), NOW
     )
-    (one,) = board.slots("u")
-    assert (one.uid, one.state, one.restarts) == ("new", "Running", 4)
+    (replica,) = board.slots("u")
+    assert (replica.uid, replica.state, replica.restarts) == ("new", "Running", 4)
 
 
 def test_pods_of_other_jobs_are_not_shown() -> None:
@@ -107,10 +107,10 @@ def test_the_progress_line_counts_replicas_by_role_and_state() -> None:
 def test_labels_name_the_job_only_when_there_are_several() -> None:
     board = JobView()
     board.update_job(job())
-    one = replica_view(pod("ps-0"))
-    assert board.label(one) == "ps-0"
+    view = replica_view(pod("ps-0"))
+    assert board.label(view) == "ps-0"
     board.update_job(job("v", "b"))
-    assert board.label(one) == "a/ps-0"
+    assert board.label(view) == "a/ps-0"
 
 
 def test_the_final_table_has_a_line_per_replica_and_a_sentence_per_job() -> None:
@@ -126,13 +126,13 @@ def test_the_final_table_has_a_line_per_replica_and_a_sentence_per_job() -> None
     ]
 
 
-def test_a_job_that_did_not_come_to_its_end_says_why() -> None:
+def test_a_job_that_was_interrupted_shows_why() -> None:
     board = JobView()
     board.update_job(job(Running="x"))
     assert table(board, NOW, "interrupted") == ["TfJob default/a: interrupted while Running after 1:15"]
 
 
-def test_the_result_and_the_state_of_a_job_are_those_of_its_conditions() -> None:
+def test_the_state_of_a_job_follows_from_its_conditions() -> None:
     results = [job_result(job(**{name: "x"})) for name in ("Succeeded", "Failed", "Running")]
     assert results == ["Succeeded", "Failed", ""]
     assert job_state(job()) == "Pending" and job_state(job(Suspended="x")) == "Suspended"
@@ -143,7 +143,7 @@ def test_a_job_that_an_old_operator_ended_has_a_result() -> None:
     assert job_result(legacy) == job_state(legacy) == "Succeeded"
 
 
-def test_times_are_short() -> None:
+def test_times_are_printed_in_short_form() -> None:
     assert [format_clock(seconds) for seconds in (0, 7.9, 754, 3723)] == ["0:00", "0:07", "12:34", "1:02:03"]
 
 
@@ -160,18 +160,20 @@ def test_an_age_has_one_unit() -> None:
 
 
 def test_the_pod_of_a_stateful_set_has_a_number_of_its_own() -> None:
-    one = pod("ws-0")
-    one["metadata"]["labels"]["apps.kubernetes.io/pod-index"] = "3"
-    assert replica_view(one).name == "ws-3"
+    worker = pod("ws-0")
+    worker["metadata"]["labels"]["apps.kubernetes.io/pod-index"] = "3"
+    assert replica_view(worker).name == "ws-3"
 
 
 def seen(*pods: Json, status: Json | None = None, **more: Any) -> list[tuple[str, int]]:
     """The restarts of each replica of a job that has these pods, from the oldest to the newest."""
     board, owner = JobView(), {**job(), **more}
     board.update_job({**owner, "status": {**owner["status"], **(status or {})}})
-    for number, one in enumerate(pods):
+    for number, each_pod in enumerate(pods):
         stamp = f"2024-01-01T00:00:{number:02}Z"
-        board.update_pod({**one, "metadata": {**one["metadata"], "uid": f"p{number}", "creationTimestamp": stamp}}, NOW)
+        board.update_pod(
+            {**each_pod, "metadata": {**each_pod["metadata"], "uid": f"p{number}", "creationTimestamp": stamp}}, NOW
+        )
     return [(slot.name, slot.restarts) for slot in board.slots("u")]
 
 
@@ -197,7 +199,7 @@ STOPPED = pod("worker-0", "Failed", terminated(143, "Error"), deletionTimestamp=
         ([STOPPED, pod("worker-0")], 0),  # suspended and resumed
     ],
 )
-def test_a_replica_was_restarted_as_often_as_it_was_started_after_a_failure(pods: list[Json], restarts: int) -> None:
+def test_restarts_count_the_starts_after_failures(pods: list[Json], restarts: int) -> None:
     assert seen(*pods) == [("worker-0", restarts)]
 
 
@@ -214,7 +216,7 @@ def test_each_replica_of_a_gang_was_restarted_as_often_as_the_gang() -> None:
     assert seen(STOPPED, pod("worker-0"), pod("ps-0"), status={"restarts": 1}, **mx) == [("ps-0", 1), ("worker-0", 1)]
 
 
-def test_a_pod_whose_claim_is_missing_is_blocked_after_a_while_and_says_what_to_do() -> None:
+def test_a_pod_with_a_missing_claim_is_blocked_after_a_while_with_a_fix() -> None:
     message = '0/1 nodes are available: persistentvolumeclaim "data" not found. preemption: 0/1 nodes are available.'
     unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     waiting = pod("worker-0", "Pending")
@@ -254,7 +256,7 @@ def test_a_missing_service_account_blocks_a_job_until_its_pod_is_made() -> None:
     assert board.blocked_reason(NOW + 60) == ""
 
 
-def test_a_job_whose_pods_the_operator_cannot_make_for_want_of_an_account_is_blocked_as_well() -> None:
+def test_a_job_whose_pods_need_a_missing_service_account_is_blocked() -> None:
     board = JobView()
     board.update_job(job(Blocked=f"pods are refused: {ACCOUNT}"), NOW)
     assert board.blocked_reason(NOW + 10) == f"a: {ACCOUNT}; add the ServiceAccount to the file"
@@ -264,7 +266,7 @@ def test_a_job_whose_pods_the_operator_cannot_make_for_want_of_an_account_is_blo
     assert board.blocked_reason(NOW + 60) == ""
 
 
-def test_the_progress_line_says_for_how_many_peers_a_rendezvous_waits() -> None:
+def test_the_progress_line_shows_how_many_peers_a_rendezvous_waits_for() -> None:
     board = JobView()
     elastic = {"apiVersion": "elastic.pytorch.org/v1alpha1", "kind": "ElasticJob", "spec": {"minReplicas": 3}}
     board.update_job({**job(Running="x"), **elastic})
@@ -278,8 +280,8 @@ def test_the_progress_line_counts_down_a_back_off() -> None:
     board.update_job(job(Running="x"))
     waiting = {"reason": "CrashLoopBackOff", "message": "back-off 1m20s restarting failed container=a pod=b"}
     last = {"terminated": {"exitCode": 1, "finishedAt": format_time(NOW)}}
-    one = pod("worker-0", container={"restartCount": 3, "state": {"waiting": waiting}, "lastState": last})
-    board.update_pod(one, NOW)
+    crashed_pod = pod("worker-0", container={"restartCount": 3, "state": {"waiting": waiting}, "lastState": last})
+    board.update_pod(crashed_pod, NOW)
     assert "worker-0 starts again in 1:10" in progress(board, 1.0, NOW + 10)
     assert "starts again" not in progress(board, None) + progress(board, 1.0, NOW + 90)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import speaking
+from tests.cli.commands import commands_of_cluster
 from tests.cli.failure_cases import CASES, CLOSED, Failure
 from tests.cli.failure_page import answer_file
 from trainyard.cli.layout import wrapped
@@ -22,7 +22,7 @@ RUNS = [(case, network) for case in CASES for network in case.networks]
 
 
 @pytest.mark.parametrize(("case", "network"), RUNS, ids=[f"{case.slug}-{network}" for case, network in RUNS])
-async def test_the_whole_answer(
+async def test_the_recorded_answer_of_why(
     case: Failure, network: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX"):
@@ -34,12 +34,12 @@ async def test_the_whole_answer(
         catalogue.write_text(case.catalogue)
     folder = tmp_path / "project"
     folder.mkdir()
-    async with speaking(tmp_path, network, [catalogue] if case.catalogue else []) as words:
+    async with commands_of_cluster(tmp_path, network, [catalogue] if case.catalogue else []) as trainyard:
         objects = case.objects(folder)
-        made = await words.submit(*objects)
+        made = await trainyard.submit(*objects)
         assert made.code == 0, made.err
         name = objects[0]["metadata"]["name"]
-        output = (await words.until(case.until, "why", name, without="it is ending within")).out
+        output = (await trainyard.until(case.until, "why", name, without="it is ending within")).out
     answer = known(output, folder, tmp_path)
     if request.config.getoption("--update"):
         answer_file(case).write_text(answer)
@@ -48,7 +48,7 @@ async def test_the_whole_answer(
 
 def known(text: str, folder: Path, state: Path) -> str:
     """The answer with what differs from run to run replaced, in lines of 80 columns as a terminal has them."""
-    for pattern, word in (
+    for pattern, placeholder in (
         (re.escape(str(folder)), "/home/ann/mnist"),
         (re.escape(str(state)), "/home/ann/state"),
         (re.escape(os.path.dirname(sys.executable)) + r"/python[0-9.]*", "/usr/bin/python3"),
@@ -67,7 +67,7 @@ def known(text: str, folder: Path, state: Path) -> str:
         (r"\n +[~^]+(?=\n)", ""),  # since Python 3.11
         (r"Its last output: .*", "Its last output: ..."),
     ):
-        text = re.sub(pattern, word, text)
+        text = re.sub(pattern, placeholder, text)
     lines: list[str] = []
     for line in text.splitlines():
         label = re.match(r"    (?:where|seen|do): +| +", line)

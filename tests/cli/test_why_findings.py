@@ -1,4 +1,4 @@
-"""`why`, as a table: facts in, sentences out. Each line is one thing that a person may have to be told."""
+"""`why` as a table: observed objects in, findings out. Each row is one finding that a user may need."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from tests.cli.why_values import (
     Case,
     at,
     child,
+    diagnose,
     elastic,
     ended,
     everything,
     facts,
-    found,
     pod,
     tfjob,
     waits,
 )
-from trainyard.cli.diagnosis import BLOCK, END, FINE, LEVEL_NAMES, NOTE, WAIT, finding_lines
+from trainyard.cli.diagnosis import BLOCK, END, FINE, LEVEL_NAMES, NOTE, WAIT, Finding, finding_lines
+from trainyard.cli.diagnosis.output import printable_lines
 from trainyard.kinds import TFJOB
 from trainyard.kinds.elasticjob_diagnosis import rendezvous_endpoint
 from trainyard.objects import Json
@@ -33,10 +34,10 @@ CASES = (*JOB_CASES, *REPLICA_CASES)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_what_is_so_is_said_with_place_and_fix(case: Case) -> None:
-    findings = found(case.job, *case.pods, **case.more)
+def test_each_finding_has_its_place_and_fix(case: Case) -> None:
+    findings = diagnose(case.job, *case.pods, **case.more)
     text = everything(findings)
-    assert not [words for words in case.says if words not in text], text
+    assert not [message for message in case.says if message not in text], text
     levels = [finding.level for finding in findings]
     assert (case.level in levels and levels[0] != NOTE) if case.level == FINE else levels[0] == case.level, text
     assert all(finding.fix for finding in findings if finding.level in (END, BLOCK)), text
@@ -46,27 +47,29 @@ def test_equal_findings_of_several_replicas_are_one() -> None:
     names = [f"WORKER-{number}" for number in range(6)]
     job = tfjob(RUNNING)
     pods = [pod(name, waits("ErrImageNeverPull", "no catalogue has an entry for x"), "Pending") for name in names]
-    findings = found(job, *pods)
-    assert [finding.what for finding in findings] == [
+    findings = diagnose(job, *pods)
+    assert [finding.summary for finding in findings] == [
         "worker-0, worker-1, worker-2 and 3 others: its image is not on its node, and imagePullPolicy Never "
         "forbids to pull it (ErrImageNeverPull)"
     ]
 
 
-def test_what_stops_a_job_comes_before_what_passes_and_notes_come_last() -> None:
+def test_blocks_precede_waits_and_notes_come_last() -> None:
     job = tfjob(
-        RUNNING, ("UnknownFields", "UnknownFields", "spec.x"), ("Degraded", "ReplicaFailed", "PS 0 has given up")
+        RUNNING,
+        ("UnknownFields", "UnknownFields", "spec.x"),
+        ("Degraded", "ReplicaFailed", "PS 0 has failed"),
     )
     pods = [pod("MASTER-0"), pod("WORKER-0", waits("ContainerCreating"), "Pending")]
-    assert [one.level for one in found(job, *pods)] == [BLOCK, WAIT, NOTE]
+    assert [finding.level for finding in diagnose(job, *pods)] == [BLOCK, WAIT, NOTE]
 
 
-def test_the_newest_pod_of_a_slot_speaks_for_it() -> None:
+def test_the_newest_pod_of_a_slot_determines_its_findings() -> None:
     old = pod("MASTER-0", waits("ImagePullBackOff", "x"), "Pending", creationTimestamp=at(900))
-    assert [one.level for one in found(tfjob(RUNNING), old, pod("MASTER-0"), *WORKERS)] == [FINE]
+    assert [finding.level for finding in diagnose(tfjob(RUNNING), old, pod("MASTER-0"), *WORKERS)] == [FINE]
 
 
-def test_a_retry_says_when() -> None:
+def test_a_retry_has_its_time() -> None:
     """The time is that of the operator's own decision."""
     job = tfjob(RUNNING, ("Restarting", "ReplicaEnded", "MASTER 0: exited with code 130; retryable, tried again"))
     job["status"]["roles"] = {name: {"replicas": 1, "port": 2222} for name in ("MASTER", "WORKER")}
@@ -75,17 +78,17 @@ def test_a_retry_says_when() -> None:
     labels = pod("MASTER-0")["metadata"]["labels"]
     carrier["metadata"] |= {"labels": labels, "ownerReferences": [owner]}
     by_job = [{"uid": "j1", "controller": True, "kind": "Job", "name": "master-abcd-0"}]
-    one = pod("MASTER-0", {"state": ended(130, ago=3)}, "Failed", ownerReferences=by_job)
-    retry = [line for line in found(job, one, children=(carrier,)) if "made again at" in line.what]
-    assert retry and f"at {at(-7)} (in 7s)" in retry[0].what, everything(found(job, one, children=(carrier,)))
+    orphan = pod("MASTER-0", {"state": ended(130, ago=3)}, "Failed", ownerReferences=by_job)
+    retry = [line for line in diagnose(job, orphan, children=(carrier,)) if "made again at" in line.summary]
+    assert retry and f"at {at(-7)} (in 7s)" in retry[0].summary, everything(diagnose(job, orphan, children=(carrier,)))
 
 
 def test_the_text_has_a_heading_and_a_line_for_each_part() -> None:
     job = tfjob(RUNNING)
-    given = facts(job, pod("MASTER-0", waits("ErrImageNeverPull", "first\nsecond"), "Pending"))
+    inputs = facts(job, pod("MASTER-0", waits("ErrImageNeverPull", "first\nsecond"), "Pending"))
     from trainyard.cli.diagnosis import why
 
-    assert list(finding_lines(given, why(given))) == [
+    assert list(finding_lines(inputs, why(inputs))) == [
         "TfJob default/mnist:",
         "  problem: master-0: its image is not on its node, and imagePullPolicy Never",
         "    forbids to pull it (ErrImageNeverPull)",
@@ -95,6 +98,29 @@ def test_the_text_has_a_heading_and_a_line_for_each_part() -> None:
         "    do:    load the image into that node, or let imagePullPolicy be IfNotPresent",
     ]
     assert set(LEVEL_NAMES) == {END, BLOCK, WAIT, NOTE, FINE}
+
+
+def test_the_output_of_a_program_is_shown_as_it_was_written() -> None:
+    source = "    total = first_value + second_value + third_value + fourth_value + fifth_value"
+    output = ["step  loss   time", source, "            ~~~~~~~~~~~~^~~~~~~~~~~~~~", "KeyError: 'b'", "\ttab  tab"]
+    lines = printable_lines("\n".join(output).encode())
+    given = facts(tfjob(("Failed", "PermanentFailure", "x")))
+    finding = Finding(END, "x", "", lines, "")
+    assert list(finding_lines(given, [finding]))[2:] == [
+        f"    {'seen: ' if line is output[0] else '      '} {line}" for line in output
+    ]
+
+
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        (b"\x1b[1;31mValueError\x1b[0m: x", "ValueError: x"),
+        (b"\x1b]0;title\x07 \x1b[2J\x9b1A", "\\x1b]0;title\\x07 \\x1b[2J\N{REPLACEMENT CHARACTER}1A"),
+        ("a\u00a0b\u3000c \u202e".encode(), "a\u00a0b\u3000c \\u202e"),
+    ],
+)
+def test_evidence_cannot_control_the_terminal(output: bytes, shown: str) -> None:
+    assert printable_lines(output) == (shown,)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +136,7 @@ def test_the_text_has_a_heading_and_a_line_for_each_part() -> None:
         ("etcd.example.com:2379", ""),
     ],
 )
-def test_the_service_behind_an_endpoint_is_worked_out_where_it_is_ours(endpoint: str, service: str) -> None:
+def test_the_service_behind_an_endpoint_is_resolved_in_the_jobs_namespace(endpoint: str, service: str) -> None:
     found_at = rendezvous_endpoint(elastic(RUNNING, rdzvEndpoint=endpoint))
     assert found_at is not None and found_at.service == service
 
@@ -123,11 +149,11 @@ def test_a_kind_without_an_endpoint_has_none() -> None:
 @pytest.mark.parametrize(
     "status", [None, [], "x", {"conditions": "x"}, {"conditions": [None, 5]}, {"conditions": [{}]}]
 )
-def test_a_status_that_somebody_has_spoilt_is_still_answered(status: Any) -> None:
-    assert found({**tfjob(), "status": status})
+def test_a_malformed_status_is_still_diagnosed(status: Any) -> None:
+    assert diagnose({**tfjob(), "status": status})
 
 
-def test_now_is_not_asked_of_a_clock() -> None:
+def test_the_current_time_is_an_argument() -> None:
     assert facts(tfjob()).age(at(5)) == 5.0 and NOW > 0
 
 
@@ -137,14 +163,14 @@ def on_failure(*holding: tuple[str, str, str], **spec: Any) -> Json:
     return job
 
 
-def test_of_a_job_that_its_deadline_has_ended_nothing_is_made_again_and_nothing_is_permanent() -> None:
+def test_after_the_deadline_no_retry_and_no_permanent_failure_is_reported() -> None:
     job = on_failure(("Failed", "DeadlineExceeded", "ElasticJob mnist is failed: activeDeadlineSeconds (30 s) is over"))
     job["status"]["completionTime"] = at(5)
     dead = pod("Worker-0", {"state": ended(1), "restartCount": 3}, "Failed", "elasticjob-worker")
-    findings = found(job, dead, pod("Worker-1", {"state": ended(143, ago=4)}, "Failed", "elasticjob-worker"))
+    findings = diagnose(job, dead, pod("Worker-1", {"state": ended(143, ago=4)}, "Failed", "elasticjob-worker"))
     text = everything(findings)
     assert [finding.level for finding in findings] == [END, END]
-    assert "DeadlineExceeded" in findings[0].what and "raise spec.activeDeadlineSeconds" in findings[0].fix
+    assert "DeadlineExceeded" in findings[0].summary and "raise spec.activeDeadlineSeconds" in findings[0].fix
     assert "worker-0 ended with exit code 1" in text and "worker-1" not in text
     assert "made again later" not in text and "permanent" not in text
 
@@ -161,56 +187,58 @@ def test_of_a_job_that_its_deadline_has_ended_nothing_is_made_again_and_nothing_
 )
 def test_the_answer_after_a_deadline_does_not_depend_on_how_far_the_deletion_of_the_pods_is(moment: Json) -> None:
     job = on_failure(("Failed", "DeadlineExceeded", "ElasticJob mnist is failed: activeDeadlineSeconds (30 s) is over"))
-    assert everything(found(job, moment)) == everything(found(job))
+    assert everything(diagnose(job, moment)) == everything(diagnose(job))
 
 
 def test_a_job_with_an_empty_slot_does_not_run_fine() -> None:
     job = on_failure(RUNNING, minReplicas=1)
-    findings = found(job, pod("Worker-0", container="elasticjob-worker"))
+    findings = diagnose(job, pod("Worker-0", container="elasticjob-worker"))
     assert FINE not in [finding.level for finding in findings]
-    assert findings[0].level == BLOCK and findings[0].what.startswith("worker-1: no pod is there")
+    assert findings[0].level == BLOCK and findings[0].summary.startswith("worker-1: no pod is there")
 
 
 def test_a_suspended_jobs_empty_slots_are_not_missed() -> None:
     job = on_failure(("Suspended", "JobSuspended", "no replica runs"), suspend=True)
-    assert "no pod is there" not in everything(found(job))
+    assert "no pod is there" not in everything(diagnose(job))
 
 
-def test_equal_ends_of_several_replicas_are_told_once() -> None:
+def test_equal_failures_of_several_replicas_are_one_finding() -> None:
     job = tfjob(("Failed", "PermanentFailure", "MASTER 0: exited with 1"))
     trace = ("Traceback (most recent call last):", '  File "/a/train.py", line 7, in f', "    x", "KeyError: 'rate'")
     names = ("MASTER-0", "WORKER-0", "WORKER-1")
     pods = [pod(name, {"state": ended(1)}, "Failed") for name in names]
-    (finding,) = found(job, *pods, logs={(f"p-{name}", "tensorflow"): trace for name in names})
-    assert finding.what.startswith("master-0, worker-0, worker-1 ended with exit code 1 (Error): KeyError: 'rate' at")
+    (finding,) = diagnose(job, *pods, logs={(f"p-{name}", "tensorflow"): trace for name in names})
+    assert finding.summary.startswith(
+        "master-0, worker-0, worker-1 ended with exit code 1 (Error): KeyError: 'rate' at"
+    )
     assert finding.fix == "mend /a/train.py:7, in f"
 
 
 def test_the_interpreter_of_the_node_is_named() -> None:
-    one = pod("MASTER-0", {"state": ended(1), "imageID": "/venv/bin/python"}, "Failed")
+    failed_pod = pod("MASTER-0", {"state": ended(1), "imageID": "/venv/bin/python"}, "Failed")
     lines = ("Traceback (most recent call last):", "ModuleNotFoundError: No module named 'cv2'")
     job, logs = tfjob(("Failed", "PermanentFailure", "x")), {("p-MASTER-0", "tensorflow"): lines}
-    (here,) = found(job, one, logs=logs, process_nodes=frozenset({"here"}))
-    (elsewhere,) = found(job, one, logs=logs)
+    (here,) = diagnose(job, failed_pod, logs=logs, process_nodes=frozenset({"here"}))
+    (elsewhere,) = diagnose(job, failed_pod, logs=logs)
     assert "`/venv/bin/python -m pip install opencv-python`" in here.fix
-    assert "install opencv-python into the image registry/x:1" in elsewhere.fix and "/venv" not in elsewhere.what
+    assert "install opencv-python into the image registry/x:1" in elsewhere.fix and "/venv" not in elsewhere.summary
 
 
-def test_who_has_the_port_is_named() -> None:
-    one = pod("MASTER-0", {"state": ended(1)}, "Failed")
+def test_the_holder_of_a_taken_port_is_named() -> None:
+    failed_pod = pod("MASTER-0", {"state": ended(1)}, "Failed")
     lines = ("bind ('127.0.0.1', 2222)", "OSError: [Errno 98] Address already in use")
     held = {"listeners": {2222: "process 42 (python serve.py)"}, "logs": {("p-MASTER-0", "tensorflow"): lines}}
-    (finding,) = found(tfjob(("Failed", "PermanentFailure", "x")), one, **held)
-    assert "process 42 (python serve.py) listens on 2222" in finding.what and "end process 42" in finding.fix
+    (finding,) = diagnose(tfjob(("Failed", "PermanentFailure", "x")), failed_pod, **held)
+    assert "process 42 (python serve.py) listens on 2222" in finding.summary and "end process 42" in finding.fix
 
 
 def test_the_end_of_a_chainerjob_by_one_exception_is_one_block() -> None:
     case = next(case for case in JOB_CASES if case.name == "one failure of a ChainerJob is told once")
-    assert len(found(case.job, *case.pods, **case.more)) == 1
+    assert len(diagnose(case.job, *case.pods, **case.more)) == 1
 
 
 def test_a_replica_that_was_stopped_in_the_second_of_the_failure_is_not_its_cause() -> None:
     job = elastic(("Failed", "ElasticJobFailed", "x"))
     stopped = pod("Worker-0", {"state": ended(143)}, "Failed", "elasticjob-worker")
     failed = pod("Worker-1", {"state": ended(1)}, "Failed", "elasticjob-worker")
-    assert [finding.what.split()[0] for finding in found(job, stopped, failed)] == ["worker-1"]
+    assert [finding.summary.split()[0] for finding in diagnose(job, stopped, failed)] == ["worker-1"]

@@ -1,4 +1,4 @@
-"""`why` answers whatever it is given: what anybody may write into a job's status, and pods with holes."""
+"""`why` answers for every status that a client may write, and for pods with missing fields."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PODS = (
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place inside a value."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(each for key, one in inside for each in places(one, (*path, key)))]
+    return [path, *(each for key, child in inside for each in places(child, (*path, key)))]
 
 
 def spoilt(obj: Json, path: tuple[Any, ...], junk: Any, drop: bool) -> Json:
@@ -48,22 +48,22 @@ def spoilt(obj: Json, path: tuple[Any, ...], junk: Any, drop: bool) -> Json:
 
 @settings(max_examples=120, deadline=None)
 @given(st.data())
-def test_a_job_that_anybody_has_written_to_is_answered(data: st.DataObject) -> None:
+def test_any_status_of_a_job_is_diagnosed(data: st.DataObject) -> None:
     job = data.draw(st.sampled_from(JOBS))
     inside = [path for path in places(job) if len(path) > 1 and path[0] in ("spec", "status")]
     path = data.draw(st.sampled_from([("spec",), ("status",), *inside]))
-    one = facts(spoilt(job, path, data.draw(JUNK), data.draw(st.booleans())), *PODS)
-    assert list(finding_lines(one, why(one)))
+    inputs = facts(spoilt(job, path, data.draw(JUNK), data.draw(st.booleans())), *PODS)
+    assert list(finding_lines(inputs, why(inputs)))
 
 
 @settings(max_examples=120, deadline=None)
 @given(st.data())
-def test_a_pod_with_a_hole_is_answered(data: st.DataObject) -> None:
+def test_a_pod_with_missing_fields_is_diagnosed(data: st.DataObject) -> None:
     which = data.draw(st.sampled_from(range(len(PODS))))
     inside = [path for path in places(PODS[which]) if len(path) > 1 or path in (("status",), ("spec",))]
     inside = [path for path in inside if path[:2] != ("metadata", "name") and not isinstance(path[-1], int)]
     holed = spoilt(PODS[which], data.draw(st.sampled_from(inside)), None, data.draw(st.booleans()))
-    pods = [holed if at == which else one for at, one in enumerate(PODS)]
+    pods = [holed if at == which else each for at, each in enumerate(PODS)]
     children = (child("Job", "master-abcd-0"), child("StatefulSet", "s", spec={"replicas": 2}))
-    one = facts(data.draw(st.sampled_from(JOBS)), *pods, children=children, events=(refused("c", "exceeded quota"),))
-    assert list(finding_lines(one, why(one)))
+    inputs = facts(data.draw(st.sampled_from(JOBS)), *pods, children=children, events=(refused("c", "exceeded quota"),))
+    assert list(finding_lines(inputs, why(inputs)))

@@ -1,4 +1,4 @@
-"""What `why` says of the job itself: its end, its conditions, who looks at it."""
+"""Findings of `why` about the job itself: its end, its conditions, its manager."""
 
 from __future__ import annotations
 
@@ -32,6 +32,12 @@ def young() -> Json:
 def restarted(job: Json) -> Json:
     job["status"]["restarts"] = 5
     return job
+
+
+def lost_output(pod_name: str) -> Json:
+    message = "its output is being lost: /logs/1.log cannot be written: No space left on device; free some space there"
+    about = {"kind": "Pod", "name": pod_name, "uid": "p"}
+    return {"type": "Warning", "reason": "OutputLost", "message": message, "involvedObject": about}
 
 
 def chainer(job: Json, **master: Any) -> Json:
@@ -253,6 +259,14 @@ JOB_CASES = (
         FINE,
         ("it succeeded",),
     ),
+    Case(
+        "output that is being lost",
+        tfjob(RUNNING),
+        (pod("MASTER-0"), *WORKERS),
+        FINE,
+        ("output of mnist-master-0 is lost", "/logs/1.log cannot be written: No space left", "free some space"),
+        {"events": (lost_output("mnist-master-0"),)},
+    ),
     # --- conditions
     Case(
         "suspended",
@@ -301,10 +315,10 @@ JOB_CASES = (
     ),
     Case(
         "a degraded PS",
-        tfjob(RUNNING, ("Degraded", "ReplicaFailed", "PS 1 has given up: BackoffLimitExceeded")),
+        tfjob(RUNNING, ("Degraded", "ReplicaFailed", "PS 1 has failed and is not restarted: BackoffLimitExceeded")),
         (pod("MASTER-0"),),
         BLOCK,
-        ("PS 1 has given up", "status.conditions[Degraded]"),
+        ("PS 1 has failed and is not restarted", "status.conditions[Degraded]"),
     ),
     Case(
         "a retry",

@@ -1,4 +1,4 @@
-"""What `why` says of pods, of those who make them, of a rendezvous, and when all is well."""
+"""Findings of `why` about pods, their controllers, a rendezvous, and a job without problems."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def chainer() -> Json:
 
 
 def evicted() -> Json:
-    one = pod("WORKER-0", {"state": {}}, "Failed")
-    one["status"] |= {"reason": "Evicted", "message": "The node was low on resource: memory."}
-    return one
+    failed_pod = pod("WORKER-0", {"state": {}}, "Failed")
+    failed_pod["status"] |= {"reason": "Evicted", "message": "The node was low on resource: memory."}
+    return failed_pod
 
 
 def initial() -> Json:
-    one = pod("MASTER-0", waits("PodInitializing"), "Pending")
+    pending_pod = pod("MASTER-0", waits("PodInitializing"), "Pending")
     status = {"name": "prepare", "restartCount": 2, "lastState": ended(127), **waits("CrashLoopBackOff")}
-    one["status"]["initContainerStatuses"] = [status]
-    return one
+    pending_pod["status"]["initContainerStatuses"] = [status]
+    return pending_pod
 
 
 REPLICA_CASES = (

@@ -27,7 +27,7 @@ def tfjob(*holding: tuple[str, str, str], status: Json | None = None, **spec: An
         {"type": kind, "status": "True", "reason": reason, "message": text, "lastTransitionTime": at(180)}
         for kind, reason, text in holding
     ]
-    said = {"phase": "Running", "startTime": at(200), "conditions": conditions} if conditions else {}
+    previous = {"phase": "Running", "startTime": at(200), "conditions": conditions} if conditions else {}
     roles = [
         {"tfReplicaType": "MASTER", "replicas": 1, "template": template("tensorflow")},
         {"tfReplicaType": "WORKER", "replicas": 2, "template": template("tensorflow")},
@@ -38,7 +38,7 @@ def tfjob(*holding: tuple[str, str, str], status: Json | None = None, **spec: An
         "kind": "TfJob",
         "metadata": meta,
         "spec": {"replicaSpecs": roles, "RuntimeId": "abcd", **spec},
-        "status": status if status is not None else said,
+        "status": status if status is not None else previous,
     }
 
 
@@ -91,12 +91,12 @@ def ended(code: int, reason: str = "Error", ago: float = 30, **more: Any) -> Jso
 
 
 def unplaced(slot: str, message: str) -> Json:
-    one = pod(slot, waits(""), "Pending")
-    one["spec"].pop("nodeName")
-    one["status"]["containerStatuses"] = []
-    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    one["status"]["conditions"] = [said]
-    return one
+    pending_pod = pod(slot, waits(""), "Pending")
+    pending_pod["spec"].pop("nodeName")
+    pending_pod["status"]["containerStatuses"] = []
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    pending_pod["status"]["conditions"] = [condition]
+    return pending_pod
 
 
 def child(kind: str, name: str, uid: str = "c", spec: Json | None = None, status: Json | None = None) -> Json:
@@ -115,14 +115,14 @@ def facts(job: Json, *pods: Json, **more: Any) -> Facts:
     return Facts(kind=kind, job=job, now=NOW, pods=pods, **more)
 
 
-def found(*given: Any, **more: Any) -> list[Finding]:
-    return why(facts(*given, **more))
+def diagnose(*objects: Any, **more: Any) -> list[Finding]:
+    return why(facts(*objects, **more))
 
 
 def everything(findings: list[Finding]) -> str:
-    """All that is said, for looking at words."""
+    """The texts of all findings, one per line."""
     return "\n".join(
-        f"{finding.what}\n{finding.where}\n{' / '.join(finding.evidence)}\n{finding.fix}" for finding in findings
+        f"{finding.summary}\n{finding.where}\n{' / '.join(finding.evidence)}\n{finding.fix}" for finding in findings
     )
 
 

@@ -72,7 +72,7 @@ async def test_a_token_file_that_is_swapped_is_read_before_the_next_request(door
     assert door.asked == ["Bearer one", "Bearer two"]
 
 
-async def test_after_a_401_the_file_is_read_even_if_it_looks_the_same(door: Doorkeeper, tmp_path: Path) -> None:
+async def test_after_a_401_the_token_file_is_read_even_if_it_looks_unchanged(door: Doorkeeper, tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     who = files(path)
@@ -85,7 +85,7 @@ async def test_after_a_401_the_file_is_read_even_if_it_looks_the_same(door: Door
     assert door.asked == ["Bearer one", "Bearer two"]
 
 
-async def test_a_401_with_nothing_new_is_not_asked_again(door: Doorkeeper, tmp_path: Path) -> None:
+async def test_a_401_with_unchanged_credentials_is_not_retried(door: Doorkeeper, tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("stale")
     async with ApiClient(door.url, files(path)) as api:
@@ -109,7 +109,7 @@ async def test_a_watch_that_is_refused_has_the_new_token_the_next_time(door: Doo
     assert door.asked == ["Bearer one", "Bearer two"]
 
 
-async def test_a_file_that_is_away_for_a_moment_leaves_the_old_token(tmp_path: Path) -> None:
+async def test_a_token_file_that_is_missing_for_a_moment_leaves_the_old_token(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     who = files(path)
@@ -137,7 +137,7 @@ def plugin(count: Path, expires: float, now: Any) -> ExecPlugin:
     return ExecPlugin(ExecConfig(V1, sys.executable, args, {"WHO": "me"}), lambda certificate: None, now)
 
 
-async def test_a_program_is_asked_once_and_again_when_its_answer_expires(tmp_path: Path) -> None:
+async def test_a_credential_plugin_is_called_once_and_again_when_its_credential_expires(tmp_path: Path) -> None:
     clock = [1_000_000.0]
     who = plugin(tmp_path / "count", 1_000_100.0, lambda: clock[0])
     assert [(await who.identity()).token for _ in range(3)] == ["t1"] * 3
@@ -145,7 +145,7 @@ async def test_a_program_is_asked_once_and_again_when_its_answer_expires(tmp_pat
     assert (await who.identity()).token == "t2"
 
 
-async def test_a_program_is_asked_again_after_a_401(door: Doorkeeper, tmp_path: Path) -> None:
+async def test_a_credential_plugin_is_called_again_after_a_401(door: Doorkeeper, tmp_path: Path) -> None:
     door.token = "t2"
     who = plugin(tmp_path / "count", 2_000_000_000.0, lambda: 1_000_000.0)
     async with ApiClient(door.url, who) as api:
@@ -154,26 +154,26 @@ async def test_a_program_is_asked_again_after_a_401(door: Doorkeeper, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "message"),
     [
         ("print('no')", "not JSON"),
         ("import sys; sys.exit(3)", "exit code 3"),
         ("print('{}')", "no ExecCredential"),
     ],
 )
-async def test_a_program_that_fails_is_named_and_nothing_of_its_output_is_told(code: str, words: str) -> None:
+async def test_a_failing_credential_plugin_is_named_without_its_output(code: str, message: str) -> None:
     who = ExecPlugin(ExecConfig(V1, sys.executable, ("-c", code), install_hint="install it"), lambda certificate: None)
-    with pytest.raises(PluginError, match=words) as failed:
+    with pytest.raises(PluginError, match=message) as failed:
         await who.identity()
     assert sys.executable in str(failed.value) and "install it" in str(failed.value)
 
 
-async def test_those_who_wait_share_one_failure(tmp_path: Path) -> None:
+async def test_concurrent_requests_share_one_failure_of_the_plugin(tmp_path: Path) -> None:
     count = tmp_path / "count"
     code = f"open({str(count)!r}, 'a').write('x'); raise SystemExit(1)"
     who = ExecPlugin(ExecConfig(V1, sys.executable, ("-c", code)), lambda certificate: None)
     ended = await asyncio.gather(*(who.identity() for _ in range(5)), return_exceptions=True)
-    assert [type(one) for one in ended] == [PluginError] * 5 and count.read_text() == "x"
+    assert [type(error) for error in ended] == [PluginError] * 5 and count.read_text() == "x"
     with pytest.raises(PluginError):
         await who.identity()  # later it is asked again
     assert count.read_text() == "xx"
@@ -211,7 +211,7 @@ async def test_a_program_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "words"),
+    ("status", "message"),
     [
         (None, "without a status"),
         ({}, "neither a token nor"),
@@ -219,14 +219,14 @@ async def test_a_program_that_is_not_there_is_named() -> None:
         ({"token": "secret", "expirationTimestamp": "soon"}, "not a time"),
     ],
 )
-def test_what_a_program_must_not_say(status: Any, words: str) -> None:
+def test_an_invalid_exec_credential_is_refused(status: Any, message: str) -> None:
     text = json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": status}).encode()
-    with pytest.raises(PluginError, match=words) as failed:
+    with pytest.raises(PluginError, match=message) as failed:
         parse_exec_credential(ExecConfig(V1, "aws"), text)
     assert "secret" not in str(failed.value)
 
 
-def test_a_program_may_give_a_certificate_that_never_expires() -> None:
+def test_a_credential_plugin_may_return_a_certificate_that_never_expires() -> None:
     status = {"clientCertificateData": "CERT", "clientKeyData": "KEY"}
     text = json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": status}).encode()
     answer = parse_exec_credential(ExecConfig(V1, "aws"), text)
@@ -237,7 +237,7 @@ def test_a_program_may_give_a_certificate_that_never_expires() -> None:
 # The guard and the observer.
 
 
-async def test_what_the_guard_refuses_is_never_sent(door: Doorkeeper) -> None:
+async def test_a_write_that_the_guard_refuses_is_not_sent(door: Doorkeeper) -> None:
     api = ApiClient(door.url, "one")
     looks: list[ApiRequest] = []
 
@@ -256,8 +256,8 @@ async def test_what_the_guard_refuses_is_never_sent(door: Doorkeeper) -> None:
     assert not door.asked and len(looks) == 2
 
 
-async def test_the_guard_is_asked_in_the_step_in_which_a_write_is_sent(door: Doorkeeper) -> None:
-    """Not a moment earlier: who is paused between the look and the sending would send it when he goes on."""
+async def test_the_guard_is_checked_in_the_same_step_as_the_write(door: Doorkeeper) -> None:
+    """In the same step as the write: an operator that is paused after an earlier check would still send it."""
     api = ApiClient(door.url, "one")
     looks: list[ApiRequest] = []
 
@@ -275,7 +275,7 @@ async def test_the_guard_is_asked_in_the_step_in_which_a_write_is_sent(door: Doo
     assert door.asked == ["Bearer one"]
 
 
-async def test_the_observer_hears_of_each_answer_and_of_none(door: Doorkeeper) -> None:
+async def test_the_observer_is_called_for_each_response_and_for_none(door: Doorkeeper) -> None:
     heard: list[tuple[str, int]] = []
     api = ApiClient(door.url, "other")
     api.on_response = lambda request, code, seconds: heard.append((request.path, code))

@@ -1,4 +1,4 @@
-"""A server that has no room (429) has not acted: whoever has patience is served when there is some."""
+"""A 429 means that the request was not executed: a client with a time-out retries until it is served."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_a_request_that_finds_no_room_is_sent_again(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("code", "patience"), [(429, 0.0), (503, 60.0)])
-async def test_without_patience_and_for_any_other_answer_it_is_not(code: int, patience: float) -> None:
+async def test_without_a_time_out_or_for_other_codes_a_request_is_not_retried(code: int, patience: float) -> None:
     api = Full(1, code)
     api.too_many_requests_timeout = patience
     with pytest.raises(Unavailable):

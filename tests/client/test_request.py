@@ -1,4 +1,4 @@
-"""Requests and answers as tables: what goes out for each verb, what comes back for each answer."""
+"""Requests and responses as tables: the request of each verb, the result of each response."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_verb_becomes_a_request(
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
-def test_a_name_that_would_mean_something_else_is_never_sent(name: str) -> None:
+def test_a_name_that_would_change_the_path_is_never_sent(name: str) -> None:
     builders: tuple[Callable[[], object], ...] = (
         lambda: requests.delete(POD, "n", name, "", "", None),
         lambda: requests.get(POD, "n", name),
@@ -174,7 +174,7 @@ def test_a_message_without_a_status_names_the_request() -> None:
         ({}, {}, None),
     ],
 )
-def test_retry_after_is_read_when_it_makes_sense(
+def test_a_valid_retry_after_is_parsed(
     headers: dict[str, str], details: dict[str, object], expected: float | None
 ) -> None:
     with pytest.raises(Unavailable) as caught:
@@ -185,7 +185,7 @@ def test_retry_after_is_read_when_it_makes_sense(
 
 
 @pytest.mark.parametrize("body", [b"", b'{"a":', b"[]", b"null"])
-def test_half_an_object_means_the_outcome_is_unknown(body: bytes) -> None:
+def test_a_truncated_response_means_that_the_outcome_is_unknown(body: bytes) -> None:
     with pytest.raises(Unavailable):
         requests.decode_object(requests.get(POD, "n", "p"), body)
 
@@ -199,7 +199,7 @@ def test_lines_do_not_depend_on_how_the_stream_was_cut(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "words"),
+    ("request_", "name"),
     [
         (requests.get(POD, "n", "p"), "get pods"),
         (requests.get(POD, "n", "p", "log"), "get pods/log"),
@@ -216,5 +216,5 @@ def test_lines_do_not_depend_on_how_the_stream_was_cut(size: int) -> None:
         (ApiRequest("GET", "/apis/apps/v1"), "get "),
     ],
 )
-def test_a_request_is_named_as_rbac_names_it(request_: ApiRequest, words: str) -> None:
-    assert " ".join(request_info(request_)) == words
+def test_a_request_has_the_verb_and_resource_of_rbac(request_: ApiRequest, name: str) -> None:
+    assert " ".join(request_info(request_)) == name

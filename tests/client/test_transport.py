@@ -1,4 +1,4 @@
-"""The transport against a real socket that misbehaves as told."""
+"""The transport against a real socket that misbehaves as the test scripts it."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ async def test_a_request_carries_token_agent_and_no_compression(server: Scripted
 
 async def test_a_refusal_is_an_error_of_its_branch(server: Scripted) -> None:
     async def refuse(request: web.Request) -> web.StreamResponse:
-        said = {"kind": "Status", "reason": "Conflict", "message": "the object has been modified", "code": 409}
-        return web.json_response(said, status=409)
+        status = {"kind": "Status", "reason": "Conflict", "message": "the object has been modified", "code": 409}
+        return web.json_response(status, status=409)
 
     server.answer = refuse
     async with ApiClient(server.url) as api:
@@ -68,7 +68,7 @@ async def test_a_refusal_is_an_error_of_its_branch(server: Scripted) -> None:
             await api.create(POD, "n", {"metadata": {"name": "p"}})
 
 
-async def test_nobody_listening_is_unavailable_and_the_token_is_not_told() -> None:
+async def test_a_refused_connection_is_unavailable_and_the_error_has_no_token() -> None:
     async with ApiClient("http://127.0.0.1:1", token="s3cret") as api:
         with pytest.raises(Unavailable) as caught:
             await api.get(POD, "n", "p")
@@ -104,7 +104,7 @@ def streamed(*chunks: bytes, drop: bool = False) -> Answer:
     return answer
 
 
-async def test_a_watch_gives_whole_lines_and_ends_when_the_server_ends_it(server: Scripted) -> None:
+async def test_a_watch_yields_whole_lines_and_ends_with_the_response(server: Scripted) -> None:
     server.answer = streamed(b'{"type":"ADD', b'ED"}\n{"type":"BOOKMARK"}\n{"ty')
     async with ApiClient(server.url) as api:
         lines = [line async for line in api.watch(POD, "n", "41", "trainyard.dev/owner")]
@@ -127,7 +127,7 @@ async def test_a_watch_that_breaks_gives_its_lines_and_then_unavailable(server: 
     assert lines in ([b'{"type":"ADDED"}'], [])  # what was in flight when the peer reset may be lost with it
 
 
-async def test_a_watch_line_of_a_megabyte_arrives_whole(server: Scripted) -> None:
+async def test_a_watch_line_of_a_megabyte_is_yielded_whole(server: Scripted) -> None:
     long = b'{"a":"' + b"x" * (1 << 20) + b'"}'
     server.answer = streamed(long + b"\n")
     async with ApiClient(server.url) as api:
@@ -146,7 +146,7 @@ async def test_a_watch_of_an_unknown_resource_is_not_found(server: Scripted) -> 
     assert not opened.is_set()
 
 
-async def test_a_watch_that_is_let_in_says_so_before_its_first_line(server: Scripted) -> None:
+async def test_an_accepted_watch_is_reported_before_its_first_line(server: Scripted) -> None:
     opened = asyncio.Event()
 
     async def quiet(request: web.Request) -> web.StreamResponse:
@@ -161,11 +161,11 @@ async def test_a_watch_that_is_let_in_says_so_before_its_first_line(server: Scri
         assert [line async for line in api.watch(POD, on_open=opened.set)] == [b'{"type":"ADDED"}']
 
 
-async def test_logs_come_as_they_are_written(server: Scripted) -> None:
+async def test_logs_are_streamed(server: Scripted) -> None:
     server.answer = streamed(b"loss 0.5\n", b"loss 0.4\n")
     async with ApiClient(server.url) as api:
-        said = b"".join([chunk async for chunk in api.logs("n", "p", "tensorflow", follow=True, tail_lines=10)])
-    assert said == b"loss 0.5\nloss 0.4\n"
+        output = b"".join([chunk async for chunk in api.logs("n", "p", "tensorflow", follow=True, tail_lines=10)])
+    assert output == b"loss 0.5\nloss 0.4\n"
     assert server.asked[0][1] == "/api/v1/namespaces/n/pods/p/log?container=tensorflow&follow=true&tailLines=10"
 
 

@@ -32,14 +32,14 @@ class Response:
         assert is_expected, f"{self.request}: {self.code} {self.body[:1000]!r}, expected {codes or '2xx'}"
         return self.json
 
-    def expect_error(self, code: int, reason: str, *words: str) -> Any:
+    def expect_error(self, code: int, reason: str, *fragments: str) -> Any:
         """The decoded Status. Raises AssertionError unless it has this code and reason, and `words` in its message."""
         status = self.expect(code)
         assert status["kind"] == "Status" and status["apiVersion"] == "v1", status
         assert status["status"] == "Failure" and status["code"] == code, status
         assert status.get("reason") == reason, status
-        for word in words:
-            assert word in status["message"], f"{word!r} is not in {status['message']!r}"
+        for fragment in fragments:
+            assert fragment in status["message"], f"{fragment!r} is not in {status['message']!r}"
         return status
 
 

@@ -110,9 +110,9 @@ operating = partial(running_operator.operating, seconds=2.0)  # its API server m
 class Program:
     """`trainyard operator` as a process."""
 
-    def __init__(self, account: Account, *words: str) -> None:
+    def __init__(self, account: Account, *arguments: str) -> None:
         command = [sys.executable, "-m", "trainyard", "operator", "--kubeconfig", str(account.kubeconfig)]
-        command += ["--namespace", account.namespace, "--metrics-bind-address", "127.0.0.1:0", *words]
+        command += ["--namespace", account.namespace, "--metrics-bind-address", "127.0.0.1:0", *arguments]
         log = account.kubeconfig.with_suffix(".log")
         self.account = account
         self.process = ControlPlaneProcess(account.name, command, log, {"PATH": "/usr/bin:/bin"})
@@ -123,16 +123,16 @@ class Program:
     def end(self) -> None:
         self.process.end()
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.process.log.read_text() if self.process.log.exists() else ""
 
     def asked(self, path: str) -> str:
         """What it serves there; "" before it serves anything."""
-        found = re.findall(r"serving health and metrics host=(\S+) port=(\d+)", self.said())
-        if not found:
+        addresses = re.findall(r"serving health and metrics host=(\S+) port=(\d+)", self.output())
+        if not addresses:
             return ""
         try:
-            with urllib.request.urlopen(f"http://{found[-1][0]}:{found[-1][1]}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{addresses[-1][0]}:{addresses[-1][1]}{path}", timeout=10) as answer:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as error:
             return f"{error.code} {error.read().decode()}"
@@ -163,7 +163,8 @@ def elastic_job(name: str, workers: int = 2, **pod: Any) -> Json:
 
 
 class Kubelet:
-    """Starts every pod of the namespace, ends those whose role it is told to end. It bears what befalls the server."""
+    """Starts every pod of the namespace and ends the roles that the test names. Errors of the API server are
+    ignored."""
 
     def __init__(self, api: ApiClient, namespace: str) -> None:
         self.ends: dict[tuple[str, str], int] = {}  # uid of a job ("": all), role -> exit code of its pods from now on
@@ -239,24 +240,24 @@ class Story:
 
     async def until(self, true: Callable[[Json], object], job: Json, seconds: float = PATIENCE) -> Json:
         """Until that holds of the job."""
-        found: Json = {}
+        job_now: Json = {}
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             with suppress(ApiError):
-                found = await self.api.get(gvk_of(job), self.namespace, name_of(job))
-                if true(found):
-                    return found
+                job_now = await self.api.get(gvk_of(job), self.namespace, name_of(job))
+                if true(job_now):
+                    return job_now
             await asyncio.sleep(LOOK)
-        raise AssertionError(f"{name_of(job)} does not come so far: {json.dumps(found.get('status'))}")
+        raise AssertionError(f"{name_of(job)} does not come so far: {json.dumps(job_now.get('status'))}")
 
     async def condition(self, kind: str, job: Json, seconds: float = PATIENCE) -> Json:
         """Until that condition of the job is true; the condition."""
-        found = await self.until(lambda one: is_condition_true(conditions(one), kind), job, seconds)
-        return find_condition(conditions(found), kind) or {}
+        ended_job = await self.until(lambda job_now: is_condition_true(conditions(job_now), kind), job, seconds)
+        return find_condition(conditions(ended_job), kind) or {}
 
     async def running(self, job: Json, **roles: int) -> Json:
-        """Until so many replicas of each role run, as the job's status says."""
-        return await self.until(lambda one: {role: tally(one).get(role) for role in roles} == roles, job)
+        """Wait until so many replicas of each role run, by the job's status."""
+        return await self.until(lambda job_now: {role: tally(job_now).get(role) for role in roles} == roles, job)
 
     async def first(self, gvk: GVK) -> None:
         """Until one more of them is made, and then at once: in the midst of whatever is under way."""
@@ -281,7 +282,7 @@ class Story:
         return {name_of(item): uid_of(item) for item in listed["items"]}
 
     def asked(self, mark: int = -1) -> list[Asked]:
-        """What the operator has asked of the API server, since the mark or since the story began."""
+        """The requests of the operator since the mark, or since the story began."""
         return of(self.account.user, self.plane.audit.since(self._mark if mark < 0 else mark))
 
 
@@ -319,15 +320,15 @@ def writes(asked: Iterable[Asked]) -> list[Asked]:
 def nothing_twice(asked: Iterable[Asked]) -> None:
     """Each child was made once, and none was deleted."""
     asked = list(asked)
-    twice = {what: count for what, count in made(asked).items() if count > 1}
+    twice = {write: count for write, count in made(asked).items() if count > 1}
     assert not twice, twice
     assert not [request for request in asked if request.verb == "delete"]
 
 
 def gvk_of(job: Json) -> GVK:
-    found: GVK = next(kind.gvk for kind in parse_kinds("all") if (kind.gvk.kind, kind.gvk.api_version) ==
+    gvk: GVK = next(kind.gvk for kind in parse_kinds("all") if (kind.gvk.kind, kind.gvk.api_version) ==
                       (job["kind"], job["apiVersion"]))  # fmt: skip
-    return found
+    return gvk
 
 
 def conditions(job: Json) -> list[Json]:
@@ -347,7 +348,10 @@ def tally(job: Json) -> dict[str, int]:
             replica_status["tf_replica_type"]: replica_status["ReplicasStates"].get("Running", 0)
             for replica_status in status.get("replicaStatuses") or ()
         }
-    return {role: int(one.get("active", 0)) for role, one in (status.get("replicaStatuses") or {}).items()}
+    return {
+        role: int(replica_status.get("active", 0))
+        for role, replica_status in (status.get("replicaStatuses") or {}).items()
+    }
 
 
 def restarts(job: Json) -> int:
@@ -356,16 +360,16 @@ def restarts(job: Json) -> int:
 
 def value(metrics: str, name: str, **labels: str) -> float:
     """The sum over all series of that name which bear these labels."""
-    found = 0.0
+    total = 0.0
     for line in metrics.splitlines():
         series, _, number = line.rpartition(" ")
-        if series.partition("{")[0] == name and all(f'{key}="{word}"' in series for key, word in labels.items()):
-            found += float(number)
-    return found
+        if series.partition("{")[0] == name and all(f'{key}="{value}"' in series for key, value in labels.items()):
+            total += float(number)
+    return total
 
 
 async def well(operator_process: OperatorProcess, scenario: Story) -> None:
-    """The operator has met no bug of its own, and knows exactly what there is: nothing more and nothing less."""
+    """The operator has logged no bug of its own, and its stores have exactly the objects of the server."""
     for gvk, label in ((TFJOB.gvk, ""), (ELASTICJOB.gvk, ""), (JOB, OWNER), (POD, OWNER)):
         async with asyncio.timeout(PATIENCE):
             while True:
@@ -379,11 +383,11 @@ async def well(operator_process: OperatorProcess, scenario: Story) -> None:
     assert operator_process.alive() == "" and operator_process.ready() == ""
 
 
-async def so(true: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
+async def so(true: Callable[[], object], description: str, seconds: float = PATIENCE) -> None:
     """Until it is so. What is asked may be awaitable."""
     end = time.monotonic() + seconds
-    while not (await found if isinstance(found := true(), Awaitable) else found):
-        assert time.monotonic() < end, f"it does not come so far that {what}"
+    while not (await result if isinstance(result := true(), Awaitable) else result):
+        assert time.monotonic() < end, f"it does not come so far that {description}"
         await asyncio.sleep(LOOK)
 
 

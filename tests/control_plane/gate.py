@@ -45,9 +45,9 @@ class Gate:
 
 @asynccontextmanager
 async def gate(story: Story, folder: Path, passes: int = 0) -> AsyncIterator[Gate]:
-    """In front of every Job that is created in the story's namespace, from here on."""
-    one, authority, app = Gate(passes), CertificateAuthority.new(time.time()), web.Application()
-    app.router.add_post("/", one.judge)
+    """A webhook for every Job that is created in the story's namespace from now on."""
+    gate, authority, app = Gate(passes), CertificateAuthority.new(time.time()), web.Application()
+    app.router.add_post("/", gate.judge)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=authority.server_context(folder))
@@ -58,12 +58,12 @@ async def gate(story: Story, folder: Path, passes: int = 0) -> AsyncIterator[Gat
     assert code == 201, answer
     try:
         async with asyncio.timeout(PATIENCE):
-            while not one.trials.is_set():  # the API server notices its new webhook in a moment
+            while not gate.trials.is_set():  # the API server notices its new webhook in a moment
                 await story.api.request("POST", path, (("dryRun", "All"),), encode(TRIAL), "application/json")
                 await asyncio.sleep(LOOK)
-        yield one
+        yield gate
     finally:
-        one.opened.set()
+        gate.opened.set()
         story.plane.ask("DELETE", f"{HOOKS}/{name}")
         await runner.cleanup()
 

@@ -1,4 +1,4 @@
-"""A node joined to a real control plane, and the words that its tests use. Pods are placed by the real scheduler."""
+"""A node joined to a real control plane, and helpers for its tests. The real scheduler binds pods."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class Joined:
 
     def __init__(self, plane: ControlPlane, api: ApiClient, namespace: str, name: str) -> None:
         self.plane, self.api, self.namespace, self.name = plane, api, namespace, name
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.node: JoinedNode | None = None
 
-    async def join(self, state: Path, **words: Any) -> JoinedNode:
-        self.node = JoinedNode(options(self.plane, self.name, state, say=self.said.append, **words))
+    async def join(self, state: Path, **more: Any) -> JoinedNode:
+        self.node = JoinedNode(options(self.plane, self.name, state, say=self.messages.append, **more))
         await self.node.start()
         return self.node
 
-    async def kubectl(self, *words: str, stdin: str = "") -> str:
-        return await asyncio.to_thread(self.plane.kubectl, "-n", self.namespace, *words, stdin=stdin)
+    async def kubectl(self, *arguments: str, stdin: str = "") -> str:
+        return await asyncio.to_thread(self.plane.kubectl, "-n", self.namespace, *arguments, stdin=stdin)
 
-    async def run(self, *words: str, stdin: str = "") -> tuple[int, str, str]:
+    async def run(self, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
         """Code, stdout and stderr of a kubectl that may fail."""
-        ran = await asyncio.to_thread(self.plane.run, "kubectl", "-n", self.namespace, *words, stdin=stdin)
+        ran = await asyncio.to_thread(self.plane.run, "kubectl", "-n", self.namespace, *arguments, stdin=stdin)
         return ran.returncode, ran.stdout, ran.stderr
 
     def spec(self, script: str, **more: Any) -> Json:
@@ -77,16 +77,18 @@ class Joined:
                         if answer["type"] in ("ADDED", "MODIFIED") and true(last):
                             return last
         except TimeoutError:
-            raise AssertionError(f"{name} stays so: {json.dumps(last)[-3000:]}; said {self.said}") from None
+            raise AssertionError(
+                f"{name} stays so: {json.dumps(last)[-3000:]}; its messages: {self.messages}"
+            ) from None
 
     async def phase(self, name: str, phase: str) -> Json:
         return await self.until(name, lambda pod: pod["status"].get("phase") == phase)
 
     async def ready(self, name: str) -> Json:
-        return await self.until(name, lambda pod: said(pod, "Ready") == "True")
+        return await self.until(name, lambda pod: condition_message(pod, "Ready") == "True")
 
     async def up(self, name: str) -> None:
-        """Until it is ready and its program has said `up`: from then on it is polite."""
+        """Wait until the pod is ready and its program, which handles SIGTERM from then on, has printed `up`."""
         await self.ready(name)
         async with asyncio.timeout(PATIENCE):
             while await self.kubectl("logs", name) != "up\n":
@@ -108,28 +110,28 @@ class Joined:
         return await self.kubectl("logs", name)
 
 
-def said(obj: Json, kind: str) -> str:
-    """What a condition of the object says."""
+def condition_message(obj: Json, kind: str) -> str:
+    """The message of a condition of the object."""
     return str((find_condition((obj.get("status") or {}).get("conditions"), kind) or {}).get("status"))
 
 
-def options(plane: ControlPlane, name: str, state: Path, **words: Any) -> JoinOptions:
-    words = {"network": "shared", "lease_seconds": 4.0, "access": read_kubeconfig([plane.kubeconfig]), **words}
-    return JoinOptions(name=name, state=state, **words)
+def options(plane: ControlPlane, name: str, state: Path, **more: Any) -> JoinOptions:
+    more = {"network": "shared", "lease_seconds": 4.0, "access": read_kubeconfig([plane.kubeconfig]), **more}
+    return JoinOptions(name=name, state=state, **more)
 
 
 @asynccontextmanager
-async def joined(plane: ControlPlane, namespace: str, **words: Any) -> AsyncIterator[Joined]:
+async def joined(plane: ControlPlane, namespace: str, **options: Any) -> AsyncIterator[Joined]:
     """A node of a name of its own, which is killed at the end if the test has not stopped it."""
     with tempfile.TemporaryDirectory(prefix="joined-") as folder:
         async with plane.api() as api:
-            one = Joined(plane, api, namespace, f"laptop-{next(_numbers)}")
+            node = Joined(plane, api, namespace, f"laptop-{next(_numbers)}")
             try:
-                await one.join(Path(folder) / "state", **words)
-                yield one
+                await node.join(Path(folder) / "state", **options)
+                yield node
             finally:
-                if one.node is not None:
-                    await one.node.stop(kill=True)
+                if node.node is not None:
+                    await node.node.stop(kill=True)
 
 
 async def exists(api: ApiClient, name: str) -> bool:

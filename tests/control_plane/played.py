@@ -71,15 +71,15 @@ async def until(step: Callable[[], Json | None], looks: Callable[[], Json]) -> J
     """What a step gives at last."""
     ends = time.monotonic() + SECONDS
     while time.monotonic() < ends:
-        if (found := await asyncio.to_thread(step)) is not None:
-            return found
+        if (progress := await asyncio.to_thread(step)) is not None:
+            return progress
         await asyncio.sleep(0.2)
     raise AssertionError(f"not after {SECONDS:g} s: {looks()}")
 
 
 def children(plane: ControlPlane, namespace: str, job: Json) -> list[str]:
     """The kinds of what the operator has made for a job, pods of batch Jobs and StatefulSets left out."""
-    found = []
+    kinds_left = []
     for path in ("api/v1", "apis/batch/v1", "apis/apps/v1", "apis/rbac.authorization.k8s.io/v1"):
         _, listed = plane.ask("GET", f"/{path}")
         for resource in listed["resources"]:
@@ -90,8 +90,8 @@ def children(plane: ControlPlane, namespace: str, job: Json) -> list[str]:
                 continue
             items = plane.ask("GET", f"/{path}/namespaces/{namespace}/{resource['name']}")[1].get("items") or []
             owned = [each for each in items if _owned(each, job)]
-            found += [resource["kind"] for each in owned if labels_of(each)]
-    return found
+            kinds_left += [resource["kind"] for each in owned if labels_of(each)]
+    return kinds_left
 
 
 def _owned(obj: Json, job: Json) -> bool:

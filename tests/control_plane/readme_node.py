@@ -1,4 +1,4 @@
-"""Our node, joined to a control plane for tests from a thread of its own: whoever types commands may wait for them."""
+"""Our node, joined to a control plane from a thread of its own, because the commands of the tests block."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ GPUS = {"nvidia.com/gpu": "8", "alpha.kubernetes.io/nvidia-gpu": "8"}
 
 @contextmanager
 def joined(plane: ControlPlane, state: Path, *images: Path) -> Iterator[list[str]]:
-    """A node with GPUs; what it says. `images`: further catalogues."""
-    said: list[str] = []
+    """A node with GPUs, and its messages. `images`: further catalogues."""
+    messages: list[str] = []
     ready, loop = threading.Event(), asyncio.new_event_loop()
     stop = asyncio.Event()
     failed: list[BaseException] = []
@@ -35,7 +35,7 @@ def joined(plane: ControlPlane, state: Path, *images: Path) -> Iterator[list[str
                 images=(*images, IMAGES),
                 python=sys.executable,  # it runs the operator, which needs the packages of these tests
                 extra_resources=GPUS,
-                say=said.append,
+                say=messages.append,
             )
         )
         await node.start()
@@ -57,7 +57,7 @@ def joined(plane: ControlPlane, state: Path, *images: Path) -> Iterator[list[str
     try:
         if failed:
             raise failed[0]
-        yield said
+        yield messages
     finally:
         if not failed:
             loop.call_soon_threadsafe(stop.set)

@@ -3,7 +3,7 @@
 Rules:
 - A shell keeps its variables and its folder from one command to the next. It stands in a copy of this repository.
 - A command that only reads is typed again until it prints what the row shows, or time is up. Any other is typed once.
-- What stays (`kubectl proxy`, `logs -f`) is left alone as soon as it has printed that.
+- A command that does not end by itself (`kubectl proxy`, `logs -f`) is left running after it has printed that output.
 - Pods run on our node as processes, the installed operator among them. Replicas end when a row says so.
 """
 
@@ -27,10 +27,10 @@ from tools.generate_manifests import ROOT
 from trainyard.objects import Json, name_of, namespace_of
 
 PATIENCE = 60.0
-LOOK = 0.1
+POLL = 0.1
 FOLDERS = ("charts", "config", "deploy", "examples", "testdata")
 READS = re.compile(r"kubectl (get|describe|logs) |http://")
-STAYS = re.compile(r"kubectl (proxy|logs -f)\b")
+LONG_RUNNING = re.compile(r"kubectl (proxy|logs -f)\b")
 VISIT = """
 import sys, urllib.error, urllib.request
 try:
@@ -63,14 +63,14 @@ class Shell:
         return ["sh", "-c", f"cd '{self.place}'\nset -a\n{_typed(command)}\n{then}"]
 
     def run(self, command: str) -> tuple[int, str]:
-        """Its code, and all that it prints, but what a library within it says of a watch that it has given up.
+        """Its exit code and its output, without the lines that client-go logs when a watch ends (`LIBRARY`).
 
         Only a command in the foreground writes its variables and its folder down: a `logs -f` that ended in the
         background while they were read once left the next command without HOME.
         """
         then = f"code=$?; env -0 > {self._notes}/env; pwd > {self._notes}/pwd; exit $code"
-        words, both = self.argv(command, then), subprocess.STDOUT
-        ran = subprocess.run(words, env=self.env, stdout=subprocess.PIPE, stderr=both, text=True, timeout=180)
+        argv, out, err = self.argv(command, then), subprocess.PIPE, subprocess.STDOUT
+        ran = subprocess.run(argv, env=self.env, stdout=out, stderr=err, text=True, timeout=180)
         if ran.returncode == 0:
             pairs = (self._notes / "env").read_text().split("\0")
             self.env = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
@@ -101,99 +101,99 @@ class Story:
         self.running: list[ControlPlaneProcess] = []
 
     def close(self) -> None:
-        for one in self.running:
-            one.end()
+        for process in self.running:
+            process.end()
 
     # --- rows
 
     def play(self, row: Row) -> None:
-        """What comes first, the command, and what it must print."""
-        for word in row.first:
-            self.happens(word)
-        output = self.said(row)
+        """Run the row's preparations and its command, and check the output."""
+        for step in row.first:
+            self.prepare(step)
+        output = self.output_of(row)
         assert matches(row.prints, output), f"{row}\nprints\n{output}\nand not\n" + "\n".join(row.prints)
 
-    def said(self, row: Row) -> str:
-        if STAYS.match(row.command):
+    def output_of(self, row: Row) -> str:
+        if LONG_RUNNING.match(row.command):
             return self.follow(row)
         until = time.monotonic() + PATIENCE
         code, output = self.shell.run(row.command)
         while READS.match(row.command) and not (code == 0 and matches(row.prints, output)):
             if time.monotonic() > until:
                 break
-            time.sleep(LOOK)
+            time.sleep(POLL)
             code, output = self.shell.run(row.command)
         assert code == 0, f"{row}\nended with {code}:\n{output}"
         return output
 
     def follow(self, row: Row) -> str:
-        """Until it has printed that, or has ended."""
-        one = self.start(row.command)
+        """Start a long-running command; its output when it has printed what the row shows, or has ended."""
+        process = self.start(row.command)
         until = time.monotonic() + PATIENCE
-        while one.alive and time.monotonic() < until and not matches(row.prints, one.log.read_text()):
-            time.sleep(LOOK)
-        return one.log.read_text()
+        while process.alive and time.monotonic() < until and not matches(row.prints, process.log.read_text()):
+            time.sleep(POLL)
+        return process.log.read_text()
 
     def start(self, command: str) -> ControlPlaneProcess:
-        """What goes on while the next rows are typed."""
-        one = ControlPlaneProcess(
-            command, self.shell.argv(command), self.folder / f"{len(self.running)}.log", self.shell.env
-        )
-        self.running.append(one)
-        one.start()
-        return one
+        """Start a process that runs while the next rows are typed."""
+        log = self.folder / f"{len(self.running)}.log"
+        process = ControlPlaneProcess(command, self.shell.argv(command), log, self.shell.env)
+        self.running.append(process)
+        process.start()
+        return process
 
-    # --- what comes first
+    # --- preparations of a row
 
-    def happens(self, word: str) -> None:
-        if word.startswith("`") and word.endswith("`"):
-            code, output = self.shell.run(word.strip("`"))
-            assert code == 0, f"{word} ended with {code}:\n{output}"
+    def prepare(self, step: str) -> None:
+        """Run a command in backticks, or the preparation that the sentence names."""
+        if step.startswith("`") and step.endswith("`"):
+            code, output = self.shell.run(step.strip("`"))
+            assert code == 0, f"{step} ended with {code}:\n{output}"
             return
-        for pattern, act in WORDS.items():
-            if match := re.fullmatch(pattern, word):
+        for pattern, act in PREPARATIONS.items():
+            if match := re.fullmatch(pattern, step):
                 act(self, *match.groups())
                 return
-        raise AssertionError(f"{word!r} is no word of a story; known: {', '.join(WORDS)}")
+        raise AssertionError(f"{step!r} is not a preparation; known: {', '.join(PREPARATIONS)}")
 
-    def by_hand(self) -> None:
-        """A person starts the operator, with the variables that the shell has."""
+    def start_operator(self) -> None:
+        """Start the operator with the shell's variables, as a user would."""
         self.start("exec trainyard operator")
 
-    def pods_end(self, number: str, which: str, code: str) -> None:
-        """There are so many, all of them run, and then they end."""
-        self.wait(lambda: list(map(_runs, self.pods(which))) == [True] * int(number), f"{number} pods {which} run")
-        for pod in self.pods(which):
+    def end_pods(self, number: str, pattern: str, code: str) -> None:
+        """Wait until so many pods match and all of them run; then end their programs with that exit code."""
+        self.wait(lambda: list(map(_runs, self.pods(pattern))) == [True] * int(number), f"{number} pods {pattern} run")
+        for pod in self.pods(pattern):
             name = pod["spec"]["containers"][0]["name"]
             where = ("-n", namespace_of(pod), name_of(pod), "-c", name)
             ran = self.plane.run("kubectl", "exec", *where, "--", "sh", "-c", END.format(code))
             assert ran.returncode in (0, KILLED), ran.stdout + ran.stderr
 
-    def seen(self, url: str) -> None:
-        """A page is opened in a pod of a job, where the names of the cluster are known."""
+    def open_page(self, url: str) -> None:
+        """Open a page in a pod of a job, which resolves the cluster's DNS names."""
         code, name = self.shell.run(f"echo {url}")
-        pod = next(one for one in self.pods("master-*") if _runs(one))
+        pod = next(pod for pod in self.pods("master-*") if _runs(pod))
         where = ("-n", namespace_of(pod), name_of(pod))
         output = self.plane.kubectl("exec", *where, "--", "python", "-c", VISIT, name.strip())
         assert code == 0 and output.startswith("200 "), output
 
-    def pods(self, which: str) -> list[Json]:
+    def pods(self, pattern: str) -> list[Json]:
         items: list[Json] = self.plane.ask("GET", "/api/v1/pods")[1]["items"]
-        return [one for one in items if fnmatch.fnmatch(name_of(one), which)]
+        return [pod for pod in items if fnmatch.fnmatch(name_of(pod), pattern)]
 
-    def wait(self, true: Callable[[], bool], what: str) -> None:
+    def wait(self, true: Callable[[], bool], description: str) -> None:
         until = time.monotonic() + PATIENCE
         while not true():
-            assert time.monotonic() < until, f"it does not happen that {what}"
-            time.sleep(LOOK)
+            assert time.monotonic() < until, f"not within {PATIENCE:g} s: {description}"
+            time.sleep(POLL)
 
 
 def _runs(pod: Json) -> bool:
     return bool(pod["status"]["phase"] == "Running")
 
 
-WORDS: dict[str, Callable[..., None]] = {
-    r"(\d+) pods? (\S+) ends? with (\d+)": Story.pods_end,
-    r"a pod sees (http://\S+)": Story.seen,
-    r"the operator is started by hand": Story.by_hand,
+PREPARATIONS: dict[str, Callable[..., None]] = {
+    r"(\d+) pods? (\S+) ends? with (\d+)": Story.end_pods,
+    r"a pod sees (http://\S+)": Story.open_page,
+    r"the operator is started by hand": Story.start_operator,
 }

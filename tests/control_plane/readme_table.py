@@ -36,7 +36,7 @@ class Row:
     line: str
     printed: str
     today: str
-    first: tuple[str, ...]  # what happens before it: `code`, or a word of the story
+    first: tuple[str, ...]  # preparations: a command in backticks, or a sentence of readme_story.PREPARATIONS
     prints: tuple[str, ...]
     step: str
     why: str
@@ -74,7 +74,7 @@ def _rows(text: str) -> Iterator[Row]:
 
 
 def _lines(cell: str) -> tuple[str, ...]:
-    return tuple(word.strip().replace("\\|", "|") for word in cell.split("<br>") if word.strip())
+    return tuple(line.strip().replace("\\|", "|") for line in cell.split("<br>") if line.strip())
 
 
 def _code(cell: str) -> str:
@@ -88,9 +88,9 @@ def _output(cell: str) -> tuple[str, ...]:
 def pattern(line: str) -> re.Pattern[str]:
     """One line of a row as a regular expression."""
     parts = re.split(r"<(?!none>)(\w+)>", " ".join(line.split()))  # <none> is a word of kubectl's
-    unknown = [word for word in parts[1::2] if word not in VARIES]
+    unknown = [name for name in parts[1::2] if name not in VARIES]
     assert not unknown, f"<{unknown[0]}> stands for nothing; known: {', '.join(VARIES)}"
-    return re.compile("".join(VARIES[one] if at % 2 else re.escape(one) for at, one in enumerate(parts)))
+    return re.compile("".join(VARIES[part] if at % 2 else re.escape(part) for at, part in enumerate(parts)))
 
 
 def matches(shown: tuple[str, ...], output: str) -> bool:
@@ -99,7 +99,7 @@ def matches(shown: tuple[str, ...], output: str) -> bool:
     return _agree(shown, lines)
 
 
-def _agree(shown: tuple[str, ...], said: list[str]) -> bool:
+def _agree(shown: tuple[str, ...], lines: list[str]) -> bool:
     """Greedy: each stretch between dots is found at its first place, the last one at the end."""
     stretches: list[list[re.Pattern[str]]] = [[]]
     for line in shown:
@@ -108,19 +108,19 @@ def _agree(shown: tuple[str, ...], said: list[str]) -> bool:
         else:
             stretches[-1].append(pattern(line))
     first, last = stretches[0], stretches[-1]
-    if not _at(first, said, 0):
+    if not _at(first, lines, 0):
         return False
     if len(stretches) == 1:
-        return len(first) == len(said)
+        return len(first) == len(lines)
     at = len(first)
     for stretch in stretches[1:-1]:
-        place = next((here for here in range(at, len(said) + 1) if _at(stretch, said, here)), None)
+        place = next((here for here in range(at, len(lines) + 1) if _at(stretch, lines, here)), None)
         if place is None:
             return False
         at = place + len(stretch)
-    return len(said) - len(last) >= at and _at(last, said, len(said) - len(last))
+    return len(lines) - len(last) >= at and _at(last, lines, len(lines) - len(last))
 
 
-def _at(stretch: list[re.Pattern[str]], said: list[str], place: int) -> bool:
-    found = said[place : place + len(stretch)]
-    return len(found) == len(stretch) and all(map(re.Pattern.fullmatch, stretch, found))
+def _at(stretch: list[re.Pattern[str]], lines: list[str], place: int) -> bool:
+    candidates = lines[place : place + len(stretch)]
+    return len(candidates) == len(stretch) and all(map(re.Pattern.fullmatch, stretch, candidates))

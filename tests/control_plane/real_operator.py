@@ -45,17 +45,17 @@ def installation(namespace: str) -> Install:
 
 async def account(plane: ControlPlane, namespace: str) -> tuple[str, str]:
     """Install the operator's rights; the name of its user and a token, once the API server lets it in."""
-    one = installation(namespace)
-    items = {"apiVersion": "v1", "kind": "List", "items": access(one)}
+    install = installation(namespace)
+    items = {"apiVersion": "v1", "kind": "List", "items": access(install)}
     await asyncio.to_thread(lambda: plane.kubectl("apply", "-f", "-", stdin=encode(items).decode()))
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{one.names.operator}/token"
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{install.names.operator}/token"
     code, answer = await asyncio.to_thread(plane.ask, "POST", path, {"spec": {"expirationSeconds": 3600}})
     assert code == 201, answer
     token = str(answer["status"]["token"])
     async with plane.api(token=token) as api, asyncio.timeout(PATIENCE):
         for gvk in (*(kind.gvk for kind in kinds.ALL), ROLE):
             await _let_in(api, gvk, namespace)
-    return f"system:serviceaccount:{namespace}:{one.names.operator}", token
+    return f"system:serviceaccount:{namespace}:{install.names.operator}", token
 
 
 async def _let_in(api: ApiClient, gvk: GVK, namespace: str) -> None:
@@ -106,7 +106,7 @@ class Served:
         for _ in range(2):
             before = self.passes()
             self.operator.resync()
-            await happens(lambda before=before: self.passes() >= before + jobs and idle(self.operator))
+            await becomes_true(lambda before=before: self.passes() >= before + jobs and idle(self.operator))
 
     async def quiet(self) -> None:
         """Until there is nothing more to do: no pass for two seconds. Kubernetes' own controllers tell of pods once a
@@ -122,23 +122,25 @@ class Served:
 async def serving(plane: ControlPlane, namespace: str) -> AsyncIterator[Served]:
     """An operator of that namespace, from the time when it has listed and watches everything."""
     user, token = await account(plane, namespace)
-    async with again(plane, namespace, user, token) as one:
-        yield one
+    async with again(plane, namespace, user, token) as served:
+        yield served
 
 
 @asynccontextmanager
 async def again(plane: ControlPlane, namespace: str, user: str, token: str) -> AsyncIterator[Served]:
     """The same with rights that are there already."""
     async with plane.api(token=token) as api:
-        one = Served(plane, user, api, namespace)
-        await one.operator.start()
+        served = Served(plane, user, api, namespace)
+        await served.operator.start()
         try:
             async with asyncio.timeout(PATIENCE):
-                await one.operator.synced
-            await happens(lambda: sum("watch" in dict(each.query) for each in one.sent) >= len(one.operator.watches))
-            yield one
+                await served.operator.synced
+            await becomes_true(
+                lambda: sum("watch" in dict(each.query) for each in served.sent) >= len(served.operator.watches)
+            )
+            yield served
         finally:
-            await one.operator.stop()
+            await served.operator.stop()
 
 
 def passes(metrics: Metrics) -> float:
@@ -152,7 +154,7 @@ def idle(operator: Operator) -> bool:
     return all(state == "later" for _, state in operator.queue.states())
 
 
-async def happens(true: Callable[[], object]) -> None:
+async def becomes_true(true: Callable[[], object]) -> None:
     """For what has no event."""
     async with asyncio.timeout(PATIENCE):
         while not true():  # noqa: ASYNC110  (counts have no event)
@@ -176,8 +178,8 @@ async def listed(
     """Wait until that holds of the objects."""
     try:
         async with asyncio.timeout(PATIENCE):
-            while not true(items := (found := await api.list(gvk, namespace, **which))["items"]):
-                revision = found["metadata"]["resourceVersion"]
+            while not true(items := (response := await api.list(gvk, namespace, **which))["items"]):
+                revision = response["metadata"]["resourceVersion"]
                 async with aclosing(api.watch(gvk, namespace, revision, **which)) as lines:
                     await anext(lines, None)
     except TimeoutError:
@@ -190,8 +192,10 @@ async def listed(
 async def until(api: ApiClient, kind: Kind, namespace: str, name: str, true: Callable[[Json], object]) -> Json:
     """Wait until there is such a job, and that holds of it."""
     field = f"metadata.name={name}"
-    found = await listed(api, kind.gvk, namespace, lambda items: bool(items) and true(items[0]), field_selector=field)
-    return found[0]
+    listed_objects = await listed(
+        api, kind.gvk, namespace, lambda items: bool(items) and true(items[0]), field_selector=field
+    )
+    return listed_objects[0]
 
 
 def has(condition: str) -> Callable[[Json], object]:
@@ -200,12 +204,12 @@ def has(condition: str) -> Callable[[Json], object]:
 
 async def children(api: ApiClient, kind: Kind, namespace: str, uid: str) -> list[Json]:
     """What the operator has made for the job."""
-    found = []
+    owned = []
     for gvk in kind.roles.children_in(Config()):
         for item in (await api.list(gvk, namespace, f"{OWNER}={uid}"))["items"]:
             owners = item["metadata"].get("ownerReferences") or [{}]
-            found += [item] if owners[0].get("uid") == uid else []
-    return found
+            owned += [item] if owners[0].get("uid") == uid else []
+    return owned
 
 
 @asynccontextmanager
@@ -246,8 +250,8 @@ async def together(calls: Iterable[Callable[[], Any]], width: int = 16) -> list[
     """All of them, a few at a time; what they answered, in their order."""
     gate = asyncio.Semaphore(width)
 
-    async def one(call: Callable[[], Any]) -> Any:
+    async def limited(call: Callable[[], Any]) -> Any:
         async with gate:
             return await call()
 
-    return await asyncio.gather(*(one(call) for call in calls))
+    return await asyncio.gather(*(limited(call) for call in calls))

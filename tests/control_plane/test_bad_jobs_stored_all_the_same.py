@@ -42,7 +42,7 @@ NAMES = frozenset(job["metadata"]["name"] for _, _, job, path in BAD if path == 
 
 @dataclass(frozen=True)
 class Row:
-    what: str
+    title: str
     kind: Kind
     job: Json
 
@@ -53,17 +53,19 @@ class Row:
 
 def rows() -> Iterator[Row]:
     """Every bad job of the tables, with a name of its own where the name is not what is bad."""
-    given = list(BAD)
-    for what, spec, path, _ in test_admission.BAD:
+    bad_jobs = list(BAD)
+    for title, spec, path, _ in test_admission.BAD:
         job = spec if "metadata" in spec else test_admission.job(spec)
-        given.append((f"TfJob, {what}", kinds.TFJOB, job, path))
-    for number, (what, kind, job, path) in enumerate(given):
+        bad_jobs.append((f"TfJob, {title}", kinds.TFJOB, job, path))
+    for number, (title, kind, job, path) in enumerate(bad_jobs):
         name = name_of(job) if path == "metadata.name" else f"bad-{number}"
         meta = {"metadata": {"name": name}}
-        yield Row(what, kind, {**copy.deepcopy(job), "apiVersion": kind.gvk.api_version, "kind": kind.gvk.kind, **meta})
+        yield Row(
+            title, kind, {**copy.deepcopy(job), "apiVersion": kind.gvk.api_version, "kind": kind.gvk.kind, **meta}
+        )
 
 
-ROWS = [row for row in rows() if row.what not in UNSTORABLE]
+ROWS = [row for row in rows() if row.title not in UNSTORABLE]
 
 
 @pytest.fixture(scope="module")
@@ -94,36 +96,36 @@ async def nothing_loops(served: Served) -> None:
     assert [(each.verb, each.resource, each.name) for each in await served.asked(mark)] == []
 
 
-async def test_every_bad_job_ends_with_the_words_of_lint_and_nothing_loops(older: ControlPlane) -> None:
-    async with older.api() as api, serving(older, "bad") as one:
+async def test_every_stored_invalid_job_fails_with_the_message_of_lint_without_a_loop(older: ControlPlane) -> None:
+    async with older.api() as api, serving(older, "bad") as served:
         await together([partial(api.create, row.kind.gvk, "bad", row.job) for row in ROWS])
-        await one.quiet()
+        await served.quiet()
         wrong = []
         for row in ROWS:
             job = await api.get(row.kind.gvk, "bad", row.name)
             wrong += [text] if (text := await amiss(api, row, job)) else []
         assert wrong == [], "\n".join(wrong)
-        writes = [each for each in one.sent if each.method != "GET" and not each.path.endswith("/events")]
+        writes = [each for each in served.sent if each.method != "GET" and not each.path.endswith("/events")]
         assert len(writes) == len(ROWS) - len(THEIRS)  # its status, once
-        await nothing_loops(one)
+        await nothing_loops(served)
 
 
 async def amiss(api: ApiClient, row: Row, job: Json) -> str:
     """What is wrong with how this bad job ended, "" when nothing is."""
     status = job.get("status") or {}
-    if row.what in THEIRS:
-        return f"{row.what}: has a status" if status else ""
+    if row.title in THEIRS:
+        return f"{row.title}: has a status" if status else ""
     failed = find_condition(status.get("conditions"), "Failed")
     if failed is None or failed["status"] != "True":
-        return f"{row.what}: has not failed: {status}"
+        return f"{row.title}: has not failed: {status}"
     stored = {**row.job, "spec": job["spec"]}  # the server sorts names and has no whole numbers beyond 64 bits
-    said = {f"{one.text} ({place(one.path)})" for one in kinds.admit(row.kind, stored)[1]}
-    if failed["message"] not in said:
-        return f"{row.what}: says {failed['message']!r}, and lint says {said}"
+    problems = {f"{problem.text} ({place(problem.path)})" for problem in kinds.admit(row.kind, stored)[1]}
+    if failed["message"] not in problems:
+        return f"{row.title}: says {failed['message']!r}, and lint says {problems}"
     if failed["reason"] != "InvalidSpec" or status.get("state") != "Failed":
-        return f"{row.what}: {failed['reason']}, state {status.get('state')}"
+        return f"{row.title}: {failed['reason']}, state {status.get('state')}"
     made = await children(api, row.kind, "bad", uid_of(job))
-    return f"{row.what}: has children {[name_of(each) for each in made]}" if made else ""
+    return f"{row.title}: has children {[name_of(each) for each in made]}" if made else ""
 
 
 def place(path: str) -> str:
@@ -141,7 +143,7 @@ CONTAINERS = {
 
 def unrunnable() -> Iterator[tuple[Row, str]]:
     """For each carrier a job with such a container."""
-    for what, (fields, word) in CONTAINERS.items():
+    for title, (fields, phase) in CONTAINERS.items():
         for place, kind, path in (
             ("master", kinds.TFJOB, ("replicaSpecs", 0)),
             ("server", kinds.MXJOB, ("replicaSpecs", 1)),
@@ -149,38 +151,38 @@ def unrunnable() -> Iterator[tuple[Row, str]]:
             ("set", kinds.CHAINERJOB, ("workerSets", "ws0")),
             ("worker", kinds.ELASTICJOB, ("replicaSpecs", "Worker")),
         ):
-            name = f"{kind.api.singular}-{place}-{list(CONTAINERS).index(what)}"
+            name = f"{kind.api.singular}-{place}-{list(CONTAINERS).index(title)}"
             job = bare(kind, name)
             part = job["spec"]
             for step in path:
                 part = part[step]
             part["template"]["spec"]["containers"][0] |= fields
-            yield Row(f"{kind.gvk.kind}, {place}, {what}", kind, job), word
+            yield Row(f"{kind.gvk.kind}, {place}, {title}", kind, job), phase
 
 
-async def test_what_no_definition_says_ends_with_the_words_of_the_api_server_and_nothing_loops(
+async def test_jobs_that_only_the_api_server_rejects_fail_with_its_message_without_a_loop(
     older: ControlPlane,
 ) -> None:
-    given = list(unrunnable())
+    rows = list(unrunnable())
     await asyncio.to_thread(create_namespace, older, "refused")
-    async with older.api() as api, serving(older, "refused") as one:
-        await together([partial(api.create, row.kind.gvk, "refused", row.job) for row, _ in given])
+    async with older.api() as api, serving(older, "refused") as served:
+        await together([partial(api.create, row.kind.gvk, "refused", row.job) for row, _ in rows])
         wrong = []
-        for row, word in given:
+        for row, phase in rows:
             known_to_lint = kinds.admit(row.kind, row.job)[1]
-            assert len(known_to_lint) == ("no quantity" in row.what), row.what
+            assert len(known_to_lint) == ("no quantity" in row.title), row.title
             job = await until(api, row.kind, "refused", row.name, has("Failed"))
             failed = find_condition(job["status"]["conditions"], "Failed") or {}
             message = failed["reason"] == "InvalidChild" and "the API server refused" in failed["message"]
-            wrong += [] if message and word in failed["message"] else [f"{row.what}: {failed}"]
+            wrong += [] if message and phase in failed["message"] else [f"{row.title}: {failed}"]
         assert wrong == [], "\n".join(wrong)
         await listed(api, POD, "refused", lambda items: not items)  # what was taken is stopped
-        await one.quiet()
-        await nothing_loops(one)
+        await served.quiet()
+        await nothing_loops(served)
 
 
 async def edited(api: ApiClient, kind: Kind, spec: object) -> Json:
-    """The job `good` with that spec, and what is said of it when the operator has seen it."""
+    """The job `good` with that spec, and its conditions once the operator has observed it."""
     while True:
         job = await api.get(kind.gvk, "edits", good_name(kind))
         try:
@@ -190,7 +192,7 @@ async def edited(api: ApiClient, kind: Kind, spec: object) -> Json:
             continue
     wanted = job["metadata"]["generation"]
     return await until(
-        api, kind, "edits", good_name(kind), lambda one: one["status"].get("observedGeneration", 0) >= wanted
+        api, kind, "edits", good_name(kind), lambda job_now: job_now["status"].get("observedGeneration", 0) >= wanted
     )
 
 
@@ -205,12 +207,12 @@ async def through_all_bad_edits(api: ApiClient, kind: Kind) -> list[str]:
     before = await uids(api, kind, good)
     wrong = []
     for row in ROWS:
-        if row.kind.gvk != kind.gvk or row.what in THEIRS or row.name in NAMES | {"x" * 64}:
+        if row.kind.gvk != kind.gvk or row.title in THEIRS or row.name in NAMES | {"x" * 64}:
             continue
         job = await edited(api, kind, row.job["spec"])
         condition = find_condition(job["status"]["conditions"], "SpecChangeIgnored") or {}
         wrong += (
-            [] if condition.get("status") == "True" and not has("Failed")(job) else [f"{row.what}: {job['status']}"]
+            [] if condition.get("status") == "True" and not has("Failed")(job) else [f"{row.title}: {job['status']}"]
         )
     job = await edited(api, kind, good["spec"])
     wrong += ["it is not restored"] if has("SpecChangeIgnored")(job) else []
@@ -221,14 +223,14 @@ async def uids(api: ApiClient, kind: Kind, job: Json) -> set[str]:
     return {uid_of(child) for child in await children(api, kind, "edits", uid_of(job))}
 
 
-async def test_no_bad_edit_stops_a_started_job_each_is_said_and_nothing_loops(older: ControlPlane) -> None:
+async def test_no_invalid_edit_stops_a_started_job_and_each_is_reported_without_a_loop(older: ControlPlane) -> None:
     await asyncio.to_thread(create_namespace, older, "edits")
-    async with older.api() as api, serving(older, "edits") as one:
+    async with older.api() as api, serving(older, "edits") as served:
         for kind in kinds.KINDS:
             await api.create(kind.gvk, "edits", bare(kind, good_name(kind)))
-        await one.quiet()
+        await served.quiet()
         wrong = [text for kind in kinds.KINDS for text in await through_all_bad_edits(api, kind)]
         assert wrong == [], "\n".join(wrong)
-        await one.quiet()
-        assert [each.path for each in one.sent if each.method == "DELETE"] == []
-        await nothing_loops(one)
+        await served.quiet()
+        assert [each.path for each in served.sent if each.method == "DELETE"] == []
+        await nothing_loops(served)

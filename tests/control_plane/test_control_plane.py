@@ -48,7 +48,7 @@ def pod(name: str, **spec: object) -> Json:
 # --- up
 
 
-def test_it_is_the_pinned_kubernetes_and_kubectl_of_the_same_version_speaks_to_it(control_plane: ControlPlane) -> None:
+def test_the_control_plane_and_kubectl_have_the_pinned_version(control_plane: ControlPlane) -> None:
     document = json.loads(control_plane.kubectl("version", "-o", "json"))
     assert document["clientVersion"]["gitVersion"] == document["serverVersion"]["gitVersion"] == f"v{KUBERNETES}"
 
@@ -59,14 +59,14 @@ def test_a_second_up_starts_nothing(control_plane: ControlPlane) -> None:
     assert [(process.name, process.pid) for process in control_plane.processes] == before
 
 
-def test_up_starts_again_what_has_died(control_plane: ControlPlane) -> None:
+def test_up_restarts_processes_that_have_died(control_plane: ControlPlane) -> None:
     control_plane.stop("kube-scheduler")
     before = {process.name: process.pid for process in control_plane.processes}
     after = {process.name: process.pid for process in control_plane.up().processes}
     assert [name for name in before if before[name] != after[name]] == ["kube-scheduler"]
 
 
-def test_helm_of_the_same_build_reaches_it(control_plane: ControlPlane) -> None:
+def test_helm_of_the_same_build_reaches_the_api_server(control_plane: ControlPlane) -> None:
     ran = control_plane.run("helm", "list", "-o", "json")
     assert (ran.returncode, json.loads(ran.stdout), ran.stderr) == (0, [], "")
 
@@ -80,7 +80,7 @@ def test_each_context_is_the_identity_of_its_name(control_plane: ControlPlane, u
 
 
 @pytest.mark.parametrize("user", ["alice", "bob", "carol"])
-async def test_all_but_the_administrator_may_nothing(control_plane: ControlPlane, user: str) -> None:
+async def test_all_users_but_the_administrator_have_no_permissions(control_plane: ControlPlane, user: str) -> None:
     async with control_plane.api(user) as api:
         with pytest.raises(Forbidden, match=f'User "{user}" cannot list resource "pods"'):
             await api.list(POD, "default")
@@ -109,13 +109,13 @@ def test_the_controllers_and_the_scheduler_work(control_plane: ControlPlane, nam
     control_plane.kubectl("create", "deployment", "web", "--image=example/web:1", "--replicas=2", "-n", namespace)
     control_plane.kubectl("rollout", "status", "deployment/web", "-n", namespace, "--timeout=60s")
     pods = json.loads(control_plane.kubectl("get", "pods", "-o", "json", "-n", namespace))["items"]
-    assert [(one["spec"]["nodeName"], one["status"]["phase"]) for one in pods] == [("kwok-1", "Running")] * 2
+    assert [(pod["spec"]["nodeName"], pod["status"]["phase"]) for pod in pods] == [("kwok-1", "Running")] * 2
 
 
 # --- faults
 
 
-async def test_the_state_outlives_etcd_and_the_api_server_and_a_watch_from_before_is_gone(
+async def test_etcds_state_survives_a_restart_and_old_watches_are_expired(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     async with control_plane.api() as api:
@@ -128,7 +128,7 @@ async def test_the_state_outlives_etcd_and_the_api_server_and_a_watch_from_befor
 
 
 async def old_watch(plane: ControlPlane, namespace: str) -> None:
-    """The new watch cache begins at the present. What is older is gone, said as an answer or as an event."""
+    """The new watch cache begins at the present: an older revision is 410, as a response or as an event."""
     async with plane.api() as api:
         async for line in api.watch(CONFIG_MAP, namespace, "1"):
             event = json.loads(line)
@@ -136,7 +136,7 @@ async def old_watch(plane: ControlPlane, namespace: str) -> None:
             raise Gone(event["object"]["code"], event["object"]["reason"], event["object"]["message"])
 
 
-async def test_a_paused_api_server_answers_nothing_until_it_goes_on(control_plane: ControlPlane) -> None:
+async def test_a_paused_api_server_answers_once_it_is_continued(control_plane: ControlPlane) -> None:
     async with control_plane.api() as api:
         await api.list(CONFIG_MAP, "default")
         control_plane.pause()
@@ -160,19 +160,19 @@ async def test_the_audit_log_counts_requests_by_user_verb_and_resource(
             await alice.list(POD, namespace)
         watch = admin.watch(CONFIG_MAP, namespace)
         await anext(watch)
-        found = [one for one in control_plane.audit.since(mark) if one.namespace == namespace]
+        requests = [request for request in control_plane.audit.since(mark) if request.namespace == namespace]
         await watch.aclose()
-    count = counted(found)
+    count = counted(requests)
     assert count["admin", "create", "configmaps"] == 2
     assert count["admin", "watch", "configmaps"] == 1
-    (refused,) = of("alice", found)
+    (refused,) = of("alice", requests)
     assert (refused.verb, refused.resource, refused.code, refused.allowed) == ("list", "pods", 403, False)
-    assert {one.right for one in of("admin", found)} == {("configmaps", "create"), ("configmaps", "watch")}
-    assert {one.agent.partition("/")[0] for one in found if one.user == "alice"} == {"test-alice"}
+    assert {request.right for request in of("admin", requests)} == {("configmaps", "create"), ("configmaps", "watch")}
+    assert {request.agent.partition("/")[0] for request in requests if request.user == "alice"} == {"test-alice"}
 
 
 @pytest.mark.slow
-def test_a_port_that_is_taken_between_the_look_and_the_start_is_left_for_another(
+def test_a_port_taken_between_check_and_start_is_replaced_by_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -187,7 +187,7 @@ def test_a_port_that_is_taken_between_the_look_and_the_start_is_left_for_another
 
 
 @pytest.mark.slow
-async def test_too_many_requests_at_once_are_answered_429_with_a_time_to_wait() -> None:
+async def test_too_many_concurrent_requests_get_429_with_retry_after() -> None:
     """One request is sent but for its end. While the server waits for that, there is no room for another."""
     async with ControlPlane(Options(inflight=1)) as plane, plane.api("alice") as api:
         plane.kubectl("create", "clusterrolebinding", "alice", "--clusterrole=cluster-admin", "--user=alice")
@@ -258,40 +258,40 @@ class Started:
 
     def below(self) -> dict[int, str]:
         """Our processes that name the place, and when each began: a number may come again."""
-        found = {}
+        processes = {}
         for path in Path("/proc").glob("[0-9]*"):
             try:
-                words = (path / "cmdline").read_bytes().decode(errors="replace")
+                command_line = (path / "cmdline").read_bytes().decode(errors="replace")
                 state, *rest = (path / "stat").read_text().rpartition(")")[2].split()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            if str(self.place) in words and state != "Z":
-                found[int(path.name)] = rest[18]
-        return found
+            if str(self.place) in command_line and state != "Z":
+                processes[int(path.name)] = rest[18]
+        return processes
 
     def names(self) -> set[str]:
-        found = set()
+        left = set()
         for pid in self.below():
             with contextlib.suppress(OSError):  # it may have ended
-                found.add(Path(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()).name)
-        return found
+                left.add(Path(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()).name)
+        return left
 
 
 @pytest.fixture
 def started(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Started]:
     """Built by now. A short path: sockets take no long one."""
-    one = Started(tmp_path)
-    yield one
-    one.child.kill()
-    one.child.wait()
+    started = Started(tmp_path)
+    yield started
+    started.child.kill()
+    started.child.wait()
 
 
 ENDS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", ENDS, ids=lambda one: one.name)
-def test_nothing_is_left_however_it_is_ended(started: Started, number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", ENDS, ids=lambda number: number.name)
+def test_nothing_is_left_after_any_kind_of_end(started: Started, number: signal.Signals) -> None:
     assert started.child.stdout is not None
     config = started.child.stdout.readline().partition("KUBECONFIG=")[2].split()[0]
     assert Path(config).is_file() and {"etcd", "kube-apiserver", "kube-scheduler"} <= started.names()
@@ -301,7 +301,7 @@ def test_nothing_is_left_however_it_is_ended(started: Started, number: signal.Si
 
 
 @pytest.mark.slow
-def test_nothing_is_left_of_one_that_is_killed_while_it_starts(started: Started) -> None:
+def test_nothing_is_left_of_a_control_plane_killed_during_its_start(started: Started) -> None:
     until(lambda: "kube-apiserver" in started.names())
     started.child.kill()
     started.child.wait()
@@ -309,7 +309,7 @@ def test_nothing_is_left_of_one_that_is_killed_while_it_starts(started: Started)
 
 
 @pytest.mark.slow
-def test_what_even_the_reaper_left_is_removed_by_the_next(started: Started) -> None:
+def test_leftovers_of_the_reaper_are_removed_by_the_next_start(started: Started) -> None:
     assert started.child.stdout is not None
     started.child.stdout.readline()
     (left,) = started.place.iterdir()

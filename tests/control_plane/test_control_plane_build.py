@@ -1,4 +1,4 @@
-"""Where the programs of the control plane come from, and what is said when they cannot be had. Builds nothing."""
+"""Where the programs of the control plane come from, and the messages when they are unavailable. Builds nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def script(path: Path, text: str = "exit 0") -> Path:
 
 @pytest.fixture
 def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """All that PATH has. What is said is kept."""
+    """The content of PATH. Messages are collected."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -33,7 +33,7 @@ def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def go(folder: Path, version: str) -> Path:
-    """A stand-in that says its version, and builds an empty program unless it is told to fail."""
+    """A stand-in for go that prints its version, and builds an empty program unless it is to fail."""
     text = f"""case "$1" in
 version) echo go version {version} linux/amd64 ;;
 env) echo {folder} ;;
@@ -43,13 +43,13 @@ esac"""
     return script(folder / "go", text)
 
 
-def test_a_go_that_is_too_old_is_said_with_the_fix(bin_folder: Path) -> None:
+def test_an_old_go_is_reported_with_the_fix(bin_folder: Path) -> None:
     go(bin_folder, "go1.19.8")
     with pytest.raises(BuildError, match=r"go is too old \(go version go1\.19\.8.*install Go 1\.26 or newer"):
         find_go()
 
 
-def test_a_go_that_could_fetch_a_newer_one_is_told_how(bin_folder: Path) -> None:
+def test_a_go_that_may_download_a_newer_one_is_reported_with_the_setting(bin_folder: Path) -> None:
     go(bin_folder, "go1.24.4")
     with pytest.raises(BuildError, match="set GOTOOLCHAIN=auto"):
         find_go()
@@ -59,23 +59,23 @@ def test_without_go_the_fix_names_every_way(bin_folder: Path, monkeypatch: pytes
     monkeypatch.setattr(build, "USUAL", str(bin_folder))  # a machine may have one where Go's instructions put it
     with pytest.raises(BuildError) as caught:
         programs(list[str]().append)
-    for word in ("no Go found", "https://go.dev/dl/", "pip install", "KUBEBUILDER_ASSETS", "Debian"):
-        assert word in str(caught.value)
+    for hint in ("no Go found", "https://go.dev/dl/", "pip install", "KUBEBUILDER_ASSETS", "Debian"):
+        assert hint in str(caught.value)
 
 
-def test_it_is_built_once_and_found_again_without_a_word(bin_folder: Path) -> None:
+def test_the_programs_are_built_once_and_reused_without_output(bin_folder: Path) -> None:
     go(bin_folder, "go1.26.8")
-    said: list[str] = []
-    paths = programs(said.append)
-    assert any("building the control plane" in text for text in said)
-    said.clear()
-    assert programs(said.append) == paths and said == []
+    messages: list[str] = []
+    paths = programs(messages.append)
+    assert any("building the control plane" in text for text in messages)
+    messages.clear()
+    assert programs(messages.append) == paths and messages == []
     assert (bin_folder / "built").read_text() == "built\n"
     assert paths.keys() == set(NAMES) and all(path.resolve().name == "kube" for path in paths.values())
     assert sorted(path.name for path in paths["etcd"].parents[1].iterdir()) == [".lock", paths["etcd"].parent.name]
 
 
-def test_a_build_that_fails_leaves_no_folder_that_looks_whole_and_the_next_one_builds(bin_folder: Path) -> None:
+def test_a_failed_build_leaves_no_complete_folder_and_the_next_one_builds(bin_folder: Path) -> None:
     go(bin_folder, "go1.26.8")
     (bin_folder / "broken").touch()
     with pytest.raises(BuildError, match="no such host"):
@@ -102,9 +102,7 @@ def test_the_key_follows_the_files_and_the_go(
     assert len(keys) == 1 + len(FILES)
 
 
-def test_programs_that_are_given_are_taken_and_need_no_go(
-    bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_given_programs_are_used_without_go(bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assets = tmp_path / "assets"
     for name in NAMES:
         script(assets / name)
@@ -113,7 +111,7 @@ def test_programs_that_are_given_are_taken_and_need_no_go(
     assert os.listdir(bin_folder) == []
 
 
-def test_what_the_given_folder_lacks_is_built(
+def test_programs_missing_from_the_given_folder_are_built(
     bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go(bin_folder, "go1.26.8")
@@ -126,51 +124,51 @@ def test_what_the_given_folder_lacks_is_built(
     assert paths["kubectl"].exists()
 
 
-def test_a_given_folder_without_an_api_server_is_said_and_not_used(
+def test_a_given_folder_without_an_api_server_is_reported_and_not_used(
     bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go(bin_folder, "go1.26.8")
     script(tmp_path / "assets" / "etcd")
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path / "assets"))
-    said: list[str] = []
-    assert programs(said.append)["etcd"].parent != tmp_path / "assets"
-    assert "it is not used" in said[0]
+    messages: list[str] = []
+    assert programs(messages.append)["etcd"].parent != tmp_path / "assets"
+    assert "it is not used" in messages[0]
 
 
-def test_who_comes_second_waits_and_takes_what_the_first_has_built(bin_folder: Path) -> None:
+def test_a_concurrent_build_waits_and_uses_the_first_ones_programs(bin_folder: Path) -> None:
     go(bin_folder, "go1.26.8")
     place = build.cache_folder() / key(find_go())
     place.parent.mkdir(parents=True)
-    said: list[str] = []
+    messages: list[str] = []
     waits = threading.Event()
 
     def say(text: str) -> None:
-        said.append(text)
+        messages.append(text)
         waits.set()
 
     with ThreadPoolExecutor() as pool:
         with build.build_lock(place.parent, "the control plane", say):
             second = pool.submit(programs, say)
-            assert waits.wait(10) and "waiting for it" in said[0]
+            assert waits.wait(10) and "waiting for it" in messages[0]
             place.mkdir()
         assert second.result(10)["etcd"] == place / "etcd"
     assert not (bin_folder / "built").exists()
 
 
-def test_with_little_room_what_go_compiles_is_removed_and_that_is_said(
+def test_with_little_space_gos_build_cache_is_removed_and_reported(
     bin_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go(bin_folder, "go1.26.8")
     monkeypatch.setattr(build, "PLENTY", 1 << 40)
-    said: list[str] = []
-    place = programs(said.append)["etcd"].parent
-    assert "little room" in said[-1]
+    messages: list[str] = []
+    place = programs(messages.append)["etcd"].parent
+    assert "little room" in messages[-1]
     compiled = Path((bin_folder / "compiled").read_text().strip())
     assert compiled.is_relative_to(place.with_name(f"{place.name}.part")) and not compiled.exists()
     assert {path.name for path in place.iterdir()} == {"kube", *NAMES}
 
 
-def test_with_no_room_nothing_is_begun(bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_space_no_build_begins(bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go(bin_folder, "go1.26.8")
     monkeypatch.setattr(build, "NEEDED", 1 << 40)
     with pytest.raises(BuildError, match="make room, or name a larger disk with XDG_CACHE_HOME"):
@@ -178,7 +176,7 @@ def test_with_no_room_nothing_is_begun(bin_folder: Path, monkeypatch: pytest.Mon
     assert not (bin_folder / "built").exists()
 
 
-def test_kubectl_is_the_one_on_path_else_that_of_a_control_plane_which_is_built(
+def test_kubectl_is_found_on_path_or_in_a_built_control_plane(
     bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "path"))

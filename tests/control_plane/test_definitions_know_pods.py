@@ -1,4 +1,4 @@
-"""What our definitions say of a pod template is what Kubernetes says of a pod: no more, and no other."""
+"""The CRDs' schema of a pod template agrees with Kubernetes' validation of pods."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ def least(kind: str) -> Any:
     return {"string": "x", "integer": 1, "boolean": True, "int-or-string": 80}.get(kind) or required(kind)
 
 
-def ways() -> dict[str, list[tuple[str, str]]]:
+def paths_to_types() -> dict[str, list[tuple[str, str]]]:
     """For each type the shortest way to it from a PodSpec: fields and their types."""
-    found: dict[str, list[tuple[str, str]]] = {"PodSpec": []}
+    pod_schemas: dict[str, list[tuple[str, str]]] = {"PodSpec": []}
     due = ["PodSpec"]
     for name in due:
         for field, kind in TYPES[name].items():
             inner = kind.strip("[]")
-            if inner in TYPES and inner not in found:
-                found[inner] = [*found[name], (field.removesuffix("!"), kind)]
+            if inner in TYPES and inner not in pod_schemas:
+                pod_schemas[inner] = [*pod_schemas[name], (field.removesuffix("!"), kind)]
                 due.append(inner)
-    return found
+    return pod_schemas
 
 
 def pod_without(kind: str, field: str) -> Json:
     """A pod that has a value of that type, without that field."""
     spec: Json = {"containers": [{"name": "c", "image": "i"}]}
     node = spec
-    for name, part in ways()[kind]:
+    for name, part in paths_to_types()[kind]:
         value = {"name": "c", "image": "i"} if name == "containers" else required(part.strip("[]"))
         node[name] = [value] if part.startswith("[") else value
         node = value
@@ -72,9 +72,9 @@ def pod_without(kind: str, field: str) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
 
 
-def test_no_pod_goes_without_what_a_template_must_have(control_plane: ControlPlane) -> None:
+def test_the_server_requires_the_fields_that_our_schema_requires(control_plane: ControlPlane) -> None:
     asked = 0
-    for kind in ways():
+    for kind in paths_to_types():
         for field in required(kind):
             path = "/api/v1/namespaces/default/pods?dryRun=All"
             code, answer = control_plane.ask("POST", path, pod_without(kind, field))
@@ -84,7 +84,7 @@ def test_no_pod_goes_without_what_a_template_must_have(control_plane: ControlPla
 
 
 @every_kind
-def test_kubectl_explains_what_a_template_takes(installed: ControlPlane, kind: Kind) -> None:
+def test_kubectl_explain_shows_the_template(installed: ControlPlane, kind: Kind) -> None:
     place = f"{kind.gvk.plural}.spec.{PLACE[kind.gvk.kind]}.spec.containers"
     output = installed.kubectl("explain", place, f"--api-version={kind.gvk.api_version}")
     for field in ("command\t<[]string>", "env\t<[]Object>", "resources\t<Object>", "volumeMounts\t<[]Object>"):
@@ -105,14 +105,14 @@ WRONG: list[tuple[str, str, Json]] = [
 
 
 @pytest.mark.parametrize(("path", "part"), [pytest.param(*row[1:], id=row[0]) for row in WRONG])
-def test_a_dry_run_says_where_a_template_is_wrong(installed: ControlPlane, path: str, part: Json) -> None:
+def test_a_dry_run_reports_the_path_of_a_template_error(installed: ControlPlane, path: str, part: Json) -> None:
     job = wire(kinds.ELASTICJOB, elasticjob())
     spec = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
     (spec if "containers" in part else spec["containers"][0]).update(part)
-    with pytest.raises(ControlPlaneError) as said:
+    with pytest.raises(ControlPlaneError) as error:
         installed.kubectl("apply", "--dry-run=server", "-f", "-", stdin=encode(job).decode())
     place = f"spec.replicaSpecs.Worker.template.spec.{path}"
-    assert place in str(said.value)
+    assert place in str(error.value)
     assert any(problem.path == place for problem in kinds.admit(kinds.ELASTICJOB, job)[1])
 
 
@@ -141,7 +141,7 @@ CONTAINER: Json = {
 
 
 @every_kind
-def test_what_a_pod_may_be_is_stored_as_it_was_written(installed: ControlPlane, namespace: str, kind: Kind) -> None:
+def test_a_valid_pod_template_is_stored_unchanged(installed: ControlPlane, namespace: str, kind: Kind) -> None:
     job = wire(kind, sample(kind.gvk.kind))
     templates = list(each_template(job["spec"]))
     for template in templates:

@@ -40,15 +40,15 @@ def post(plane: ControlPlane, namespace: str, kind: Kind, job: Json) -> tuple[in
     return plane.ask("POST", f"/apis/{kind.gvk.api_version}/namespaces/{namespace}/{kind.gvk.plural}", job)
 
 
-def test_every_definition_is_taken_without_a_warning_and_established(installed: ControlPlane) -> None:
+def test_every_crd_is_accepted_without_a_warning_and_established(installed: ControlPlane) -> None:
     lines = install(installed).splitlines()
     assert len(lines) == len(kinds.ALL) and all(line.startswith("customresourcedefinition") for line in lines), lines
     crds = json.loads(installed.kubectl("get", "crds", "-o", "json"))["items"]
     for kind in kinds.ALL:
-        (one,) = [one for one in crds if one["metadata"]["name"] == f"{kind.gvk.plural}.{kind.gvk.group}"]
-        conditions = {each["type"]: each["status"] for each in one["status"]["conditions"]}
+        (crd,) = [crd for crd in crds if crd["metadata"]["name"] == f"{kind.gvk.plural}.{kind.gvk.group}"]
+        conditions = {each["type"]: each["status"] for each in crd["status"]["conditions"]}
         assert conditions == {"NamesAccepted": "True", "Established": "True"}
-        assert one["status"]["acceptedNames"] == one["spec"]["names"]
+        assert crd["status"]["acceptedNames"] == crd["spec"]["names"]
 
 
 @every_kind
@@ -68,7 +68,7 @@ def test_a_sample_is_stored_with_our_defaults_and_shown_in_columns(
 
 GOOD = [
     *test_bad_input.GOOD,
-    *(pytest.param(kinds.TFJOB, test_admission.job(spec), id=f"TfJob, {what}") for what, spec in test_admission.GOOD),
+    *(pytest.param(kinds.TFJOB, test_admission.job(spec), id=f"TfJob, {title}") for title, spec in test_admission.GOOD),
 ]
 
 
@@ -93,7 +93,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("kind", "job"), BAD)
-def test_bad_input_is_refused_with_our_paths_and_our_words(installed: ControlPlane, kind: Kind, job: Json) -> None:
+def test_invalid_input_is_refused_with_our_paths_and_messages(installed: ControlPlane, kind: Kind, job: Json) -> None:
     refused(kind, post(installed, "default", kind, wire(kind, job)), wire(kind, job))
 
 
@@ -111,7 +111,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("kind", "new", "old"), PAIRS)
-def test_what_breaks_a_rule_is_refused_by_the_server_in_the_words_of_the_rule(
+def test_a_violated_rule_is_refused_by_the_server_with_the_rules_message(
     installed: ControlPlane, namespace: str, kind: Kind, new: Json, old: Json | None
 ) -> None:
     job = wire(kind, new)
@@ -144,9 +144,9 @@ def refused(kind: Kind, answer: tuple[int, Json], new: Json, old: Json | None = 
     Of a wrong shape it speaks in its own words, and then it asks no rules. When a rule speaks, it writes the key of a
     map in brackets. A rule whose text has values says there its general text.
     """
-    code, said = answer
-    assert code == 422, said
-    causes = [(MAP_KEY.sub(r".\1", cause["field"]), cause["message"]) for cause in said["details"]["causes"]]
+    code, body = answer
+    assert code == 422, body
+    causes = [(MAP_KEY.sub(r".\1", cause["field"]), cause["message"]) for cause in body["details"]["causes"]]
     full = kinds.admit(kind, new)[0]
     wanted = [Problem(problem.path, "") for problem in Schema(schema(kind)).validate(full)]
     if not any(NOT_CHECKED in message for _, message in causes):

@@ -67,7 +67,7 @@ def templates(spec: Json) -> Iterator[Json]:
 
 @pytest.fixture(scope="module")
 def old() -> Iterator[ControlPlane]:
-    """A cluster on which the old definitions are, and nobody who serves them."""
+    """A cluster with the old operators' CRDs and no operator."""
     with ControlPlane() as plane:
         items = [old_crd(kind) for kind in kinds.ALL]
         plane.kubectl("create", "-f", "-", stdin=encode({"apiVersion": "v1", "kind": "List", "items": items}).decode())
@@ -121,7 +121,7 @@ def without_defaults(now: Json, before: Json) -> Json:
 
 
 def wrong_template(plane: ControlPlane) -> str:
-    """A job whose template is of a wrong shape, which nobody has looked at yet. Its path."""
+    """A job with a malformed template, which no operator has observed yet. Its path."""
     create_namespace(plane, "wrong")
     job = wire(kinds.TFJOB, sample("TfJob"))
     next(templates(job["spec"]))["spec"]["containers"][0]["env"] = [{"name": "A", "value": 5}]
@@ -136,8 +136,8 @@ async def fails(plane: ControlPlane, path: str) -> None:
     def failed() -> Json | None:
         return find_condition((plane.ask("GET", path)[1].get("status") or {}).get("conditions") or [], "Failed")
 
-    said = await until(failed, lambda: plane.ask("GET", path)[1])
-    assert said["reason"] == "InvalidSpec" and "containers[0].env[0].value" in said["message"]
+    status = await until(failed, lambda: plane.ask("GET", path)[1])
+    assert status["reason"] == "InvalidSpec" and "containers[0].env[0].value" in status["message"]
     code, now = plane.ask("PATCH", path, {"metadata": {"labels": {"edited": "yes"}}})
     assert code == 200 and now["metadata"]["labels"]["edited"] == "yes", now
 

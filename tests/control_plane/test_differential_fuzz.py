@@ -26,12 +26,12 @@ async def theirs() -> AsyncIterator[Target]:
 
 async def test_recordings_hold_and_random_sequences_agree(theirs: Target) -> None:
     kept = await cases.check(theirs, cases.read())
-    stale = {name: [str(one) for one in found] for name, found in kept.items() if found}
+    stale = {name: [str(difference) for difference in differences] for name, differences in kept.items() if differences}
     assert not stale, "the real API server does not say any more what was recorded"
     async with embedded() as ours:
         pair = Pair(theirs, ours)
-        found = await campaign(pair, SEED, range(SEQUENCES), shrink=False)
-    fresh = [found[cause] for cause in found.keys() - cases.known()]
-    assert not fresh, "\n".join(str(one) for one in fresh)
+        result = await campaign(pair, SEED, range(SEQUENCES), shrink=False)
+    fresh = [result[cause] for cause in result.keys() - cases.known()]
+    assert not fresh, "\n".join(str(difference) for difference in fresh)
     unused = [entry.why for entry in USUAL if not pair.used[entry.why]]
     assert not unused, "these differences are allowed and were not met: forget them"

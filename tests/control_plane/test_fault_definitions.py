@@ -42,38 +42,38 @@ def watched(operator_process: OperatorProcess, state: str) -> bool:
     return value(text, "trainyard_watch_state", resource="elasticjobs", state=state) == 1
 
 
-async def test_a_kind_whose_definition_is_deleted_is_parked_and_served_again_and_the_others_never_notice(
+async def test_a_kind_whose_crd_is_deleted_is_served_again_later_and_others_are_not_affected(
     own: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other, job = tf_job("othe", 1), elastic_job("park", 2)
-    async with story(own, "crds", tmp_path) as scenario, operating(options(scenario.account)) as one:
+    async with story(own, "crds", tmp_path) as scenario, operating(options(scenario.account)) as operator_process:
         for each, roles in ((other, {"MASTER": 1, "WORKER": 1}), (job, {"Worker": 2})):
             await scenario.submit(each)
             await scenario.running(each, **roles)
         mark = own.audit.mark()
         await asyncio.to_thread(own.kubectl, "delete", "crd", "elasticjobs.elastic.pytorch.org")
-        await so(lambda: watched(one, "missing"), "the kind is parked")
-        assert (one.alive(), one.ready()) == ("", "")
+        await so(lambda: watched(operator_process, "missing"), "the kind is parked")
+        assert (operator_process.alive(), operator_process.ready()) == ("", "")
         before = len(scenario.asked(mark))
         await still(lambda: 0, 5)
         assert len(scenario.asked(mark)) - before <= 6  # it is asked for again, ever more slowly
-        text = one.metrics.render().decode()
+        text = operator_process.metrics.render().decode()
         assert value(text, "trainyard_watch_objects", resource="elasticjobs") == 0
         assert value(text, "trainyard_watch_objects", resource="tfjobs") == 1
         await asyncio.to_thread(install, own)
-        await so(lambda: watched(one, "watching"), "the kind is served again")
+        await so(lambda: watched(operator_process, "watching"), "the kind is served again")
         await scenario.submit(job)  # under the same name, while what is left of the first may still hold the names
         # The garbage collector looks for new definitions every half minute, and waits longer after each failure.
-        await scenario.until(lambda one: tally(one).get("Worker") == 2, job, 180)
+        await scenario.until(lambda job_now: tally(job_now).get("Worker") == 2, job, 180)
         scenario.kubelet.end("WORKER")
         scenario.kubelet.end("MASTER")
         for each in (other, job):
             await scenario.condition("Succeeded", each)
-            assert restarts(await scenario.until(lambda one: True, each)) == 0
+            assert restarts(await scenario.until(lambda job_now: True, each)) == 0
         writes = [
             request
             for request in scenario.asked(mark)
             if request.resource == "jobs" and request.verb in ("create", "delete")
         ]
         assert not writes, "the TfJob was not to notice"
-        await well(one, scenario)
+        await well(operator_process, scenario)

@@ -1,4 +1,4 @@
-"""Two operators and one lease: they race for it, and one that was paused sends nothing more when it goes on."""
+"""Two operators and one lease: they compete for it, and one that was paused sends nothing after it is continued."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ LONG = ("--leader-elect", "--lease-duration", "15")
 
 @pytest.fixture
 async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
-    async with story(installed, namespace, tmp_path) as one:
-        yield one
+    async with story(installed, namespace, tmp_path) as scenario:
+        yield scenario
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ async def pair(scenario: Story, request: pytest.FixtureRequest) -> AsyncIterator
     """Two processes, each under a user of its own, so that the audit log tells them apart."""
     leased = getattr(request, "param", LEASED)
     other = enlist(scenario.plane, scenario.namespace, scenario.account.kubeconfig.parent, "another")
-    one, two = Program(scenario.account, *leased), Program(other, *leased)
-    yield one, two
-    one.end()
+    first, two = Program(scenario.account, *leased), Program(other, *leased)
+    yield first, two
+    first.end()
     two.end()
 
 
@@ -51,7 +51,7 @@ async def lease(api: ApiClient, namespace: str) -> Json:
 
 
 @pytest.mark.parametrize("pair", [LONG], indirect=True, ids=["15 s"])  # no renewal comes too late
-async def test_of_two_who_race_for_the_lease_one_works_and_the_other_only_looks(
+async def test_of_two_concurrent_operators_one_leads_and_the_other_only_reads(
     scenario: Story, pair: tuple[Program, Program]
 ) -> None:
     mark, job = scenario.plane.audit.mark(), tf_job("race", 2)
@@ -71,58 +71,60 @@ async def test_of_two_who_race_for_the_lease_one_works_and_the_other_only_looks(
 
 
 @pytest.mark.slow
-async def test_a_paused_leader_sends_nothing_more_when_it_goes_on_and_changes_nothing(
+async def test_a_paused_leader_writes_nothing_after_it_is_continued(
     scenario: Story, pair: tuple[Program, Program], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is stopped while it makes children: what is on the wire arrives, the other makes the rest."""
-    one, two = pair
-    one.start()
-    await so(one.leads, "the first leads")
+    killed, two = pair
+    killed.start()
+    await so(killed.leads, "the first leads")
     two.start()
     await so(lambda: "ok" in two.asked("/readyz"), "the second stands by")
     mark, job = scenario.plane.audit.mark(), tf_job("fenc", WORKERS)
     async with gate(scenario, tmp_path) as held_up:
         await scenario.submit(job)
         await so(held_up.held.is_set, "children are on the wire")
-        one.process.send(signal.SIGSTOP)
+        killed.process.send(signal.SIGSTOP)
     paused = time.monotonic()
     await so(two.leads, "the second leads")
     took = time.monotonic() - paused
     await scenario.running(job, MASTER=1, WORKER=WORKERS)
-    first, second = asked(scenario, one, mark), asked(scenario, two, mark)
+    first, second = asked(scenario, killed, mark), asked(scenario, two, mark)
     both = made(first) + made(second)
     assert set(both.values()) == {1} and both.total() == WORKERS + 2, both
     assert made(first) and made(second), both
     scenario.kubelet.end("MASTER")
     await scenario.condition("Succeeded", job)
-    before = await scenario.until(lambda one: "completionTime" in one["status"], job)
+    before = await scenario.until(lambda job_now: "completionTime" in job_now["status"], job)
     children, again = await scenario.children(), scenario.plane.audit.mark()
-    one.process.send(signal.SIGCONT)
-    await so(lambda: "stopped leading" in one.said(), "the first knows that it does not lead")
-    await so(lambda: "ok" in one.asked("/readyz"), "the first stands by")
-    late = [late for late in asked(scenario, one, again) if late.verb not in ("get", "list", "watch")]
+    killed.process.send(signal.SIGCONT)
+    await so(lambda: "stopped leading" in killed.output(), "the first knows that it does not lead")
+    await so(lambda: "ok" in killed.asked("/readyz"), "the first stands by")
+    late = [late for late in asked(scenario, killed, again) if late.verb not in ("get", "list", "watch")]
     assert len(writes(late)) <= 1 and all(late.code in (404, 409) for late in writes(late)), late
-    assert Counter((one.resource, one.code) for one in late if one not in writes(late)) <= Counter({("leases", 409): 1})
+    assert Counter((request.resource, request.code) for request in late if request not in writes(late)) <= Counter(
+        {("leases", 409): 1}
+    )
     after = await scenario.until(lambda job: True, job)
     assert after == before and restarts(after) == 0 and await scenario.children() == children
-    assert two.leads() and not one.leads()
+    assert two.leads() and not killed.leads()
     with capsys.disabled():
         print(f"\nthe other led {took:.1f} s after the leader was paused; late writes: {len(writes(late))}")
 
 
 @pytest.mark.slow
-async def test_who_stands_by_takes_over_at_once_when_the_leader_ends_and_when_it_dies_after_its_lease(
+async def test_a_standby_takes_over_at_once_after_a_release_and_after_the_lease_of_a_dead_leader(
     scenario: Story, pair: tuple[Program, Program], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one, two = pair
-    one.start()
-    await so(one.leads, "the first leads")
+    first, two = pair
+    first.start()
+    await so(first.leads, "the first leads")
     two.start()
     await so(lambda: "ok" in two.asked("/readyz"), "the second stands by")
     took = {}
     for name, (ends, follows), number in (
-        ("told to end", (one, two), signal.SIGTERM),
-        ("killed", (two, one), signal.SIGKILL),
+        ("told to end", (first, two), signal.SIGTERM),
+        ("killed", (two, first), signal.SIGKILL),
     ):
         job = tf_job(name[:4], 0)
         began = time.monotonic()

@@ -33,7 +33,7 @@ FULL_SECONDS = 8.0
 
 @pytest.fixture
 def own() -> Iterator[ControlPlane]:
-    """One request that changes something at a time, but for the administrator, who is never refused."""
+    """At most one mutating request at a time, except for the administrator's."""
     with ControlPlane(PlaneOptions(inflight=1)) as plane:
         install(plane)
         create_namespace(plane, "full")
@@ -43,7 +43,7 @@ def own() -> Iterator[ControlPlane]:
 
 @asynccontextmanager
 async def full(plane: ControlPlane) -> AsyncIterator[None]:
-    """Somebody's request is sent but for its end. While the server waits for that, there is no room for another."""
+    """An unfinished request of another client: while the server waits for its end, it accepts no other."""
     secure = plane.identities.secure()
     _, half = await asyncio.open_connection("127.0.0.1", plane.places.api, ssl=secure)
     head = ["POST /api/v1/namespaces/default/configmaps HTTP/1.1", "Host: 127.0.0.1", "Content-Length: 1000"]
@@ -62,23 +62,21 @@ def refused(operator_process: OperatorProcess) -> int:
     )
 
 
-async def test_too_many_requests_are_waited_out_as_long_as_the_server_asks_and_nothing_is_lost(
-    own: ControlPlane, tmp_path: Path
-) -> None:
+async def test_a_429_is_retried_after_retry_after_and_nothing_is_lost(own: ControlPlane, tmp_path: Path) -> None:
     job = tf_job("full", 20)
-    async with story(own, "full", tmp_path) as scenario, operating(options(scenario.account)) as one:
-        await so(lambda: one.ready() == "", "everything is listed, one after the other")
+    async with story(own, "full", tmp_path) as scenario, operating(options(scenario.account)) as operator_process:
+        await so(lambda: operator_process.ready() == "", "everything is listed, one after the other")
         async with full(own):
             await scenario.submit(job)
-            await so(lambda: refused(one) > 0, "it is refused")
-            tries = await still(lambda: refused(one), FULL_SECONDS)
+            await so(lambda: refused(operator_process) > 0, "it is refused")
+            tries = await still(lambda: refused(operator_process), FULL_SECONDS)
             assert 1 <= tries <= FULL_SECONDS, tries  # Retry-After: 1, and longer each time
-            assert one.alive() == "" and await nobody(scenario)
+            assert operator_process.alive() == "" and await nobody(scenario)
         await scenario.running(job, MASTER=1, WORKER=20)  # one at a time, so most of them are refused at first
         scenario.kubelet.end("MASTER")
         await scenario.condition("Succeeded", job)
         assert restarts(await scenario.until(lambda job: True, job)) == 0
-        await well(one, scenario)
+        await well(operator_process, scenario)
         asked = scenario.asked()
         assert sum(request.code == 429 for request in asked) < 200, len(asked)
         nothing_twice(asked)

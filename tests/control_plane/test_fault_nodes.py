@@ -44,20 +44,20 @@ def placed() -> Json:
     }
 
 
-async def test_replicas_of_a_lost_node_are_made_again_elsewhere_and_nobody_is_blamed(
+async def test_replicas_of_a_lost_node_are_recreated_elsewhere_and_count_as_no_failure(
     own: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A Pod holds its name until somebody deletes it without its node: --node-lost-timeout does, and nothing else."""
+    """A Pod keeps its name until it is deleted by force: only --node-lost-timeout does that."""
     tf, elastic = tf_job("lost", 1, **placed()), elastic_job("lost", 2, **placed())
     async with (
         story(own, "nodes", tmp_path) as scenario,
-        operating(options(scenario.account, node_lost=LOST_SECONDS)) as one,
+        operating(options(scenario.account, node_lost=LOST_SECONDS)) as operator_process,
     ):
         for job, roles in ((tf, {"MASTER": 1, "WORKER": 1}), (elastic, {"Worker": 2})):
             await scenario.submit(job)
             await scenario.running(job, **roles)
         before = {item["metadata"]["name"]: item for item in (await scenario.api.list(POD, "nodes", OWNER))["items"]}
-        gone = {uid_of(one) for one in before.values() if one["spec"]["nodeName"] == "lost"}
+        gone = {uid_of(pod) for pod in before.values() if pod["spec"]["nodeName"] == "lost"}
         assert len(gone) >= 2, "the scheduler has put too few of them on the node"
         mark, began = own.audit.mark(), time.monotonic()
         own.lose_node("lost")
@@ -71,8 +71,8 @@ async def test_replicas_of_a_lost_node_are_made_again_elsewhere_and_nobody_is_bl
             scenario.kubelet.end(role)
         for job in (tf, elastic):
             await scenario.condition("Succeeded", job)
-            assert restarts(await scenario.until(lambda one: True, job)) == 0
-        await well(one, scenario)
+            assert restarts(await scenario.until(lambda job_now: True, job)) == 0
+        await well(operator_process, scenario)
     with capsys.disabled():
         print(f"\nnode lost: {len(gone)} replicas run elsewhere after {took:.1f} s, {len(forced)} deleted by force")
 
@@ -80,5 +80,5 @@ async def test_replicas_of_a_lost_node_are_made_again_elsewhere_and_nobody_is_bl
 async def elsewhere(api: ApiClient, gone: set[str]) -> bool:
     """All four run, and none of those that were lost."""
     items = (await api.list(POD, "nodes", OWNER))["items"]
-    alive = [one for one in items if uid_of(one) not in gone and one["status"].get("phase") == "Running"]
+    alive = [pod for pod in items if uid_of(pod) not in gone and pod["status"].get("phase") == "Running"]
     return len(alive) == 4

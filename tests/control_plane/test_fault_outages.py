@@ -42,45 +42,45 @@ WORKERS = 40
 
 @pytest.fixture
 async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
-    async with story(installed, namespace, tmp_path) as one:
-        yield one
+    async with story(installed, namespace, tmp_path) as scenario:
+        yield scenario
 
 
 async def ends_well(scenario: Story, job: Json) -> Json:
     """The master ends, and the job has succeeded without a restart."""
     scenario.kubelet.end("MASTER")
     await scenario.condition("Succeeded", job)
-    done = await scenario.until(lambda one: "completionTime" in one["status"], job)
+    done = await scenario.until(lambda job_now: "completionTime" in job_now["status"], job)
     assert restarts(done) == 0 and not holds(done, "Failed")
     return done
 
 
 @pytest.mark.parametrize("part", ["kube-apiserver", "etcd"])
-async def test_a_job_whose_children_are_being_made_when_it_is_killed_gets_each_of_them_once(
+async def test_an_operator_killed_during_creation_creates_each_child_once(
     scenario: Story, part: str, tmp_path: Path
 ) -> None:
     job = tf_job("life", WORKERS)
-    async with operating(options(scenario.account)) as one:
-        await so(lambda: one.ready() == "", "the operator is ready")
+    async with operating(options(scenario.account)) as operator_process:
+        await so(lambda: operator_process.ready() == "", "the operator is ready")
         async with gate(scenario, tmp_path, passes=8) as held_up:
             await scenario.submit(job)
             await so(held_up.held.is_set, "some are made and some are on the wire")
             scenario.plane.stop(part)
-            assert one_by_one(one) <= 8
-            assert (one.ready(), one.alive()) == ("", "")  # no reason to be started again
+            assert one_by_one(operator_process) <= 8
+            assert (operator_process.ready(), operator_process.alive()) == ("", "")  # no reason to be started again
             await asyncio.to_thread(scenario.plane.begin(part))
         await scenario.running(job, MASTER=1, WORKER=WORKERS)
         children = await scenario.children()
         await ends_well(scenario, job)
         assert await scenario.children() == children and len(children) == WORKERS + 1
-        await well(one, scenario)
+        await well(operator_process, scenario)
     asked = scenario.asked()
     nothing_twice(asked)
     assert len(writes(asked)) <= 3 * (WORKERS + 1)  # what was under way is asked about once more, not again and again
 
 
 def one_by_one(operator_process: OperatorProcess) -> int:
-    """How many children it has been told that it has made."""
+    """How many creates the operator has got a response for."""
     text = operator_process.metrics.render().decode()
     return int(value(text, "trainyard_api_requests_total", verb="create", resource="jobs", code="201"))
 
@@ -101,25 +101,25 @@ def most_tries(seconds: float) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("leased", [False, True], ids=["alone", "with a lease"])
-async def test_while_the_api_server_is_away_nobody_hurries_and_ten_seconds_after_it_is_back_all_is_well(
+async def test_requests_back_off_during_an_outage_and_recover_within_ten_seconds(
     scenario: Story, leased: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Gone means: connections are refused for 20 seconds, then they stay open for 15 and nothing is answered."""
     job, next_job = tf_job("long", 2), tf_job("next", 0)
     place = lease_identity({}, parse_kinds("all"), scenario.namespace) if leased else None
-    async with operating(options(scenario.account, lease=place, timings=lease_timings(8))) as one:
+    async with operating(options(scenario.account, lease=place, timings=lease_timings(8))) as operator_process:
         await scenario.submit(job)
         await scenario.running(job, MASTER=1, WORKER=2)
         children = await scenario.children()
-        most = watches(one) * most_tries(20) + 20 * leased  # a renewal each second, and no more
+        most = watches(operator_process) * most_tries(20) + 20 * leased  # a renewal each second, and no more
         await asyncio.to_thread(scenario.plane.stop)
-        assert await still(lambda: unanswered(one), 20) <= most
-        assert one.alive() == "" and one.ready() == ""
+        assert await still(lambda: unanswered(operator_process), 20) <= most
+        assert operator_process.alive() == "" and operator_process.ready() == ""
         await asyncio.to_thread(scenario.plane.begin())
         await scenario.submit(next_job)
         back = [await until_created(scenario, next_job)]
         scenario.plane.pause()
-        assert await still(lambda: unanswered(one), 15) < 20
+        assert await still(lambda: unanswered(operator_process), 15) < 20
         scenario.plane.resume()
         last_job = await scenario.submit(tf_job("last", 0))
         back.append(await until_created(scenario, last_job))
@@ -130,8 +130,8 @@ async def test_while_the_api_server_is_away_nobody_hurries_and_ten_seconds_after
             await scenario.running(one_job, MASTER=1)
         for one_job in (job, next_job, last_job):
             await ends_well(scenario, one_job)
-        await well(one, scenario)
-        assert value(one.metrics.render().decode(), "trainyard_leader") == 1
+        await well(operator_process, scenario)
+        assert value(operator_process.metrics.render().decode(), "trainyard_leader") == 1
     nothing_twice(scenario.asked())
     with capsys.disabled():
         print(f"\nAPI server away, {'with' if leased else 'without'} a lease: served {back} s after its return")
@@ -145,7 +145,7 @@ async def until_created(scenario: Story, job: Json) -> float:
 
 
 @pytest.mark.slow
-async def test_who_comes_back_to_a_server_that_has_forgotten_where_it_was_lists_once_and_sees_all(
+async def test_an_operator_whose_resource_version_the_server_forgot_lists_once_and_misses_nothing(
     scenario: Story,
 ) -> None:
     """A real 410: the operator sleeps, the API server starts anew, and much has happened before the operator wakes."""
@@ -170,7 +170,7 @@ async def test_who_comes_back_to_a_server_that_has_forgotten_where_it_was_lists_
         await scenario.condition("Succeeded", ends)
         assert holds(await scenario.running(stays, MASTER=1, WORKER=1), "Running")
         await so(lambda: known(program) == 3, "the deleted job is forgotten")
-        assert '"code":410' in program.said()
+        assert '"code":410' in program.output()
         lists = Counter(request.right for request in scenario.asked(mark) if request.verb == "list")
         assert set(lists.values()) == {1}, lists
         nothing_twice(scenario.asked())

@@ -1,4 +1,4 @@
-"""The API server refuses: a quota, PodSecurity, a namespace on its way out. It is said, waited for, never hurried."""
+"""Refusals by the API server (quota, PodSecurity, a terminating namespace): reported, and retried with back-off."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ QUIET = 6.0  # seconds in which a hot loop would be seen
 
 @pytest.fixture
 async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
-    async with story(installed, namespace, tmp_path) as one:
-        yield one
+    async with story(installed, namespace, tmp_path) as scenario:
+        yield scenario
 
 
 def passes(operator_process: OperatorProcess) -> int:
@@ -51,11 +51,11 @@ async def quota(scenario: Story, **hard: str) -> None:
     """A quota that is in force: its use has been counted."""
     body: Json = {
         "metadata": {"name": "small"},
-        "spec": {"hard": {key.replace("__", "/"): one for key, one in hard.items()}},
+        "spec": {"hard": {key.replace("__", "/"): amount for key, amount in hard.items()}},
     }
     path = f"/api/v1/namespaces/{scenario.namespace}/resourcequotas"
-    code, said = await asyncio.to_thread(scenario.plane.ask, "POST", path, body)
-    assert code == 201, said
+    code, status = await asyncio.to_thread(scenario.plane.ask, "POST", path, body)
+    assert code == 201, status
     await so(lambda: "used" in scenario.plane.ask("GET", f"{path}/small")[1].get("status", {}), "the quota is counted")
 
 
@@ -66,16 +66,16 @@ CASES = [
 
 
 @pytest.mark.parametrize(("job", "hard", "gvk"), CASES)
-async def test_a_job_that_exceeds_the_quota_says_so_waits_and_goes_on_when_it_grows(
+async def test_a_job_over_the_quota_is_blocked_and_continues_when_the_quota_grows(
     scenario: Story, job: Json, hard: dict[str, str], gvk: GVK
 ) -> None:
     await quota(scenario, **hard)
-    async with operating(options(scenario.account)) as one:
+    async with operating(options(scenario.account)) as operator_process:
         await scenario.submit(job)
         condition = await scenario.condition("Blocked", job)
         assert condition["reason"] == "QuotaExceeded" and "exceeded quota: small" in condition["message"], condition
         mark = scenario.plane.audit.mark()
-        assert await still(lambda: passes(one), QUIET) <= 8
+        assert await still(lambda: passes(operator_process), QUIET) <= 8
         assert len(writes(scenario.asked(mark))) <= 6
         known = await scenario.until(lambda job: True, job)
         assert not holds(known, "Failed") and restarts(known) == 0
@@ -88,7 +88,7 @@ async def test_a_job_that_exceeds_the_quota_says_so_waits_and_goes_on_when_it_gr
         for role in ("MASTER", "WORKER"):
             scenario.kubelet.end(role)
         await scenario.condition("Succeeded", job)
-        await well(one, scenario)
+        await well(operator_process, scenario)
     nothing_twice(scenario.asked())
 
 
@@ -123,7 +123,7 @@ POLICY_BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic
     [(tf_job("poli", 1), "batch", "jobs"), (elastic_job("poli", 1), "", "pods")],
     ids=["batch Jobs", "Pods"],
 )
-async def test_what_an_admission_policy_refuses_is_blocked_names_it_and_goes_on_without_it(
+async def test_a_child_refused_by_an_admission_policy_is_blocked_with_its_name_and_continues_without_it(
     scenario: Story, job: Json, group: str, resource: str
 ) -> None:
     name = f"no-{resource}-{scenario.namespace}"
@@ -137,19 +137,19 @@ async def test_what_an_admission_policy_refuses_is_blocked_names_it_and_goes_on_
     probe = {"metadata": {"name": "probe"}, "spec": {"template": {"spec": spec}} if group else spec}
     try:
         await so(lambda: scenario.plane.ask("POST", dry, probe)[0] == 422, "the policy is in force")
-        async with operating(options(scenario.account)) as one:
+        async with operating(options(scenario.account)) as operator_process:
             await scenario.submit(job)
             condition = await scenario.condition("Blocked", job)
             assert condition["reason"] == "AdmissionPolicy" and name in condition["message"], condition
             scenario.plane.ask("DELETE", f"{POLICY_BINDING}/{name}")
             await scenario.until(lambda job: not holds(job, "Blocked") and not holds(job, "Failed"), job)
-            await well(one, scenario)
+            await well(operator_process, scenario)
     finally:
         scenario.plane.ask("DELETE", f"{POLICY_BINDING}/{name}")
         scenario.plane.ask("DELETE", f"{POLICY}/{name}")
 
 
-async def test_a_limit_that_a_limit_range_puts_beside_a_request_blocks_and_what_was_sent_so_ends_the_job(
+async def test_a_limit_from_a_limit_range_blocks_the_job_and_an_invalid_request_fails_it(
     scenario: Story,
 ) -> None:
     limits = {"type": "Container", "default": {"cpu": "1"}}
@@ -159,7 +159,7 @@ async def test_a_limit_that_a_limit_range_puts_beside_a_request_blocks_and_what_
     for job, resources in ((asks, {}), (cannot_be, {"limits": {"cpu": "1"}})):
         template = job["spec"]["replicaSpecs"]["Worker"]["template"]
         template["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}, **resources}
-    async with operating(options(scenario.account)) as one:
+    async with operating(options(scenario.account)) as operator_process:
         await scenario.submit(asks)
         condition = await scenario.condition("Blocked", asks)
         assert condition["reason"] == "LimitRange" and "cpu limit of 1" in condition["message"], condition
@@ -167,7 +167,7 @@ async def test_a_limit_that_a_limit_range_puts_beside_a_request_blocks_and_what_
         assert (await scenario.condition("Failed", cannot_be))["reason"] == "InvalidChild"
         scenario.plane.ask("DELETE", f"{path}/small")
         await scenario.running(asks, Worker=1)
-        await well(one, scenario)
+        await well(operator_process, scenario)
 
 
 async def test_where_pod_security_is_restricted_tensorboard_and_the_default_ps_are_like_the_master(
@@ -186,74 +186,74 @@ async def test_where_pod_security_is_restricted_tensorboard_and_the_default_ps_a
         "capabilities": {"drop": ["ALL"]},
     }
     job["spec"] |= {"replicaSpecs": [master, {"tfReplicaType": "PS"}], "tensorboard": {"logDir": "/logs"}}
-    async with operating(options(scenario.account)) as one:
+    async with operating(options(scenario.account)) as operator_process:
         await scenario.submit(job)
         pods = f"/api/v1/namespaces/{scenario.namespace}/pods?labelSelector="
         for selector in ("job_type%3DMASTER", "job_type%3DPS", "app%3Dtensorboard"):
             await so(
-                lambda one=selector: scenario.plane.ask("GET", pods + one)[1].get("items"), f"a pod has {selector}"
+                lambda query=selector: scenario.plane.ask("GET", pods + query)[1].get("items"), f"a pod has {selector}"
             )
         known = await scenario.until(lambda job: True, job)
         assert not holds(known, "Blocked") and "FailedCreate" not in str(known["status"]["conditions"])
-        await well(one, scenario)
+        await well(operator_process, scenario)
 
 
-async def test_a_pod_that_pod_security_refuses_is_said_with_the_words_of_the_server_and_goes_on_when_it_is_let_in(
+async def test_a_pod_refused_by_pod_security_is_reported_and_created_once_allowed(
     scenario: Story,
 ) -> None:
     enforce = "pod-security.kubernetes.io/enforce"
     await scenario.api.patch(NAMESPACE, "", scenario.namespace, {"metadata": {"labels": {enforce: "restricted"}}})
     job = elastic_job("secu", 2)
-    async with operating(options(scenario.account)) as one:
+    async with operating(options(scenario.account)) as operator_process:
         await scenario.submit(job)
         condition = await scenario.condition("Blocked", job)
         assert (
             condition["reason"] == "PodSecurity" and 'violates PodSecurity "restricted:latest"' in condition["message"]
         ), condition
         mark = scenario.plane.audit.mark()
-        assert await still(lambda: passes(one), QUIET) <= 8
+        assert await still(lambda: passes(operator_process), QUIET) <= 8
         assert len(writes(scenario.asked(mark))) <= 6
         await scenario.api.patch(NAMESPACE, "", scenario.namespace, {"metadata": {"labels": {enforce: None}}})
         await scenario.running(job, Worker=2)
         assert restarts(await scenario.until(lambda job: not holds(job, "Blocked"), job)) == 0
         scenario.kubelet.end("WORKER")
         await scenario.condition("Succeeded", job)
-        await well(one, scenario)
+        await well(operator_process, scenario)
     nothing_twice(scenario.asked())
 
 
-async def test_a_batch_job_whose_pods_are_refused_waits_and_the_job_names_where_the_reason_is_written(
+async def test_a_batch_job_whose_pods_are_refused_is_reported_with_where_the_reason_is(
     scenario: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The operator makes Jobs, and Kubernetes their pods: the refusal stands in the events of the Job."""
+    """The operator creates Jobs, and Kubernetes their pods: the refusal is in the events of the Job."""
     monkeypatch.setattr(import_module("trainyard.core.blocked"), "NO_POD_SECONDS", 2.0)
     enforce = "pod-security.kubernetes.io/enforce"
     await scenario.api.patch(NAMESPACE, "", scenario.namespace, {"metadata": {"labels": {enforce: "restricted"}}})
     job = tf_job("podl", 1)
-    async with operating(options(scenario.account)) as one:
+    async with operating(options(scenario.account)) as operator_process:
         await scenario.submit(job)
         said_by_us = await scenario.condition("Blocked", job)
         assert said_by_us["message"] == "MASTER 0 waits: Job master-podl-0 has no pod, and its events say why"
-        said = await asyncio.to_thread(
+        answer = await asyncio.to_thread(
             scenario.plane.kubectl, "events", "--for=job/master-podl-0", "-n", scenario.namespace
         )
-        assert "violates PodSecurity" in said
+        assert "violates PodSecurity" in answer
         mark = scenario.plane.audit.mark()
-        assert await still(lambda: passes(one), QUIET) <= 8
+        assert await still(lambda: passes(operator_process), QUIET) <= 8
         assert not writes(scenario.asked(mark))
         await scenario.api.patch(NAMESPACE, "", scenario.namespace, {"metadata": {"labels": {enforce: None}}})
         await scenario.running(job, MASTER=1, WORKER=1)
         await scenario.until(lambda job: not holds(job, "Blocked"), job)
         scenario.kubelet.end("MASTER")
         await scenario.condition("Succeeded", job)
-        await well(one, scenario)
+        await well(operator_process, scenario)
     nothing_twice(scenario.asked())
 
 
-async def test_a_namespace_that_is_deleted_while_its_job_is_being_made_leaves_nothing_and_hurts_nobody(
+async def test_deleting_a_namespace_during_creation_leaves_nothing_and_affects_no_other_job(
     scenario: Story, tmp_path: Path
 ) -> None:
-    """The operator of another namespace goes on; that of this one sees everything vanish."""
+    """The operator of another namespace continues; for the operator of this one every object is deleted."""
     name = f"{scenario.namespace}-doomed"
     create_namespace(scenario.plane, name)
     path = tmp_path / "doomed"
@@ -261,8 +261,8 @@ async def test_a_namespace_that_is_deleted_while_its_job_is_being_made_leaves_no
     async with story(scenario.plane, name, path) as doomed:
         admin = options(scenario.account)
         whole = options(doomed.account)
-        async with operating(admin) as one, operating(whole) as two:
-            await so(lambda: (one.ready(), two.ready()) == ("", ""), "both are ready")
+        async with operating(admin) as first, operating(whole) as two:
+            await so(lambda: (first.ready(), two.ready()) == ("", ""), "both are ready")
             job = tf_job("doom", 40)
             begun = asyncio.create_task(doomed.first(JOB))
             await doomed.submit(job)
@@ -278,4 +278,4 @@ async def test_a_namespace_that_is_deleted_while_its_job_is_being_made_leaves_no
             assert value(two.metrics.render().decode(), "trainyard_reconcile_total", outcome="fault") == 0
             scenario.kubelet.end("MASTER")
             await scenario.condition("Succeeded", tf_job("well", 1))
-            await well(one, scenario)
+            await well(first, scenario)

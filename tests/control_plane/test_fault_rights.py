@@ -1,4 +1,5 @@
-"""Rights are withdrawn while the operator works, and given back: it says so, loses nothing, and goes on by itself."""
+"""Permissions are revoked while the operator works, and granted again: it reports that, loses nothing, and
+continues."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
-    async with story(installed, namespace, tmp_path) as one:
-        yield one
+    async with story(installed, namespace, tmp_path) as scenario:
+        yield scenario
 
 
 def forbidden(operator_process: OperatorProcess, **labels: str) -> float:
@@ -46,7 +47,7 @@ def forbidden(operator_process: OperatorProcess, **labels: str) -> float:
 
 
 async def held(scenario: Story, resource: str, verb: str) -> None:
-    """Until the API server knows again what the operator may."""
+    """Wait until the API server's authorizer has the operator's permissions again."""
     review = {
         "user": scenario.account.user,
         "resourceAttributes": {"resource": resource, "verb": verb, "namespace": scenario.namespace},
@@ -57,10 +58,10 @@ async def held(scenario: Story, resource: str, verb: str) -> None:
 
 
 async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
-    """The watches that stand go on; so the API server is started anew, and then it may not even look."""
+    """Open watches continue without permission; so the API server is restarted, and then lists are forbidden, too."""
     job, late = tf_job("righ", 2), tf_job("late", 0)
     bindings = (await scenario.api.list(ROLE_BINDING, scenario.namespace))["items"]
-    async with operating(options(scenario.account)) as one:
+    async with operating(options(scenario.account)) as operator_process:
         await scenario.submit(job)
         await scenario.running(job, MASTER=1, WORKER=2)
         children = await scenario.children()
@@ -68,15 +69,21 @@ async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
             await scenario.api.delete(ROLE_BINDING, scenario.namespace, binding["metadata"]["name"])
         await scenario.submit(late)
         await so(
-            lambda: forbidden(one, resource="tfjobs/status") + forbidden(one, resource="tfjobs") > 0, "it is refused"
+            lambda: (
+                forbidden(operator_process, resource="tfjobs/status") + forbidden(operator_process, resource="tfjobs")
+                > 0
+            ),
+            "it is refused",
         )
         scenario.plane.stop()
         await asyncio.to_thread(scenario.plane.begin())
-        await so(lambda: failing(one) >= 10, "no watch stands any more")
-        assert one.alive() == ""  # a new start would not help
-        assert await still(lambda: int(forbidden(one)), 8) < 4 * len(watched())  # each watch waits longer each time
+        await so(lambda: failing(operator_process) >= 10, "no watch stands any more")
+        assert operator_process.alive() == ""  # a new start would not help
+        assert await still(lambda: int(forbidden(operator_process)), 8) < 4 * len(
+            watched()
+        )  # each watch waits longer each time
         assert (
-            value(one.metrics.render().decode(), "trainyard_watch_objects", resource="jobs") == 3
+            value(operator_process.metrics.render().decode(), "trainyard_watch_objects", resource="jobs") == 3
         )  # what it saw, it keeps
         scenario.kubelet.end("MASTER", 0)
         for binding in bindings:
@@ -85,9 +92,9 @@ async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
             await asyncio.to_thread(apply, scenario.plane, whole)
         await scenario.condition("Succeeded", job)
         await scenario.condition("Succeeded", late)
-        assert restarts(await scenario.until(lambda one: True, job)) == 0
+        assert restarts(await scenario.until(lambda job_now: True, job)) == 0
         assert set(children.items()) <= set((await scenario.children()).items())
-        await well(one, scenario)
+        await well(operator_process, scenario)
     nothing_twice(scenario.asked())
 
 
@@ -95,7 +102,7 @@ def failing(operator_process: OperatorProcess) -> float:
     return value(operator_process.metrics.render().decode(), "trainyard_watch_state", state="failing")
 
 
-async def test_who_starts_without_the_right_to_list_says_which_and_is_ready_when_it_has_it(scenario: Story) -> None:
+async def test_an_operator_without_list_permission_names_it_and_is_ready_once_granted(scenario: Story) -> None:
     role = await scenario.api.get(ROLE, scenario.namespace, scenario.account.name)
     less = [
         rule | {"resources": [resource for resource in rule["resources"] if resource != "pods"]}
@@ -103,17 +110,17 @@ async def test_who_starts_without_the_right_to_list_says_which_and_is_ready_when
     ]
     without = [rule for rule in less if rule["resources"]]
     await scenario.api.patch(ROLE, scenario.namespace, scenario.account.name, {"rules": without})
-    async with operating(options(scenario.account, "tfjob")) as one:
+    async with operating(options(scenario.account, "tfjob")) as operator_process:
         named = "not listed yet: pods: pods is forbidden"
-        await so(lambda: one.ready().startswith(named), "it says what it may not")
-        assert 'cannot list resource "pods"' in one.ready() and one.alive() == ""
+        await so(lambda: operator_process.ready().startswith(named), "it says what it may not")
+        assert 'cannot list resource "pods"' in operator_process.ready() and operator_process.alive() == ""
         await scenario.api.patch(ROLE, scenario.namespace, scenario.account.name, {"rules": role["rules"]})
-        await so(lambda: one.ready() == "", "it is ready")
+        await so(lambda: operator_process.ready() == "", "it is ready")
         await scenario.submit(tf_job("list", 1))
         await scenario.running(tf_job("list", 1), MASTER=1, WORKER=1)
 
 
-async def test_a_role_that_may_not_be_patched_is_said_by_the_job_and_patched_when_it_may(scenario: Story) -> None:
+async def test_a_role_that_may_not_be_patched_blocks_the_job_until_the_permission_is_granted(scenario: Story) -> None:
     """A ChainerJob grows: its Role, which names its pods, its ConfigMap and its StatefulSet follow."""
     template = pods("chainer", schedulerName=NOBODY)
     job = chainerjob({"ws0": worker_set(1, template=template)}, "grow", {"template": template})
@@ -124,7 +131,7 @@ async def test_a_role_that_may_not_be_patched_is_said_by_the_job_and_patched_whe
         rule | {"verbs": [verb for verb in rule["verbs"] if verb != "patch" or "roles" not in rule["resources"]]}
         for rule in role["rules"]
     ]
-    async with operating(options(scenario.account)) as one:
+    async with operating(options(scenario.account)) as operator_process:
         await scenario.submit(job)
         await scenario.condition("Running", job)
         await scenario.api.patch(ROLE, scenario.namespace, role["metadata"]["name"], {"rules": less})
@@ -147,8 +154,8 @@ async def test_a_role_that_may_not_be_patched_is_said_by_the_job_and_patched_whe
         scenario.kubelet.end("MASTER")
         await scenario.condition("Succeeded", job)
         assert (
-            one.alive() == ""
-            and value(one.metrics.render().decode(), "trainyard_reconcile_total", outcome="fault") == 0
+            operator_process.alive() == ""
+            and value(operator_process.metrics.render().decode(), "trainyard_reconcile_total", outcome="fault") == 0
         )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.control_plane.joined_commands import POLITE, Joined, exists, joined, said
+from tests.control_plane.joined_commands import POLITE, Joined, condition_message, exists, joined
 from tests.support.control_plane import ControlPlane
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.node_agent import JoinedNode, JoinOptions
@@ -28,20 +28,20 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(params=["namespace", "shared"])
 async def either(request: pytest.FixtureRequest, control_plane: ControlPlane, namespace: str) -> AsyncIterator[Joined]:
-    async with joined(control_plane, namespace, network=request.param) as one:
-        yield one
+    async with joined(control_plane, namespace, network=request.param) as node:
+        yield node
 
 
 @pytest.fixture
 async def here(control_plane: ControlPlane, namespace: str) -> AsyncIterator[Joined]:
-    async with joined(control_plane, namespace) as one:
-        yield one
+    async with joined(control_plane, namespace) as node:
+        yield node
 
 
-async def test_a_node_says_what_it_is(here: Joined) -> None:
+async def test_a_node_registers_its_properties(here: Joined) -> None:
     node = await here.api.get(NODE, "", here.name)
     status = node["status"]
-    assert said(node, "Ready") == "True" and status["declaredFeatures"] == ["ExtendWebSocketsToKubelet"]
+    assert condition_message(node, "Ready") == "True" and status["declaredFeatures"] == ["ExtendWebSocketsToKubelet"]
     assert status["addresses"] == [{"type": "InternalIP", "address": "127.0.0.1"}]
     assert status["daemonEndpoints"]["kubeletEndpoint"]["Port"] and status["nodeInfo"]["kubeletVersion"]
     assert int(status["allocatable"]["cpu"]) == os.cpu_count()
@@ -54,7 +54,7 @@ async def test_a_batch_job_of_a_real_process_succeeds(either: Joined) -> None:
     work = either.spec("echo started; sleep 0.2; echo finished", container={"resources": {"requests": {"cpu": "10m"}}})
     body = {"metadata": {"name": "j"}, "spec": {"completions": 2, "parallelism": 2, "template": {"spec": work}}}
     await either.api.create(JOB, either.namespace, {"apiVersion": JOB.api_version, "kind": "Job", **body})
-    done = await either.until("j", lambda job: said(job, "Complete") == "True", JOB)
+    done = await either.until("j", lambda job: condition_message(job, "Complete") == "True", JOB)
     assert done["status"]["succeeded"] == 2
     assert await either.kubectl("logs", "-l", "job-name=j") == "started\nfinished\n" * 2
     pods = (await either.api.list(POD, either.namespace))["items"]
@@ -63,15 +63,15 @@ async def test_a_batch_job_of_a_real_process_succeeds(either: Joined) -> None:
     assert {pod["status"]["qosClass"] for pod in pods} == {"Burstable"}
 
 
-async def test_logs_are_followed_while_they_are_written(either: Joined) -> None:
+async def test_logs_are_followed_live(either: Joined) -> None:
     shared = {"volumes": [{"name": "v", "emptyDir": {}}]}
     mount = {"volumeMounts": [{"name": "v", "mountPath": "/signals"}]}
     script = "echo one; until [ -e /signals/go ]; do sleep 0.02; done; echo two"
     await either.pod("talks", script, container=mount, **shared)
     await either.ready("talks")
     kubectl, config = str(either.plane.programs["kubectl"]), str(either.plane.kubeconfig)
-    words = (kubectl, "--kubeconfig", config, "-n", either.namespace, "logs", "-f", "talks")
-    follows = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    command = (kubectl, "--kubeconfig", config, "-n", either.namespace, "logs", "-f", "talks")
+    follows = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert follows.stdout is not None
     async with asyncio.timeout(20):
         assert await follows.stdout.readline() == b"one\n"
@@ -92,8 +92,8 @@ async def test_exec_passes_input_output_and_the_exit_code(either: Joined) -> Non
     assert code == 1 and "nobody" in err
 
 
-async def test_exec_is_spoken_by_clients_of_the_version_before(here: Joined) -> None:
-    """v5 is kubectl's; v4 is what older clients and our own agent know."""
+async def test_exec_supports_clients_of_the_earlier_subprotocol(here: Joined) -> None:
+    """v5 is kubectl's subprotocol; older clients and kubexec.py use v4."""
     await here.pod("open", POLITE)
     await here.ready("open")
     url = f"{here.plane.url}/api/v1/namespaces/{here.namespace}/pods/open/exec"
@@ -145,26 +145,26 @@ async def test_a_stateful_set_is_found_by_its_names_and_a_service_by_its_address
     selector = {"app": "s"}
     work = either.spec("", container=container, restartPolicy="Always")
     template = {"metadata": {"labels": selector}, "spec": work}
-    words = {"replicas": 2, "serviceName": "s", "selector": {"matchLabels": selector}, "template": template}
+    spec = {"replicas": 2, "serviceName": "s", "selector": {"matchLabels": selector}, "template": template}
     await either.create(
         service("s", clusterIP="None", selector=selector, ports=[{"port": 8080, "targetPort": "http"}]),
         service("front", selector=selector, ports=[{"port": 80, "targetPort": "http"}]),
-        {"apiVersion": STATEFUL_SET.api_version, "kind": "StatefulSet", "metadata": {"name": "s"}, "spec": words},
+        {"apiVersion": STATEFUL_SET.api_version, "kind": "StatefulSet", "metadata": {"name": "s"}, "spec": spec},
     )
-    await either.until("s", lambda one: one["status"].get("readyReplicas") == 2, STATEFUL_SET)
+    await either.until("s", lambda stateful_set: stateful_set["status"].get("readyReplicas") == 2, STATEFUL_SET)
     front = (await either.api.get(SERVICE, either.namespace, "front"))["spec"]["clusterIP"]
     assert not front.startswith("10.96.")  # this server has another range than the usual one
     places = ["s-0.s:8080", "s-1.s:8080", f"{front}:80", "front:80"]
     await either.pod("asks", "", container={"image": "python:3.11", "command": ["python", "-c", FETCH, *places]})
-    found = (await either.result("asks")).split()
-    assert found[:2] == ["s-0", "s-1"] and {*found[2:]} <= {"s-0", "s-1"} and len(found) == 4
+    result = (await either.result("asks")).split()
+    assert result[:2] == ["s-0", "s-1"] and {*result[2:]} <= {"s-0", "s-1"} and len(result) == 4
 
 
 def service(name: str, **spec: object) -> Json:
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
 
 
-async def test_a_pod_asks_the_api_server_with_its_own_token(either: Joined) -> None:
+async def test_a_pod_authenticates_with_its_own_token(either: Joined) -> None:
     ask = """
 import json, os, ssl, urllib.request
 folder = os.environ["PLACE"]
@@ -178,12 +178,12 @@ about = urllib.request.Request(
 print(json.load(urllib.request.urlopen(about, context=secure))["status"]["userInfo"]["username"])
 """
     place = {"name": "PLACE", "value": "/var/run/secrets/kubernetes.io/serviceaccount"}
-    words = {"command": ["python", "-c", ask], "image": "python:3.11", "env": [place]}
-    await either.pod("asks", "", container=words)
+    container = {"command": ["python", "-c", ask], "image": "python:3.11", "env": [place]}
+    await either.pod("asks", "", container=container)
     assert await either.result("asks") == f"system:serviceaccount:{either.namespace}:default\n"
 
 
-async def test_a_deleted_pod_has_its_grace_and_then_its_object_goes(either: Joined) -> None:
+async def test_a_deleted_pod_gets_its_grace_period_before_its_object_is_removed(either: Joined) -> None:
     await either.pod("polite", POLITE, terminationGracePeriodSeconds=20)
     await either.up("polite")
     watch = asyncio.create_task(either.until("polite", lambda pod: pod["status"]["phase"] == "Failed"))
@@ -194,14 +194,14 @@ async def test_a_deleted_pod_has_its_grace_and_then_its_object_goes(either: Join
     await either.gone("polite")
 
 
-async def test_a_graceful_stop_ends_pods_says_so_and_takes_the_node_away(here: Joined) -> None:
+async def test_a_graceful_stop_ends_the_pods_and_deregisters_the_node(here: Joined) -> None:
     await here.pod("polite", POLITE)
     await here.up("polite")
     assert here.node is not None
     await here.node.stop()
     pod = await here.api.get(POD, here.namespace, "polite")
     assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "Terminated")
-    assert said(pod, "DisruptionTarget") == "True"
+    assert condition_message(pod, "DisruptionTarget") == "True"
     assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 7
     assert not await exists(here.api, here.name)
     assert not (await here.api.list(LEASE, "kube-node-lease", field_selector=f"metadata.name={here.name}"))["items"]
@@ -211,14 +211,14 @@ async def test_a_node_that_was_there_before_stays_and_is_used_again(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     async with control_plane.api() as api:
-        one = Joined(control_plane, api, namespace, "kept")
+        kept = Joined(control_plane, api, namespace, "kept")
         await api.create(NODE, "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "kept"}})
-        await (await one.join(tmp_path / "a")).stop()
+        await (await kept.join(tmp_path / "a")).stop()
         node = await api.get(NODE, "", "kept")
-        assert node["spec"]["unschedulable"] and said(node, "Ready") == "False"
-        again = await one.join(tmp_path / "b")
+        assert node["spec"]["unschedulable"] and condition_message(node, "Ready") == "False"
+        again = await kept.join(tmp_path / "b")
         node = await api.get(NODE, "", "kept")
-        assert "unschedulable" not in node["spec"] and said(node, "Ready") == "True"
+        assert "unschedulable" not in node["spec"] and condition_message(node, "Ready") == "True"
         await again.stop()
         await api.delete(NODE, "", "kept")
 
@@ -239,10 +239,10 @@ async def test_only_the_api_server_may_ask_the_node(here: Joined, tmp_path: Path
 
     assert (await ask(pki / "kubelet-client.crt", pki / "kubelet-client.key"))[0] == 404  # there is no such pod
     for token in ("", here.plane.token()):
-        code, words = await ask(token=token)
-        assert code == 401 and "--kubelet-client-certificate" in words
-    code, words = await ask(pki / "carol.crt", pki / "carol.key")
-    assert code == 401 and "a certificate for carol is not an API server's" in words
+        code, body = await ask(token=token)
+        assert code == 401 and "--kubelet-client-certificate" in body
+    code, body = await ask(pki / "carol.crt", pki / "carol.key")
+    assert code == 401 and "a certificate for carol is not an API server's" in body
     forged = (
         CertificateAuthority.new(time.time())
         .client_certificate("kube-apiserver-kubelet-client")
@@ -256,27 +256,27 @@ async def test_a_second_node_of_the_name_is_refused(here: Joined, tmp_path: Path
     second = Joined(here.plane, here.api, here.namespace, here.name)
     with pytest.raises(NodeError, match=f"another node {here.name} is running.*choose another name"):
         await second.join(tmp_path)
-    assert said(await here.api.get(NODE, "", here.name), "Ready") == "True"
+    assert condition_message(await here.api.get(NODE, "", here.name), "Ready") == "True"
     await here.pod("still", "echo here")
     assert await here.result("still") == "here\n"
 
 
-async def test_a_name_whose_holder_nobody_can_know_is_taken_when_its_lease_is_over(
+async def test_a_node_name_with_an_unknown_holder_is_taken_when_its_lease_expires(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     async with control_plane.api() as api:
-        one = Joined(control_plane, api, namespace, "elsewhere")
+        elsewhere = Joined(control_plane, api, namespace, "elsewhere")
         spec = {"holderIdentity": "elsewhere_another.1_1.1_x", "leaseDurationSeconds": 2}
         meta = {"name": "elsewhere", "namespace": "kube-node-lease"}
         body = {"apiVersion": LEASE.api_version, "kind": "Lease", "metadata": meta, "spec": spec}
         await api.create(LEASE, "kube-node-lease", body)
         began = time.monotonic()
-        node = await one.join(tmp_path)
-        assert time.monotonic() - began >= 2 and "waiting to see whether it renews its lease" in one.said[0]
+        node = await elsewhere.join(tmp_path)
+        assert time.monotonic() - began >= 2 and "waiting to see whether it renews its lease" in elsewhere.messages[0]
         await node.stop()
 
 
-async def test_who_may_not_be_a_node_is_told_what_is_missing(
+async def test_a_user_without_node_permissions_is_told_which_are_missing(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     access = read_kubeconfig([control_plane.kubeconfig], "alice")
@@ -285,9 +285,9 @@ async def test_who_may_not_be_a_node_is_told_what_is_missing(
         await node.start()
 
 
-async def test_a_node_that_somebody_deletes_or_declares_lost_says_that_it_is_there(here: Joined) -> None:
+async def test_a_node_object_that_is_deleted_or_tainted_is_restored(here: Joined) -> None:
     await here.api.delete(NODE, "", here.name)
-    await here.until(here.name, lambda node: said(node, "Ready") == "True", NODE)
+    await here.until(here.name, lambda node: condition_message(node, "Ready") == "True", NODE)
     lost = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "nobody knows"}]
     await here.api.patch(NODE, "", here.name, {"status": {"conditions": lost}}, "status")
-    await here.until(here.name, lambda node: said(node, "Ready") == "True", NODE)
+    await here.until(here.name, lambda node: condition_message(node, "Ready") == "True", NODE)

@@ -35,7 +35,7 @@ async def either(request: pytest.FixtureRequest, control_plane: ControlPlane, na
 
 
 async def goes_on(here: Joined) -> None:
-    """Another pod runs and goes, so the watch of pods and the loop live."""
+    """Another pod starts and ends, so the watch of pods and the event loop still work."""
     await here.pod("neighbour", "echo fine")
     assert await here.result("neighbour") == "fine\n"
     await here.api.delete(POD, here.namespace, "neighbour", grace_period_seconds=0)
@@ -64,7 +64,7 @@ exit 3
 
 
 @pytest.mark.parametrize("make", ["mkfifo", "ln -s {secret}", "mkdir"])
-async def test_a_message_and_a_log_that_are_replaced_stop_nobody_and_show_nothing(
+async def test_a_replaced_termination_message_or_log_file_blocks_nothing_and_leaks_nothing(
     either: Joined, secret: str, make: str
 ) -> None:
     assert either.node is not None
@@ -78,7 +78,7 @@ async def test_a_message_and_a_log_that_are_replaced_stop_nobody_and_show_nothin
     await goes_on(either)
 
 
-async def test_variables_that_double_are_refused_while_they_are_expanded(either: Joined) -> None:
+async def test_variables_of_exponential_size_are_refused_during_expansion(either: Joined) -> None:
     env = [{"name": "A0", "value": "x" * 64}]
     env += [{"name": f"A{number}", "value": f"$(A{number - 1})$(A{number - 1})"} for number in range(1, 40)]
     await either.pod("attacker", "sleep 600", container={"env": env})

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.joined_commands import PATIENCE, POLITE, Joined, exists, joined, said
+from tests.control_plane.joined_commands import PATIENCE, POLITE, Joined, condition_message, exists, joined
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace
 from tests.support.control_plane_flags import Options
@@ -42,20 +42,20 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def plane(shown: tuple[Path, Path]) -> Iterator[ControlPlane]:
     more = {"kube-apiserver": [f"--kubelet-certificate-authority={shown[0].with_name('ca.crt')}"]}
-    with ControlPlane(Options(node_loss=True, more=more)) as one:
-        create_namespace(one, "faults")
-        yield one
+    with ControlPlane(Options(node_loss=True, more=more)) as plane:
+        create_namespace(plane, "faults")
+        yield plane
 
 
 class Program:
     """`trainyard node` as a process, and everything that can be seen of it from outside."""
 
     def __init__(self, plane: ControlPlane, name: str, folder: Path, network: str, shown: tuple[Path, Path]) -> None:
-        words = ["--kubeconfig", str(plane.kubeconfig), "--name", name, "--network", network]
-        words += ["--tls-cert-file", str(shown[0]), "--tls-private-key-file", str(shown[1])]
-        self.folder, self._command = folder, [sys.executable, "-m", "trainyard", "node", *words]
+        arguments = ["--kubeconfig", str(plane.kubeconfig), "--name", name, "--network", network]
+        arguments += ["--tls-cert-file", str(shown[0]), "--tls-private-key-file", str(shown[1])]
+        self.folder, self._command = folder, [sys.executable, "-m", "trainyard", "node", *arguments]
         self._child: asyncio.subprocess.Process | None = None
-        self.said: list[str] = []
+        self.log_lines: list[str] = []
 
     @property
     def child(self) -> asyncio.subprocess.Process:
@@ -68,10 +68,10 @@ class Program:
         assert self._child.stderr is not None
         async with asyncio.timeout(PATIENCE):
             while line := (await self._child.stderr.readline()).decode():
-                self.said.append(line)
+                self.log_lines.append(line)
                 if "is ready" in line:
                     return
-        raise AssertionError(f"it ended with {await self._child.wait()}: {self.said}")
+        raise AssertionError(f"it ended with {await self._child.wait()}: {self.log_lines}")
 
     async def end(self, number: signal.Signals) -> int:
         self.child.send_signal(number)
@@ -92,28 +92,28 @@ class Program:
 
     def processes(self) -> list[str]:
         """Those with the folder in their command line: the supervisor, and what pods run."""
-        found = []
+        pids = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 if str(self.folder) in line and int(path.parent.name) != os.getpid():
-                    found.append(line)
-        return found
+                    pids.append(line)
+        return pids
 
 
 @asynccontextmanager
 async def program(
     plane: ControlPlane, name: str, folder: Path, network: str, shown: tuple[Path, Path]
 ) -> AsyncIterator[tuple[Program, Joined]]:
-    one = Program(plane, name, folder, network, shown)
+    program_ = Program(plane, name, folder, network, shown)
     async with plane.api() as api:
         try:
-            await one.start()
-            yield one, Joined(plane, api, "faults", name)
+            await program_.start()
+            yield program_, Joined(plane, api, "faults", name)
         finally:
-            if one.child.returncode is None:
-                one.child.kill()
-                await one.child.wait()
+            if program_.child.returncode is None:
+                program_.child.kill()
+                await program_.child.wait()
             with contextlib.suppress(Exception):
                 await api.delete(NODE, "", name)
 
@@ -123,16 +123,16 @@ def network(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-async def test_the_program_ends_on_a_signal_and_leaves_nothing(
+async def test_a_signal_ends_the_node_and_leaves_nothing(
     plane: ControlPlane, tmp_path: Path, network: str, shown: tuple[Path, Path]
 ) -> None:
-    async with program(plane, f"stopped-{network}", tmp_path, network, shown) as (one, there):
+    async with program(plane, f"stopped-{network}", tmp_path, network, shown) as (agent, there):
         await there.pod(f"polite-{network}", f": {tmp_path}; {POLITE}")
         await there.up(f"polite-{network}")  # so the taint of a new node has been taken away, its certificate is good
-        assert len(one.processes()) >= 2
-        assert await one.end(signal.SIGTERM) == 0
-        await one.nothing_left()
-        assert one.files() == []
+        assert len(agent.processes()) >= 2
+        assert await agent.end(signal.SIGTERM) == 0
+        await agent.nothing_left()
+        assert agent.files() == []
         pod = await there.api.get(POD, "faults", f"polite-{network}")
         assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "Terminated")
         assert not await exists(there.api, f"stopped-{network}")
@@ -141,34 +141,36 @@ async def test_the_program_ends_on_a_signal_and_leaves_nothing(
 async def test_a_second_signal_does_not_wait_for_pods(
     plane: ControlPlane, tmp_path: Path, shown: tuple[Path, Path]
 ) -> None:
-    async with program(plane, "hasty", tmp_path, "shared", shown) as (one, there):
+    async with program(plane, "hasty", tmp_path, "shared", shown) as (agent, there):
         stubborn = f": {tmp_path}; trap 'echo no' TERM; echo up; while :; do sleep 0.05; done"
         await there.pod("stubborn", stubborn, terminationGracePeriodSeconds=600)
         await there.up("stubborn")
-        one.child.send_signal(signal.SIGTERM)
+        agent.child.send_signal(signal.SIGTERM)
         await there.until("hasty", lambda node: node["spec"].get("unschedulable"), NODE)
-        assert await one.end(signal.SIGTERM) == 0
-        await one.nothing_left()
+        assert await agent.end(signal.SIGTERM) == 0
+        await agent.nothing_left()
         assert (await there.api.get(POD, "faults", "stubborn"))["status"]["phase"] == "Failed"
         assert not await exists(there.api, "hasty")
 
 
-async def test_a_killed_node_leaves_nothing_and_comes_back_to_what_it_had_begun(
+async def test_a_killed_node_leaves_nothing_and_its_successor_continues_its_pods(
     plane: ControlPlane, tmp_path: Path, network: str, shown: tuple[Path, Path]
 ) -> None:
     name = f"killed-{network}"
     once, always, deleted = (f"{each}-{network}" for each in ("once", "always", "deleted"))
-    async with program(plane, name, tmp_path, network, shown) as (one, there):
+    async with program(plane, name, tmp_path, network, shown) as (agent, there):
         for pod, policy in ((once, "Never"), (always, "Always"), (deleted, "Never")):
             await there.pod(pod, f": {tmp_path}; {POLITE}", restartPolicy=policy)
         for pod in (once, always, deleted):
             await there.ready(pod)
-        await one.end(signal.SIGKILL)
-        await one.nothing_left()
-        await there.until(name, lambda node: said(node, "Ready") == "Unknown", NODE)  # the controllers have noticed
+        await agent.end(signal.SIGKILL)
+        await agent.nothing_left()
+        await there.until(
+            name, lambda node: condition_message(node, "Ready") == "Unknown", NODE
+        )  # the controllers have noticed
         await there.kubectl("delete", "pod", deleted, "--wait=false", "--grace-period=5")
-        await one.start()  # the lease is its own former life's, which is dead: nobody waits for it
-        assert any("was killed" in line for line in one.said)
+        await agent.start()  # the lease is its own former life's, which is dead: nobody waits for it
+        assert any("was killed" in line for line in agent.log_lines)
         await there.gone(deleted)
         lost = await there.phase(once, "Failed")
         ended = lost["status"]["containerStatuses"][0]
@@ -176,15 +178,15 @@ async def test_a_killed_node_leaves_nothing_and_comes_back_to_what_it_had_begun(
         again = await there.ready(always)
         again = await there.until(always, lambda pod: pod["status"]["containerStatuses"][0]["restartCount"] == 1)
         assert again["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
-        await there.until(name, lambda node: said(node, "Ready") == "True", NODE)
+        await there.until(name, lambda node: condition_message(node, "Ready") == "True", NODE)
         await there.pod(f"next-{network}", "echo here")
         assert await there.result(f"next-{network}") == "here\n"
-        assert await one.end(signal.SIGTERM) == 0
-        await one.nothing_left()
+        assert await agent.end(signal.SIGTERM) == 0
+        await agent.nothing_left()
 
 
 @pytest.mark.parametrize("fault", ["restarted", "paused"])
-async def test_pods_run_on_while_the_api_server_is_away_and_their_ends_are_written_later(
+async def test_pods_continue_during_an_outage_of_the_api_server_and_their_ends_are_written_later(
     plane: ControlPlane, tmp_path: Path, shown: tuple[Path, Path], fault: str
 ) -> None:
     async with joined(plane, "faults", serving_certificate=shown) as here:
@@ -206,9 +208,7 @@ async def test_pods_run_on_while_the_api_server_is_away_and_their_ends_are_writt
         await here.phase(f"stays-{fault}", "Succeeded")
 
 
-async def test_whichever_task_of_a_node_is_killed_it_is_said_and_the_node_goes_on(
-    plane: ControlPlane, shown: tuple[Path, Path]
-) -> None:
+async def test_a_killed_task_of_the_node_is_logged_and_restarted(plane: ControlPlane, shown: tuple[Path, Path]) -> None:
     async with joined(plane, "faults", serving_certificate=shown) as here:
         assert here.node is not None
         assert here.node._node is not None
@@ -225,11 +225,13 @@ async def test_whichever_task_of_a_node_is_killed_it_is_said_and_the_node_goes_o
         async with asyncio.timeout(PATIENCE):
             while any(tasks.failing for tasks in owners):  # noqa: ASYNC110  (a condition of two owners)
                 await asyncio.sleep(0.02)
-        await here.until(here.name, lambda node: said(node, "Ready") == "True", NODE)
-        assert all(any(f"the task {name!r} was cancelled" in line for line in here.said) for name in killed), here.said
+        await here.until(here.name, lambda node: condition_message(node, "Ready") == "True", NODE)
+        assert all(any(f"the task {name!r} was cancelled" in line for line in here.messages) for name in killed), (
+            here.messages
+        )
 
 
-async def test_rights_that_are_taken_away_are_waited_for(
+async def test_revoked_permissions_are_waited_for(
     plane: ControlPlane, tmp_path: Path, shown: tuple[Path, Path]
 ) -> None:
     grant = ("create", "clusterrolebinding", "bobs", "--clusterrole=cluster-admin", "--user=bob")
@@ -241,33 +243,33 @@ async def test_rights_that_are_taken_away_are_waited_for(
         await here.kubectl("delete", "clusterrolebinding", "bobs")
         (tmp_path / "go").touch()
         async with asyncio.timeout(PATIENCE):
-            while not any('cannot patch resource "pods/status"' in line for line in here.said):  # noqa: ASYNC110  (a list)
+            while not any('cannot patch resource "pods/status"' in line for line in here.messages):  # noqa: ASYNC110  (a list)
                 await asyncio.sleep(0.02)
         await here.kubectl(*grant)
         await here.phase("refused", "Succeeded")
-        assert len([line for line in here.said if "pods/status" in line]) == 1
+        assert len([line for line in here.messages if "pods/status" in line]) == 1
 
 
 async def test_a_stop_does_not_wait_for_an_api_server_that_is_away(
     plane: ControlPlane, tmp_path: Path, shown: tuple[Path, Path]
 ) -> None:
-    async with program(plane, "alone", tmp_path, "shared", shown) as (one, there):
+    async with program(plane, "alone", tmp_path, "shared", shown) as (agent, there):
         seen = tmp_path.with_name("alone-seen")
         await there.pod("alone", f": {tmp_path}; trap 'touch {seen}; exit 7' TERM; while :; do sleep 0.05; done")
         await there.ready("alone")
         await asyncio.to_thread(plane.stop)
         try:
-            assert await one.end(signal.SIGTERM) == 0
-            await one.nothing_left()
+            assert await agent.end(signal.SIGTERM) == 0
+            await agent.nothing_left()
             assert seen.exists()  # it had its grace
         finally:
             plane.start()
-        node = await there.until("alone", lambda node: said(node, "Ready") == "Unknown", NODE)
+        node = await there.until("alone", lambda node: condition_message(node, "Ready") == "Unknown", NODE)
         assert "unschedulable" not in node["spec"]
         await there.kubectl("delete", "pod", "alone", "--force", "--grace-period=0")
 
 
-async def test_a_node_whose_name_was_taken_ends_what_it_runs_and_touches_nothing(
+async def test_a_node_whose_name_was_taken_stops_its_pods_and_writes_nothing(
     plane: ControlPlane, tmp_path: Path, shown: tuple[Path, Path]
 ) -> None:
     async with joined(plane, "faults", serving_certificate=shown) as here:
@@ -294,7 +296,7 @@ async def test_a_missing_namespace_of_leases_is_made(plane: ControlPlane, shown:
         assert await here.result("without") == "here\n"
 
 
-def test_a_cluster_that_does_not_answer_is_said_and_waits_for_nobody(tmp_path: Path) -> None:
+def test_an_unreachable_cluster_is_reported_and_blocks_nothing(tmp_path: Path) -> None:
     text = 'current-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]'
     (tmp_path / "k").write_text(text)
     command = [sys.executable, "-m", "trainyard", "node", "--kubeconfig", str(tmp_path / "k")]

@@ -32,7 +32,7 @@ def older() -> Iterator[ControlPlane]:
 
 
 @every_kind
-async def test_a_job_lives_from_its_creation_to_its_success(older: ControlPlane, kind: Kind) -> None:
+async def test_a_job_runs_from_its_creation_to_its_success(older: ControlPlane, kind: Kind) -> None:
     namespace = f"{kind.gvk.plural}-{kind.gvk.group.replace('.', '-')}"
     create_namespace(older, namespace)
     job = wire(kind, sample(kind.gvk.kind))

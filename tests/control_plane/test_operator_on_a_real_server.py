@@ -37,10 +37,10 @@ TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 @pytest.fixture
 def account(installed: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Path]:
     """The folder of a pod that runs as the operator's ServiceAccount, installed as `trainyard manifests` says."""
-    one = Install(namespace=namespace)
-    items = access(one)
+    install = Install(namespace=namespace)
+    items = access(install)
     installed.kubectl("apply", "-f", "-", stdin=encode({"apiVersion": "v1", "kind": "List", "items": items}).decode())
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{one.names.operator}/token"
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{install.names.operator}/token"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
     code, answer = installed.ask("POST", path, body)
     assert code == 201, answer
@@ -50,7 +50,7 @@ def account(installed: ControlPlane, namespace: str, tmp_path: Path) -> Iterator
     (tmp_path / "namespace").write_text(namespace)
     yield tmp_path
     for kind in ("clusterrolebinding", "clusterrole"):
-        installed.kubectl("delete", kind, one.names.operator)
+        installed.kubectl("delete", kind, install.names.operator)
 
 
 def options(plane: ControlPlane, account: Path, **more: Any) -> OperatorOptions:
@@ -79,8 +79,8 @@ async def created(api: ApiClient, namespace: str, name: str) -> None:
         listed = await api.list(TFJOB, namespace, field_selector=f"metadata.name={name}")
         revision = listed["metadata"]["resourceVersion"]
         async for _ in api.watch(TFJOB, namespace, revision, field_selector=f"metadata.name={name}"):
-            found = (await api.get(TFJOB, namespace, name)).get("status") or {}
-            if any(condition["type"] == "Created" for condition in found.get("conditions") or ()):
+            status = (await api.get(TFJOB, namespace, name)).get("status") or {}
+            if any(condition["type"] == "Created" for condition in status.get("conditions") or ()):
                 return
 
 
@@ -89,7 +89,7 @@ async def test_two_operators_share_one_lease_and_no_request_of_theirs_is_refused
 ) -> None:
     monkeypatch.setattr("trainyard.app.operating.RELEASE_SECONDS", 5.0)  # a server that is slow today may take its time
     async with installed.api() as api:
-        async with operating(options(installed, account)) as one:
+        async with operating(options(installed, account)) as operator_process:
             made = asyncio.create_task(created(api, namespace, "a"))
             await api.create(TFJOB, namespace, tf_job("a"))
             await made
@@ -98,7 +98,7 @@ async def test_two_operators_share_one_lease_and_no_request_of_theirs_is_refused
                     if two.ready() == "":
                         break
                     await asyncio.sleep(0.02)
-                assert (leads(one), leads(two)) == (True, False)
+                assert (leads(operator_process), leads(two)) == (True, False)
         spec = (await api.get(LEASE, "default", lease_name(namespace)))["spec"]
         assert not spec.get("holderIdentity") and spec["leaseDurationSeconds"] == 1
         async with operating(options(installed, account)) as three:
@@ -108,7 +108,7 @@ async def test_two_operators_share_one_lease_and_no_request_of_theirs_is_refused
             assert leads(three)
         spec = (await api.get(LEASE, "default", lease_name(namespace)))["spec"]
         assert spec["leaseTransitions"] == 1
-    for each in (one, two, three):
+    for each in (operator_process, two, three):
         answer = each.metrics.render().decode()
         assert 'code="403"' not in answer and 'code="401"' not in answer and 'code="422"' not in answer
 
@@ -117,7 +117,7 @@ def leads(operator_process: OperatorProcess) -> bool:
     return "\ntrainyard_leader 1.0\n" in operator_process.metrics.render().decode()
 
 
-async def test_a_deleted_lease_is_made_again(installed: ControlPlane, namespace: str, account: Path) -> None:
+async def test_a_deleted_lease_is_created_again(installed: ControlPlane, namespace: str, account: Path) -> None:
     async with installed.api() as api, operating(options(installed, account)):
         await exists(api, namespace)
         await api.delete(LEASE, "default", lease_name(namespace))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.control_plane.readme_node import joined
-from tests.control_plane.readme_story import WORDS, Story
+from tests.control_plane.readme_story import PREPARATIONS, Story
 from tests.control_plane.readme_table import NOT_RUN, PAGE, Row, matches, rows
 from tests.support.control_plane import ControlPlane
 
@@ -20,14 +20,14 @@ REASONS = ("a cloud", "not our build", "the network")
 
 def of(readme: str) -> list[Row]:
     """In the order of their steps."""
-    return sorted((row for row in ROWS if row.readme == readme and row.runs), key=lambda one: int(one.step))
+    return sorted((row for row in ROWS if row.readme == readme and row.runs), key=lambda row: int(row.step))
 
 
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.frameworks
 @pytest.mark.parametrize("readme", sorted(READMES))
-def test_every_command_of_a_readme_prints_what_the_page_says(readme: str, tmp_path: Path) -> None:
+def test_every_readme_command_prints_what_the_page_shows(readme: str, tmp_path: Path) -> None:
     with ControlPlane() as plane, joined(plane, tmp_path / "node"):
         story = Story(plane, tmp_path)
         try:
@@ -42,11 +42,11 @@ def test_the_page_has_the_four_readmes() -> None:
     for readme in READMES:
         lines = [int(row.line) for row in ROWS if row.readme == readme]
         assert lines == sorted(set(lines)), f"{readme}: one row for each command, in the README's order"
-        assert [int(one.step) for one in of(readme)] == list(range(1, len(of(readme)) + 1)), readme
+        assert [int(row.step) for row in of(readme)] == list(range(1, len(of(readme)) + 1)), readme
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_a_row_is_run_and_compared_or_says_why_not(row: Row) -> None:
+def test_a_row_is_run_and_compared_or_has_a_reason(row: Row) -> None:
     if not row.runs:
         assert row.why.startswith(REASONS) and not row.prints and not row.first
         return
@@ -54,14 +54,14 @@ def test_a_row_is_run_and_compared_or_says_why_not(row: Row) -> None:
     assert row.prints or SILENT.match(row.command), "a command that says something is compared with nothing"
     assert row.prints == () or set(row.prints) != {"..."}, "any output would do"
     assert row.why or row.command == row.printed, "today's form has a reason"
-    for word in row.first:
-        assert word.startswith("`") or any(re.fullmatch(told, word) for told in WORDS), word
+    for step in row.first:
+        assert step.startswith("`") or any(re.fullmatch(pattern, step) for pattern in PREPARATIONS), step
 
 
-def test_no_reason_not_to_run_is_given_for_what_kubectl_and_helm_do_with_a_cluster() -> None:
+def test_kubectl_and_helm_commands_are_run_without_exception() -> None:
     left_out = [row.printed for row in ROWS if not row.runs]
     assert len(left_out) == 7
-    assert [one for one in left_out if one.startswith(("kubectl", "helm"))] == [
+    assert [command for command in left_out if command.startswith(("kubectl", "helm"))] == [
         "kubectl create -f https://raw.githubusercontent.com/NVIDIA/k8s-device-plugin/1.0.0-beta4/nvidia-device-plugin.yml"
     ]
 
@@ -94,6 +94,6 @@ def test_an_output_agrees_with_a_row_or_not(shown: tuple[str, ...], output: str,
     assert matches(shown, output) is agree
 
 
-def test_a_word_that_stands_for_nothing_is_refused() -> None:
+def test_an_unknown_preparation_is_refused() -> None:
     with pytest.raises(AssertionError, match="known: age"):
         matches(("<anything>",), "a\n")

@@ -32,13 +32,13 @@ def items(plane: ControlPlane, group: str, plural: str) -> list[Json]:
 
 def running(plane: ControlPlane) -> dict[str, str]:
     """The job and all that it has, by uid, with the restarts of its pods."""
-    found = {uid_of(plane.ask("GET", JOBS)[1]): "TfJob"}
+    kinds_by_uid = {uid_of(plane.ask("GET", JOBS)[1]): "TfJob"}
     for group, plural in CHILDREN:
         for obj in items(plane, group, plural):
             if obj["metadata"].get("ownerReferences") and "tf-job-operator" not in name_of(obj):
                 counts = [each["restartCount"] for each in obj.get("status", {}).get("containerStatuses") or []]
-                found[uid_of(obj)] = f"{plural} {name_of(obj)} {counts}"
-    return found
+                kinds_by_uid[uid_of(obj)] = f"{plural} {name_of(obj)} {counts}"
+    return kinds_by_uid
 
 
 def leads(plane: ControlPlane, before: str) -> bool:
@@ -51,8 +51,8 @@ def holder(plane: ControlPlane) -> str:
     return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 
-def helm(plane: ControlPlane, *words: str) -> None:
-    ran = plane.run("helm", *words, "--wait")
+def helm(plane: ControlPlane, *arguments: str) -> None:
+    ran = plane.run("helm", *arguments, "--wait")
     assert ran.returncode == 0, ran.stderr
 
 
@@ -68,9 +68,9 @@ def test_a_running_job_stays_through_upgrade_rollback_and_uninstall(tmp_path: Pa
         before, first = running(plane), holder(plane)
         assert len(before) == 1 + 4 + 4 + 1 + 1
 
-        for words in (("upgrade", "tf-job", CHART, "--set", "cloud=azure"), ("rollback", "tf-job", "1")):
-            helm(plane, *words)
-            story.wait(partial(leads, plane, first), f"another operator leads after {words[0]}")
+        for arguments in (("upgrade", "tf-job", CHART, "--set", "cloud=azure"), ("rollback", "tf-job", "1")):
+            helm(plane, *arguments)
+            story.wait(partial(leads, plane, first), f"another operator leads after {arguments[0]}")
             assert running(plane) == before
             first = holder(plane)
 
@@ -80,14 +80,16 @@ def test_a_running_job_stays_through_upgrade_rollback_and_uninstall(tmp_path: Pa
         assert items(plane, "/apis/apps/v1", "deployments") == []
 
         helm(plane, "install", "tf-job", CHART, "--set", "cloud=gke")
-        story.pods_end("1", "master-*", "0")
+        story.end_pods("1", "master-*", "0")
         story.wait(lambda: plane.ask("GET", JOBS)[1]["status"].get("state") == "Succeeded", "the job succeeds")
         assert set(running(plane)) == set(before)
 
 
 @pytest.mark.parametrize("line", [row.line for row in rows(PAGE.read_text()) if row.why.startswith("Helm 2")])
 def test_helm_does_not_take_the_form_of_the_readme_any_more(control_plane: ControlPlane, line: str) -> None:
-    (row,) = (one for one in rows(PAGE.read_text()) if (one.readme, one.line) == ("TfJob", line))
+    (row,) = (
+        candidate for candidate in rows(PAGE.read_text()) if (candidate.readme, candidate.line) == ("TfJob", line)
+    )
     printed = row.printed.replace("${CHART}", CHART).replace("<gke or azure>", "gke")
     ran = control_plane.run(*printed.split())
     assert ran.returncode != 0 and "must either provide a name" in ran.stderr

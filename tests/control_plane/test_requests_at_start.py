@@ -14,8 +14,8 @@ from tests.control_plane.real_operator import (
     account,
     again,
     bare,
+    becomes_true,
     ending,
-    happens,
     has,
     idle,
     serving,
@@ -41,10 +41,10 @@ async def test_a_thousand_finished_jobs_cost_a_new_operator_their_list(peopled: 
         await asyncio.gather(*(copies(api, namespace, kind, count, statuses[kind.gvk]) for kind, count in JOBS))
         user, token = await account(peopled, namespace)
         mark = await asyncio.to_thread(peopled.audit.mark)
-        async with again(peopled, namespace, user, token) as one:
-            await happens(lambda: one.passes() == TOTAL and idle(one.operator))
-            await nothing_more(one)
-            asked = Counter((each.verb, each.resource, each.group) for each in await one.asked(mark))
+        async with again(peopled, namespace, user, token) as served:
+            await becomes_true(lambda: served.passes() == TOTAL and idle(served.operator))
+            await nothing_more(served)
+            asked = Counter((each.verb, each.resource, each.group) for each in await served.asked(mark))
         held = {gvk: len((await api.list(gvk, namespace))["items"]) for gvk in {*watched()}}
     wanted = Counter({("watch", gvk.plural, gvk.group): 1 for gvk in watched()})
     wanted += Counter({("list", gvk.plural, gvk.group): pages(held[gvk]) for gvk in watched()})
@@ -76,19 +76,19 @@ async def nothing_more(served: Served) -> None:
 
 async def lives(plane: ControlPlane, api: ApiClient, namespace: str) -> dict[GVK, Json]:
     """One job of each kind to its end: the status that the operator itself leaves."""
-    async with serving(plane, namespace) as one:
+    async with serving(plane, namespace) as served:
         jobs = [await api.create(kind.gvk, namespace, bare(kind, "first")) for kind, _ in JOBS]
         async with ending(api, namespace, map(uid_of, jobs)):
             done = [await until(api, kind, namespace, "first", has("Succeeded")) for kind, _ in JOBS]
-            await one.quiet()
+            await served.quiet()
     return {kind.gvk: job["status"] for (kind, _), job in zip(JOBS, done, strict=True)}
 
 
 async def copies(api: ApiClient, namespace: str, kind: Kind, count: int, status: Json) -> None:
     """As many more as make the number full, each finished as the first one."""
 
-    async def one(number: int) -> None:
+    async def create(number: int) -> None:
         made = await api.create(kind.gvk, namespace, bare(kind, f"done-{number}"))
         await api.patch(kind.gvk, namespace, name_of(made), {"status": status}, "status")
 
-    await together([partial(one, number) for number in range(1, count)])
+    await together([partial(create, number) for number in range(1, count)])

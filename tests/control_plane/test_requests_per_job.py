@@ -52,7 +52,7 @@ PLAYS = plays()
 
 
 def counts_only(request: ApiRequest) -> bool:
-    """A status write that says nothing but how many replicas are in which state."""
+    """A status write that changes nothing but the counts of replicas."""
     patches = request.method == "PATCH" and request.path.endswith("/status")
     return patches and b'"conditions"' not in (request.body or b"")
 
@@ -62,30 +62,30 @@ def without_events(asked: list[Asked]) -> list[Asked]:
 
 
 @pytest.mark.parametrize("name", PLAYS)
-async def test_a_life_without_failures_costs_its_objects_and_five_and_is_never_refused(
+async def test_a_job_without_failures_costs_one_request_per_object_and_five_and_none_is_refused(
     peopled: ControlPlane, namespace: str, name: str
 ) -> None:
     play = PLAYS[name]
-    async with peopled.api() as api, serving(peopled, namespace) as one:
-        mark, sent = await one.mark(), len(one.sent)
+    async with peopled.api() as api, serving(peopled, namespace) as served:
+        mark, sent = await served.mark(), len(served.sent)
         job = await api.create(play.kind.gvk, namespace, play.job)
         await until(api, play.kind, namespace, name, has("Running"))
-        await one.quiet()
+        await served.quiet()
         made = await children(api, play.kind, namespace, uid_of(job))
         async with ending(api, namespace, [uid_of(job)]):
             await until(api, play.kind, namespace, name, has("Succeeded"))
-            await one.quiet()
-        everything = await one.asked(mark)
-        assert len(everything) == len(one.sent) - sent  # so the client's requests are those of the log
+            await served.quiet()
+        everything = await served.asked(mark)
+        assert len(everything) == len(served.sent) - sent  # so the client's requests are those of the log
         asked = without_events(everything)
-        light = sum(map(counts_only, one.sent[sent:]))
+        light = sum(map(counts_only, served.sent[sent:]))
 
         creates = [each for each in asked if each.verb == "create"]
         assert len(made) == len(creates) == play.made, [(each.resource, each.name) for each in creates]
         assert [each for each in asked if not each.allowed or each.code >= 400] == []
         assert {each.verb for each in asked} <= {"create", "patch"}, Counter(each.right for each in asked)
         assert len(asked) - light <= play.made + 5, (light, Counter(each.right for each in asked))
-        await nothing_in_ten_minutes(one, 0)
+        await nothing_in_ten_minutes(served, 0)
 
 
 async def nothing_in_ten_minutes(served: Served, seconds: float = REAL_SECONDS) -> None:
@@ -99,10 +99,10 @@ async def nothing_in_ten_minutes(served: Served, seconds: float = REAL_SECONDS) 
     assert [(each.verb, each.resource, each.name) for each in await served.asked(mark)] == []
 
 
-async def test_while_nothing_changes_nothing_is_asked(peopled: ControlPlane, namespace: str) -> None:
-    """A running job of each kind, one that is suspended, one that cannot be, and one that is somebody else's."""
+async def test_an_idle_operator_sends_no_requests(peopled: ControlPlane, namespace: str) -> None:
+    """A running job of each kind, a suspended, an invalid one, and one of another manager."""
     broken = {"volumeMounts": [{"name": "not-there", "mountPath": "/data"}]}
-    async with peopled.api() as api, serving(peopled, namespace) as one:
+    async with peopled.api() as api, serving(peopled, namespace) as served:
         for play in PLAYS.values():
             await api.create(play.kind.gvk, namespace, play.job)
         await api.create(kinds.TFJOB.gvk, namespace, bare(kinds.TFJOB, "waits", suspend=True))
@@ -114,7 +114,7 @@ async def test_while_nothing_changes_nothing_is_asked(peopled: ControlPlane, nam
             await until(api, play.kind, namespace, name, has("Running"))
         await until(api, kinds.TFJOB, namespace, "waits", has("Suspended"))
         await until(api, kinds.ELASTICJOB, namespace, "refused", has("Failed"))
-        await one.quiet()
+        await served.quiet()
         jobs = (await api.list(JOB, namespace))["items"]
         assert jobs and not any(is_condition_true(each["status"].get("conditions"), "Complete") for each in jobs)
-        await nothing_in_ten_minutes(one)
+        await nothing_in_ten_minutes(served)

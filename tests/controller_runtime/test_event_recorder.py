@@ -54,7 +54,7 @@ async def sent_events(recorder: EventRecorder, api: ScriptedApi) -> list[Json]:
     return api.sent
 
 
-async def test_the_same_words_are_said_again_only_after_a_while() -> None:
+async def test_an_equal_event_is_written_again_only_after_a_while() -> None:
     clock, api = Clock(), ScriptedApi([None, None])
     recorder = EventRecorder(api, lambda: 0.0, clock)
     for _ in range(5):
@@ -89,7 +89,7 @@ async def test_a_refused_event_does_not_silence_the_next() -> None:
     assert [event["reason"] for event in await sent_events(recorder, api)] == ["Reason0", "Reason1", "Reason2"]
 
 
-async def test_a_thousand_and_one_events_forget_the_oldest_and_block_nobody() -> None:
+async def test_beyond_a_thousand_events_the_oldest_is_dropped_without_blocking() -> None:
     api = ScriptedApi([None] * BUFFER_SIZE)
     recorder = EventRecorder(api, lambda: 0.0)
     recorder.record(JOB, tuple(Event("Normal", f"Reason{number}", "") for number in range(BUFFER_SIZE + 1)), SOURCE)

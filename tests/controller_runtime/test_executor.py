@@ -87,6 +87,7 @@ async def test_an_object_of_another_owner_or_without_the_label_takes_the_name(ex
     sender = executor(Api(TAKEN, existing), label)
     with pytest.raises(NameTaken) as raised:
         await sender.create(CREATE, OWNER)
+    assert raised.value.existing is not None
     assert raised.value.existing["metadata"] == existing["metadata"] and raised.value.message == TAKEN.message
     assert not sender.in_flight.has_pending(OWNER)
 
@@ -105,7 +106,7 @@ async def test_a_delete_of_an_object_that_is_gone_or_created_anew_succeeds(error
     await executor(Api(error)).delete(Delete(POD, "n", "p", "u-pod"), OWNER)
 
 
-async def test_other_errors_are_raised_and_nothing_is_in_flight() -> None:
+async def test_other_errors_are_raised_and_leave_no_write_in_flight() -> None:
     sender = executor(Api(Forbidden(403, "Forbidden", "no")))
     for sent in (sender.create(CREATE, OWNER), sender.patch(Patch(POD, "n", "p", {}), OWNER),
                  sender.delete(Delete(POD, "n", "p", "u-pod"), OWNER)):  # fmt: skip

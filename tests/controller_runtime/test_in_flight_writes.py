@@ -134,7 +134,7 @@ def store() -> Store[Pod]:
     return store
 
 
-def test_what_does_not_arrive_is_listed_again_and_a_list_ends_the_wait(store: Store[Pod]) -> None:
+def test_a_write_that_does_not_arrive_triggers_a_relist_which_ends_the_wait(store: Store[Pod]) -> None:
     writes: InFlightWrites[str] = InFlightWrites({PODS: store}, timeout=20.0)
     writes.record(JOB, AcknowledgedWrite(PODS, "lost", "9"), 100.0)
     assert writes.has_pending(JOB) and writes.deadline(JOB) == 120.0
@@ -146,7 +146,7 @@ def test_what_does_not_arrive_is_listed_again_and_a_list_ends_the_wait(store: St
     assert not writes.has_pending(JOB) and writes.deadline(JOB) is None
 
 
-def test_a_list_before_the_time_out_proves_nothing_when_revisions_are_opaque(store: Store[Pod]) -> None:
+def test_with_opaque_revisions_a_list_before_the_time_out_proves_nothing(store: Store[Pod]) -> None:
     writes: InFlightWrites[str] = InFlightWrites({PODS: store}, timeout=20.0)
     writes.record(JOB, AcknowledgedWrite(PODS, "new", "opaque-b"), 100.0)
     store.apply(ListReplaced((), "opaque-a"))
@@ -163,7 +163,7 @@ def test_jobs_wait_for_their_own_writes_only(store: Store[Pod]) -> None:
     assert not writes.has_pending(JOB)
 
 
-def test_writes_that_the_stores_show_are_forgotten_although_nobody_asks_for_their_job(store: Store[Pod]) -> None:
+def test_writes_that_the_stores_show_are_forgotten(store: Store[Pod]) -> None:
     """Found by a soak test: a deleted job is not reconciled any more."""
     writes: InFlightWrites[str] = InFlightWrites({PODS: store})
     writes.record("waits", AcknowledgedWrite(PODS, "late", "999999"), 0.0)

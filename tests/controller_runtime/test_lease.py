@@ -55,7 +55,7 @@ def known(record: LeaseRecord | None, since: float = 100, looked: float = 100) -
         (known(replace(THEIRS, duration=30), since=100, looked=114), 115, Wait(1)),
     ],
 )
-def test_the_table(observed: ObservedLease, now: float, move: LeaseMove) -> None:
+def test_the_transition_table_of_the_lease(observed: ObservedLease, now: float, move: LeaseMove) -> None:
     assert next_move("me", observed, now, TERMS) == move
 
 
@@ -71,7 +71,7 @@ def test_an_answer_that_is_lost_does_not_lengthen_the_term() -> None:
     assert next_move("me", ours, 109, TERMS) == Wait(1)
 
 
-def test_who_finds_after_a_lost_answer_that_it_is_his_renews_it_before_his_term_ends() -> None:
+def test_a_lease_found_to_be_held_after_a_lost_response_is_renewed_in_time() -> None:
     """The answer to a renewal was lost after five seconds and the retry got a Conflict: one second is left."""
     ours = invalidate(record_failure(record_write(known(FREE), MINE, 100), 107))
     reread = observe("me", ours, replace(MINE, revision="2"), 109)
@@ -93,7 +93,7 @@ def test_only_a_change_sets_the_wait_back() -> None:
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": None, "leaseDurationSeconds": "x"}, []])
-def test_a_lease_that_says_nothing_is_nobodys(spec: object) -> None:
+def test_a_lease_without_holder_is_free(spec: object) -> None:
     assert parse_lease({"metadata": {"resourceVersion": "7"}, "spec": spec}) == LeaseRecord("", 15, 0, "7")
 
 
@@ -161,7 +161,7 @@ class Candidate:
     skews=st.lists(st.floats(-600, 600), min_size=2, max_size=3),
     moves=st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0.0, 0.1, 1.0, 3.0, 9.0, 14.0, 40.0])), max_size=120),
 )
-def test_never_do_two_lead_at_once(skews: list[float], moves: list[tuple[int, float]]) -> None:
+def test_two_candidates_never_lead_at_once(skews: list[float], moves: list[tuple[int, float]]) -> None:
     world = World()
     candidates = [Candidate(f"c{index}", skew) for index, skew in enumerate(skews)]
     for index, seconds in moves:
@@ -173,7 +173,7 @@ def test_never_do_two_lead_at_once(skews: list[float], moves: list[tuple[int, fl
         assert len(leading) <= 1
 
 
-def test_a_candidate_who_keeps_trying_leads_in_the_end() -> None:
+def test_a_candidate_that_keeps_trying_leads_eventually() -> None:
     world, dead, alive = World(), Candidate("dead", 0), Candidate("alive", 300)
     for _ in range(9):
         dead.advance(world)

@@ -39,7 +39,7 @@ def test_a_patch_makes_the_new_out_of_the_old(old: dict[str, Any], new: dict[str
 
 
 @given(OBJECTS)
-def test_nothing_changed_is_an_empty_patch(value: dict[str, Any]) -> None:
+def test_an_unchanged_object_is_an_empty_patch(value: dict[str, Any]) -> None:
     value = merged({}, value)
     assert merge_patch(value, value) == {}
 
@@ -71,7 +71,7 @@ async def call(limiter: ConcurrencyLimiter, clock: Clock, seconds: float, fails:
             raise Unavailable(429, "TooManyRequests", "not now")
 
 
-async def test_a_groan_halves_the_pace_and_answers_bring_it_back() -> None:
+async def test_an_overload_halves_the_rate_and_successes_restore_it() -> None:
     clock = Clock()
     limiter = ConcurrencyLimiter(clock)
     for _ in range(10):
@@ -83,7 +83,7 @@ async def test_a_groan_halves_the_pace_and_answers_bring_it_back() -> None:
     assert limiter.limit == MAX_LIMIT
 
 
-async def test_a_burst_of_refusals_to_what_was_under_way_cuts_once() -> None:
+async def test_a_burst_of_429s_reduces_the_rate_once() -> None:
     clock = Clock()
     limiter = ConcurrencyLimiter(clock)
     all_running = asyncio.Barrier(10)
@@ -111,7 +111,7 @@ async def test_a_server_that_turns_slow_is_given_air_but_one_that_is_slow_for_go
     assert limiter.limit > MIN_LIMIT * 2
 
 
-async def test_never_more_at_once_than_the_limit_and_in_order() -> None:
+async def test_requests_never_exceed_the_limit_and_are_sent_in_order() -> None:
     limiter = ConcurrencyLimiter()
     running = most_running = 0
     order: list[int] = []
@@ -132,7 +132,7 @@ async def test_never_more_at_once_than_the_limit_and_in_order() -> None:
 
 
 async def test_a_small_job_waits_for_one_write_of_each_other_job_at_most() -> None:
-    """Found by the issue: a job of one pod waited 4.5 s behind the creates of somebody's job of 2,000."""
+    """A job of one pod waited 4.5 s behind the creates of another user's job of 2,000."""
     limiter = ConcurrencyLimiter()
     limiter.limit = 1.0
     order: list[str] = []
@@ -151,7 +151,7 @@ async def test_a_small_job_waits_for_one_write_of_each_other_job_at_most() -> No
     assert order[:12].count("other") == 3, order[:12]
 
 
-async def test_a_turn_that_is_given_up_goes_to_the_next_in_line() -> None:
+async def test_a_cancelled_slot_goes_to_the_next_in_line() -> None:
     limiter = ConcurrencyLimiter()
     limiter.limit = 1.0
     release = asyncio.Event()

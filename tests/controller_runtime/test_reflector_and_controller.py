@@ -106,7 +106,7 @@ def names(store: Store[Json]) -> list[str]:
     return sorted(obj["metadata"]["name"] for obj in store)
 
 
-async def test_pages_then_lines_then_where_it_was() -> None:
+async def test_a_reflector_lists_pages_then_watches_then_resumes() -> None:
     api = Scripted(
         [page(pod("a", 1), revision=10, cont="p2"), page(pod("b", 2), revision=10)],
         [[line("ADDED", pod("c", 11)) + line("DELETED", pod("a", 12)), Unavailable(0, "ConnectionLost", "cut")]],
@@ -137,13 +137,13 @@ async def test_410_lists_again_and_replaces(trouble: Any) -> None:
     assert api.request_log == ["list", "watch 10", "list", "watch 20"]
 
 
-async def test_410_on_page_two_starts_over() -> None:
+async def test_a_410_on_the_second_page_restarts_the_list() -> None:
     api = Scripted([page(pod("a", 1), cont="p2"), Gone(410, "Expired", "token"), page(pod("b", 2), revision=11)], [])
     store, _ = await run_reflector(api)
     assert names(store) == ["b"] and api.request_log == ["list", "list p2", "list", "watch 11"]
 
 
-async def test_repeated_410_is_answered_ever_more_slowly() -> None:
+async def test_repeated_410s_are_retried_with_back_off() -> None:
     gone = Gone(410, "Expired", "too old")
     api = Scripted([page()] * 4, [[gone]] * 3)
     began = time.monotonic()
@@ -166,7 +166,7 @@ async def test_an_error_line_is_borne_then_listed_again() -> None:
     assert api.request_log == ["list", "watch 10", "watch 10", "watch 10", "list", "watch 30"]
 
 
-async def test_an_object_that_cannot_be_read_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_object_that_cannot_be_decoded_is_skipped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     odd: Json = {"metadata": "none"}
     api = Scripted([page(pod("a", 1), odd)], [[line("ADDED", odd) + line("ADDED", pod("b", 11))]])
     store, _ = await run_reflector(api)
@@ -174,20 +174,20 @@ async def test_an_object_that_cannot_be_read_is_left_out_and_said(caplog: pytest
     assert "object ignored" in caplog.text
 
 
-async def test_an_unknown_verb_is_passed_over() -> None:
+async def test_an_unknown_watch_event_type_is_ignored() -> None:
     api = Scripted([page()], [[line("SHOUTED", pod("a", 11)) + line("ADDED", pod("b", 12))]])
     store, _ = await run_reflector(api)
     assert names(store) == ["b"]
 
 
 @pytest.mark.parametrize("garbage", [b"\x00\xff\n", b"[]\n", b'{"type":7}\n', b"not json\n"])
-async def test_a_line_that_is_no_line_breaks_the_watch_only(garbage: bytes) -> None:
+async def test_a_malformed_watch_line_ends_the_watch_only(garbage: bytes) -> None:
     api = Scripted([page()], [[line("ADDED", pod("a", 11)), garbage]])
     store, _ = await run_reflector(api)
     assert names(store) == ["a"] and api.request_log == ["list", "watch 10", "watch 11"]
 
 
-async def test_a_missing_resource_is_empty_if_it_may_be_missing() -> None:
+async def test_a_missing_resource_is_empty_if_it_is_optional() -> None:
     missing = NotFound(404, "NotFound", "404 page not found")
     store, _ = await run_reflector(Scripted([missing], []), optional=True)
     assert store.synced and len(store) == 0
@@ -245,18 +245,18 @@ class ScriptedController:
         return [after - before for before, after in zip(self.times, self.times[1:], strict=False)]
 
 
-async def test_a_conflict_is_looked_at_again_soon() -> None:
+async def test_a_conflict_is_requeued_soon() -> None:
     scripted = ScriptedController(Conflict(409, "Conflict", "old"), Conflict(409, "Conflict", "old"), None)
     pauses = await scripted.run()
     assert all(pause < 1 for pause in pauses) and scripted.controller.counts["conflicts"] == 2
 
 
-async def test_the_worlds_fault_waits_as_long_as_asked() -> None:
+async def test_a_server_error_is_retried_after_retry_after() -> None:
     scripted = ScriptedController(Unavailable(429, "TooManyRequests", "not now", retry_after=0.8), None)
     assert (await scripted.run())[0] >= 0.79
 
 
-async def test_events_do_not_break_the_peace_the_server_asked_for() -> None:
+async def test_watch_events_do_not_shorten_retry_after() -> None:
     scripted = ScriptedController(Unavailable(429, "TooManyRequests", "not now", retry_after=0.8), None)
     running = asyncio.create_task(scripted.run())
     await asyncio.wait_for(scripted.started.wait(), 10)
@@ -273,12 +273,12 @@ async def test_a_bug_is_loud_counted_and_tried_again(caplog: pytest.LogCaptureFi
     assert scripted.controller.counts["faults"] == 1 and "a bug of ours" in caplog.text and "n/a" in caplog.text
 
 
-async def test_a_pass_comes_back_when_it_said_so() -> None:
+async def test_a_reconcile_is_requeued_at_its_time() -> None:
     pauses = await ScriptedController(0.2, None).run()
     assert 0.19 <= pauses[0] < 5
 
 
-async def test_a_pass_comes_back_after_the_longest_delay_at_the_latest(
+async def test_a_requeue_is_never_later_than_the_longest_delay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The wall clock may be set meanwhile, and CLOCK_MONOTONIC stops while the machine is suspended."""

@@ -178,7 +178,7 @@ TestWatched = Watched.TestCase
 TestWatched.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
 
 
-def test_a_relist_tells_only_what_is_different() -> None:
+def test_a_relist_reports_only_differences() -> None:
     store: Store[StoredObject] = Store(ADAPTER)
     first, second, third = (StoredObject(name, f"u{name}", "x", 1) for name in "abc")
     first_list, _ = step(NotListed(), ListPage((first, second), "5"))

@@ -90,11 +90,11 @@ def test_one_step(state: Any, watch_input: Any, store_event: Any, next_state: An
         ("1", "", True),
     ],
 )
-def test_a_revision_is_newer_unless_we_can_tell_that_it_is_not(revision: str, known: str, expected: bool) -> None:
+def test_a_revision_is_newer_unless_it_is_known_to_be_older(revision: str, known: str, expected: bool) -> None:
     assert is_newer(revision, known) is expected
 
 
-def test_pauses_double_never_agree_and_never_grow_past_their_limit() -> None:
+def test_delays_double_with_jitter_up_to_their_limit() -> None:
     for failures in range(1, 200):
         pauses = {backoff_delay(failures, 0.25, 30.0) for _ in range(20)}
         longest = min(30.0, 0.25 * 2 ** (failures - 1))

@@ -105,7 +105,7 @@ CLIENTS: list[Callable[[ApiClient], Coroutine[Any, Any, None]]] = [
 
 @pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.__name__.strip("_"))
-def test_a_server_that_ends_each_watch_at_once_is_asked_ever_less(
+def test_a_server_that_ends_each_watch_at_once_is_asked_with_back_off(
     client: Callable[[ApiClient], Coroutine[Any, Any, None]], stream: list[bytes | Exception]
 ) -> None:
     api = ClosingServer(stream)
@@ -121,7 +121,7 @@ def test_a_server_that_ends_each_watch_at_once_is_asked_ever_less(
     assert api.watches and max(api.watches.values()) <= FEW, api.watches
 
 
-def test_a_handler_that_raises_is_reported_and_hears_a_fresh_list_ever_less_often() -> None:
+def test_a_handler_that_raises_is_logged_and_gets_a_relist_with_back_off() -> None:
     """The node is NotReady meanwhile, and the lists have pauses between them."""
     api, messages, times = ClosingServer([]), list[str](), list[float]()
 

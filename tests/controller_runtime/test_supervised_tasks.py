@@ -46,13 +46,11 @@ async def _cancel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("death", "words"),
+    ("death", "message"),
     [(_fail, "failed: ValueError: no such thing"), (_return, "returned"), (_cancel, "was cancelled")],
     ids=["raises", "returns", "is cancelled"],
 )
-def test_a_task_that_ends_is_reported_and_started_again_ever_more_slowly(
-    death: Callable[[], object], words: str
-) -> None:
+def test_a_task_that_ends_is_logged_and_restarted_with_back_off(death: Callable[[], object], message: str) -> None:
     messages: list[str] = []
     starts: list[float] = []
 
@@ -64,7 +62,7 @@ def test_a_task_that_ends_is_reported_and_started_again_ever_more_slowly(
         tasks = TaskSupervisor("node", messages.append)
         tasks.start("watch pods", work)
         await asyncio.sleep(0.01)
-        assert tasks.failing == f"node: the task 'watch pods' {words}" and not tasks.unhealthy
+        assert tasks.failing == f"node: the task 'watch pods' {message}" and not tasks.unhealthy
         await asyncio.sleep(600)
         assert tasks.unhealthy == tasks.failing
         await tasks.stop()
@@ -74,7 +72,7 @@ def test_a_task_that_ends_is_reported_and_started_again_ever_more_slowly(
         assert len(starts) == count
 
     run(run_for_some_time())
-    assert messages[0].startswith(f"node: the task 'watch pods' {words}; restarting it in 0.")
+    assert messages[0].startswith(f"node: the task 'watch pods' {message}; restarting it in 0.")
     pauses = [after - before for before, after in pairwise(starts)]
     assert pauses[0] <= 0.25 and MAX_RESTART_DELAY / 2 <= pauses[-1] <= MAX_RESTART_DELAY and len(starts) < 60
 
@@ -102,7 +100,7 @@ def test_a_task_that_runs_again_for_long_is_healthy_and_its_next_pause_is_short(
     run(run_for_some_time())
 
 
-def test_background_work_that_fails_is_reported_and_ends_nothing_else() -> None:
+def test_a_failing_background_task_is_logged_and_ends_no_other() -> None:
     messages: list[str] = []
 
     async def run_for_some_time() -> None:
@@ -137,7 +135,7 @@ def test_the_config_file_of_the_operator_is_followed_again(tmp_path: Path) -> No
     run(run_for_some_time())
 
 
-async def test_an_operator_whose_lease_nobody_renews_renews_it_again() -> None:
+async def test_a_killed_lease_renewal_is_restarted() -> None:
     server = Server()
     await server.start()
     stop = asyncio.Event()
@@ -186,7 +184,7 @@ def _kill(tasks: TaskSupervisor) -> set[str]:
 
 
 @pytest.mark.slow
-async def test_whichever_task_of_a_cluster_is_killed_it_is_said_and_started_again(tmp_path: Path) -> None:
+async def test_a_killed_task_of_a_cluster_is_logged_and_restarted(tmp_path: Path) -> None:
     messages: list[str] = []
     history = HistoryOptions(tmp_path / "history", "test")
     async with LocalCluster(LocalClusterOptions(network="shared", say=messages.append, history=history)) as cluster:
@@ -208,7 +206,7 @@ async def test_whichever_task_of_a_cluster_is_killed_it_is_said_and_started_agai
 
 
 @pytest.mark.slow
-async def test_whichever_task_of_a_run_is_killed_its_job_is_shown_to_its_end(tmp_path: Path) -> None:
+async def test_a_killed_task_of_a_run_does_not_stop_the_output_of_its_job(tmp_path: Path) -> None:
     container = {
         "name": "tensorflow",
         "image": "example.invalid/x",
@@ -271,7 +269,7 @@ SHORT_LIVED = {
 }
 
 
-def test_no_other_file_starts_tasks_without_an_owner() -> None:
+def test_no_other_file_starts_unsupervised_tasks() -> None:
     starting = set()
     for path in ROOMS.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

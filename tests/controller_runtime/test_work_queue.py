@@ -163,7 +163,7 @@ async def test_a_key_in_somebodys_hand_is_not_given_to_another() -> None:
     assert await asyncio.wait_for(getting, 5) == key
 
 
-async def test_a_taker_that_is_cancelled_takes_nothing_along() -> None:
+async def test_a_cancelled_worker_takes_no_item_from_the_queue() -> None:
     queue: WorkQueue[K] = WorkQueue()
     getters = [asyncio.create_task(queue.get()) for _ in range(3)]
     await asyncio.sleep(0)

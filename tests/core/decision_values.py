@@ -63,8 +63,8 @@ def plan_for(kind: Kind, job: Json, *children: Json, now: float = NOW) -> Plan:
     return plan(kind, job, Observed(tuple(map(decode_child, children))), now)
 
 
-def with_status(job: Json, found: Plan, **spec: Any) -> Json:
-    return {**job, "spec": {**job["spec"], **spec}, "status": found.status}
+def with_status(job: Json, planned: Plan, **spec: Any) -> Json:
+    return {**job, "spec": {**job["spec"], **spec}, "status": planned.status}
 
 
 def ended_pod(pod: Json, code: int, container: str, at: float = NOW - 1, **status: Any) -> Json:
@@ -87,15 +87,15 @@ def ended_pod_of(job: Json, code: int, container: str, **status: Any) -> Json:
 def small_gang() -> tuple[Json, list[Json], list[Json]]:
     """A gang, its Jobs (SCHEDULER, SERVER, WORKER) and its other children."""
     job, made = begun_job(MXJOB, gang().spec)
-    return job, [one for name, one in made.items() if name.startswith("Job ")], [made[f"Service {_subdomain(job)}"]]
+    return job, [child for name, child in made.items() if name.startswith("Job ")], [made[f"Service {_subdomain(job)}"]]
 
 
 def _subdomain(job: Json) -> str:
     return f"mxjob-{job['spec']['RuntimeId']}"
 
 
-def attempts_of(found: Plan) -> set[int]:
-    return {role["attempt"] for role in found.status["roles"].values()}
+def attempts_of(planned: Plan) -> set[int]:
+    return {role["attempt"] for role in planned.status["roles"].values()}
 
 
 every_kind = pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)

@@ -89,7 +89,7 @@ def restarted_after_a_drain(job: Any, replicas: Any, *rest: Any) -> Restarts:
 
 
 def kept_when_it_ended_well(job: Any, slot: Any, child: Any, pods: Any, pod: Any) -> Any:
-    well = child.phase == "Complete" or any(one.phase == "Succeeded" for one in pods)
+    well = child.phase == "Complete" or any(pod.phase == "Succeeded" for pod in pods)
     return Replica(slot, child, "Succeeded") if well else OBSERVED(job, slot, child, pods, pod)
 
 
@@ -133,12 +133,12 @@ BY_THE_JOB_ALONE = replace(
 
 
 def without_sets(job: Any, family: Any) -> list[Any]:
-    return [one for one in UNWANTED(job, family) if one.gvk.kind != "StatefulSet"]
+    return [child for child in UNWANTED(job, family) if child.gvk.kind != "StatefulSet"]
 
 
 def without_removed(job: Any, family: Any) -> list[Any]:
     slots = {job.kind.pods.name(job, slot) for slot in job.slots()}
-    return [one for one in UNWANTED(job, family) if one.name in slots]
+    return [child for child in UNWANTED(job, family) if child.name in slots]
 
 
 SCALING = ("pass", "unasked", "edit")

@@ -40,7 +40,7 @@ def test_bytes_and_dicts_give_the_same_record() -> None:
         ({"conditions": None}, ""),
     ],
 )
-def test_when_a_batch_job_is_over(status: Json, phase: str) -> None:
+def test_a_batch_job_has_ended_by_its_conditions(status: Json, phase: str) -> None:
     assert decode_child({"kind": "Job", "metadata": {"name": "x"}, "status": status}).phase == phase
 
 
@@ -57,17 +57,17 @@ def test_when_a_batch_job_is_over(status: Json, phase: str) -> None:
         ({"conditions": [{"type": "DisruptionTarget", "status": "Unknown"}]}, False),
     ],
 )
-def test_when_a_pod_is_disrupted(status: Json, disrupted: bool) -> None:
+def test_a_pod_is_disrupted_by_condition_or_reason(status: Json, disrupted: bool) -> None:
     assert decode_child({"kind": "Pod", "metadata": {"name": "x"}, "status": status}).disrupted is disrupted
 
 
-def test_a_pod_says_why_it_waits() -> None:
+def test_a_pods_record_has_the_reason_of_its_wait() -> None:
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
     pod = decode_child({"kind": "Pod", "status": {"phase": "Pending", "conditions": [unschedulable]}})
     assert (pod.reason, pod.message) == ("Unschedulable", "0/1 nodes")
 
 
-def test_init_containers_come_first_and_are_told_apart() -> None:
+def test_init_containers_come_first_and_are_marked() -> None:
     state = {"terminated": {"exitCode": 3, "reason": "Error"}}
     pod = decode_child(
         {
@@ -103,10 +103,10 @@ def test_lines_of_containers_are_read_back(given_containers: list[ContainerRecor
 
 
 @pytest.mark.parametrize("reason", ["a|b", "a\nb", "a|b\nc|d", "\n", "|"])
-def test_a_reason_that_holds_our_separators_breaks_nothing(reason: str) -> None:
+def test_separators_in_a_reason_are_replaced(reason: str) -> None:
     pod = pod_of(batch_job("MASTER"), "Failed", code=1, reason=reason)
     containers = decode_containers(decode_child(pod))
-    assert [(one.name, one.exit_code) for one in containers] == [("tensorflow", 1)]
+    assert [(record.name, record.exit_code) for record in containers] == [("tensorflow", 1)]
 
 
 @pytest.mark.parametrize("labels", [{"trainyard.dev/index": "x"}, {"trainyard.dev/attempt": "-1"}, None, {}])

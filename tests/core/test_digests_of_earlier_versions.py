@@ -21,7 +21,7 @@ def without_letters(obj: Json) -> Json:
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.api.singular)
 @pytest.mark.parametrize("suspended", [False, True])
-def test_a_running_job_is_not_taken_for_edited(kind: Kind, suspended: bool) -> None:
+def test_a_running_job_of_an_earlier_version_does_not_count_as_edited(kind: Kind, suspended: bool) -> None:
     simulated = simulate(kind, sample(kind.gvk.kind))
     simulated.run()
     simulated.settle()
@@ -37,7 +37,7 @@ def test_a_running_job_is_not_taken_for_edited(kind: Kind, suspended: bool) -> N
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.api.singular)
-def test_an_edit_of_such_a_job_is_seen_all_the_same(kind: Kind) -> None:
+def test_an_edit_of_a_job_of_an_earlier_version_is_detected(kind: Kind) -> None:
     simulated = simulate(kind, sample(kind.gvk.kind))
     simulated.run()
     simulated.settle()
@@ -50,6 +50,6 @@ def test_an_edit_of_such_a_job_is_seen_all_the_same(kind: Kind) -> None:
     assert ignored or [role["template"][0] for role in planned.status["roles"].values()].count("h")
 
 
-def test_objects_that_follow_the_spec_had_such_a_digest_too() -> None:
+def test_objects_with_an_old_digest_are_not_patched() -> None:
     simulated = simulate(kinds.CHAINERJOB, sample("ChainerJob"))
     assert sum(without_letters(obj) != obj for obj in simulated.objects.values()) >= 2, "the Role and the ConfigMap"

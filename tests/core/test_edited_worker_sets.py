@@ -18,7 +18,7 @@ def test_the_rights_follow_the_sets_although_an_edit_of_the_master_is_not_follow
     assert {patch.name for patch in planned.patches} == {"small-launcher-role", "small-assets", "small-workerset-a"}
 
 
-def test_a_set_that_is_put_back_with_another_template_is_not_taken_for_the_old_one() -> None:
+def test_a_restored_worker_set_with_another_template_does_not_adopt_the_old_one() -> None:
     job, made = begun_job(CHAINERJOB, chainer(1).spec)
     gone = plan_for(CHAINERJOB, with_status(job, Plan(job["status"]), workerSets={}), *made.values())
     assert "small-workerset-a" in {delete.name for delete in gone.deletes}

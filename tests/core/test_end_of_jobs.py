@@ -25,9 +25,7 @@ STOPPED: list[tuple[Json, int]] = [({"cleanPodPolicy": "Running"}, 1), ({"backof
     ],
     ids=["TfJob", "MxJob", "ChainerJob"],
 )
-def test_a_job_that_somebody_deletes_has_not_ended_well_because_its_pod_answers_with_0(
-    kind: Kind, job: Json, master: str
-) -> None:
+def test_a_deleted_job_whose_pod_exits_with_0_has_not_succeeded(kind: Kind, job: Json, master: str) -> None:
     simulated = simulate(kind, job)
     simulated.run()
     simulated.settle()
@@ -38,7 +36,7 @@ def test_a_job_that_somebody_deletes_has_not_ended_well_because_its_pod_answers_
 
 
 @pytest.mark.parametrize("policy", ["Never", "ExitCode", None])
-def test_a_worker_whose_preparation_fails_for_good_fails_the_job(policy: str | None) -> None:
+def test_a_worker_whose_init_container_fails_for_good_fails_the_job(policy: str | None) -> None:
     """Only ExitCode tries again, and only for the codes of the worker's own container (S23, S25; rules.md 2.4, 2.8)."""
     simulated = simulate(ELASTICJOB, elasticjob(2, worker={"restartPolicy": policy}))
     simulated.run()
@@ -54,14 +52,14 @@ def test_a_worker_whose_preparation_fails_for_good_fails_the_job(policy: str | N
 
 
 @pytest.mark.parametrize(("policies", "code"), STOPPED, ids=["cleanPodPolicy Running", "backoffLimit"])
-def test_a_failed_master_keeps_its_pod_although_its_job_does_not_say_failed_yet(policies: Json, code: int) -> None:
+def test_the_pod_of_a_failed_master_is_kept_while_its_job_status_lags(policies: Json, code: int) -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     planned = look(started(**policies), master, worker, pod_of(master, "Failed", code=code), pod_of(worker))
     assert planned.status["state"] == "Failed"
     assert [delete.name for delete in planned.deletes] == ["worker-76no-0"]
 
 
-def test_a_master_whose_sidecar_still_runs_is_stopped_when_only_what_has_ended_may_stay() -> None:
+def test_clean_pod_policy_running_stops_a_master_whose_sidecar_still_runs() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER", complete=True)
     pod = beside_a_sidecar(pod_of(master, "Running", code=0))
     planned = look(started(cleanPodPolicy="Running"), master, worker, pod)
@@ -69,7 +67,7 @@ def test_a_master_whose_sidecar_still_runs_is_stopped_when_only_what_has_ended_m
     assert [delete.name for delete in planned.deletes] == ["master-76no-0"]
 
 
-def test_a_worker_that_was_taken_out_does_not_run_on_when_the_others_have_ended() -> None:
+def test_a_worker_removed_from_the_spec_is_stopped_at_the_end() -> None:
     job, made = begun_job(ELASTICJOB, elastic(2).spec)
     sets = {"Worker": {**job["spec"]["replicaSpecs"]["Worker"], "replicas": 1}}
     first = ended_pod(made.pop("Pod small-worker-0"), 0, "elasticjob-worker")

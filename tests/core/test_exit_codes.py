@@ -76,7 +76,7 @@ def test_a_disrupted_master_is_replaced_at_once_and_not_counted(sign: Json, code
     assert not planned.status["restarts"]
 
 
-def test_a_disruption_condition_that_is_false_means_nothing() -> None:
+def test_a_false_disruption_condition_has_no_effect() -> None:
     children = list(master_ended(1))
     children[2]["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "False"}]
     assert look(started(), *children).status["state"] == "Failed"
@@ -97,14 +97,14 @@ def test_only_the_container_tensorflow_decides() -> None:
     assert look(started(), master, worker, pod).status["state"] == "Succeeded"
 
 
-def test_a_sidecar_that_fails_while_tensorflow_runs_decides_nothing() -> None:
+def test_a_failing_sidecar_has_no_effect_while_tensorflow_runs() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     pod = pod_of(master, "Running")
     pod["status"]["containerStatuses"].append({"name": "sidecar", "state": {"terminated": {"exitCode": 1}}})
     assert look(started(), master, worker, pod).status["state"] == "Running"
 
 
-def test_an_init_container_that_fails_is_named_and_its_pod_made_again() -> None:
+def test_a_failed_init_container_is_named_and_its_pod_retried() -> None:
     master, worker = batch_job("MASTER", failed="BackoffLimitExceeded"), batch_job("WORKER")
     pod = pod_of(master, "Failed")
     pod["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "PodInitializing"}}
@@ -163,7 +163,7 @@ def test_workers_do_not_count_against_the_default_limit_but_against_the_jobs_own
 
 
 @pytest.mark.parametrize("hours", [-24, -1, 1, 24])
-def test_a_clock_that_jumps_never_stops_a_retry_for_ever(hours: int) -> None:
+def test_a_clock_jump_never_delays_a_retry_without_limit(hours: int) -> None:
     """F48: the end of a pod lies in the future or far in the past of our clock."""
     now = NOW + hours * 3600
     children = master_ended(137)
@@ -174,7 +174,7 @@ def test_a_clock_that_jumps_never_stops_a_retry_for_ever(hours: int) -> None:
 
 
 @pytest.mark.parametrize("hours", [-24, 24])
-def test_a_clock_that_jumps_moves_the_deadline_and_never_plans_the_past(hours: int) -> None:
+def test_a_clock_jump_moves_the_deadline_and_never_plans_a_time_in_the_past(hours: int) -> None:
     job = started(activeDeadlineSeconds=600)
     planned = look(job, now=NOW + hours * 3600)
     assert (planned.status["state"] == "Failed") == (hours > 0)
@@ -191,7 +191,7 @@ def test_completion_in_the_future_keeps_the_time_to_live_finite() -> None:
 
 
 @pytest.mark.parametrize(("attempt", "resumes", "wait"), [(0, 0, 0), (1, 1, 0), (1, 0, 10), (2, 0, 20), (3, 1, 20)])
-def test_what_is_disrupted_again_and_again_waits_from_its_start(attempt: int, resumes: int, wait: int) -> None:
+def test_repeated_disruptions_back_off_from_the_start_of_the_attempt(attempt: int, resumes: int, wait: int) -> None:
     """S27: replaced at once; but what is thrown out again and again must not spin. A resume is no such time."""
     job = started()
     job["status"] |= {"resumes": resumes}
@@ -206,14 +206,14 @@ def test_what_is_disrupted_again_and_again_waits_from_its_start(attempt: int, re
 
 
 def test_a_failed_pod_without_any_exit_code_is_a_retryable_failure_with_the_pods_reason() -> None:
-    for reason, said in (("UnexpectedAdmissionError", "UnexpectedAdmissionError"), ("", "Failed")):
+    for reason, expected_reason in (("UnexpectedAdmissionError", "UnexpectedAdmissionError"), ("", "Failed")):
         master = batch_job("MASTER", failed="Stopped")
         pod = pod_of(master, "Failed")
         pod["status"] |= {"reason": reason, "containerStatuses": []}
         planned = look(started(), master, pod)
         assert planned.status["roles"]["MASTER"]["failures"] == 1
         restarting = next(condition for condition in planned.status["conditions"] if condition["type"] == "Restarting")
-        assert restarting["message"] == f"MASTER 0 ended: {said}; retryable, tried again"
+        assert restarting["message"] == f"MASTER 0 ended: {expected_reason}; retryable, tried again"
 
 
 def test_a_pod_that_is_going_does_not_run_any_more() -> None:
@@ -269,7 +269,7 @@ def test_an_init_container_with_the_same_name_is_not_the_replica() -> None:
     assert look(started(), master, pod).status["state"] != "Succeeded"
 
 
-def test_the_generation_that_was_looked_at_is_in_status() -> None:
+def test_the_status_has_the_observed_generation() -> None:
     job = started()
     assert "observedGeneration" not in look(job).status
     job["metadata"] = {**job["metadata"], "generation": 7}

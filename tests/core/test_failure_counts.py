@@ -13,7 +13,7 @@ from tests.support.builders import NOW, batch_job, look, pod_of, started
 from trainyard.kinds import MXJOB
 
 
-def test_a_failed_attempt_counts_although_the_next_one_succeeded_before_anybody_looked() -> None:
+def test_a_failed_attempt_counts_even_if_the_next_one_succeeded_before_it_was_observed() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER", complete=True)
     failed, good = pod_of(worker, "Failed", 0, code=137), pod_of(worker, "Succeeded", 1, code=0)
     planned = look(started(), master, worker, pod_of(master), failed, good)

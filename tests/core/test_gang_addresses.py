@@ -25,11 +25,11 @@ def gang_made_again(edit: Json | None = None) -> SimulatedJob:
 
 @pytest.mark.parametrize("edit", [None, {"backoffLimit": -1}], ids=["", "with an edit that is not understood"])
 def test_the_name_of_a_scheduler_does_not_lead_to_the_attempt_before(edit: Json | None) -> None:
-    """Its pod may be going for as long as it is given to: a worker that meets it there waits for ever (S33)."""
+    """A terminating pod still has its address: a worker that connects to it waits until it is killed (S33)."""
     simulated = gang_made_again(edit)
     simulated.settle()
     selector = simulated.get("Service", "mxjob-1kkf")["spec"]["selector"]
-    jobs = [one for ref, one in simulated.objects.items() if ref.kind == "Job"]
+    jobs = [child for ref, child in simulated.objects.items() if ref.kind == "Job"]
     assert len(jobs) == 4
     for job in jobs:
         labels = job["spec"]["template"]["metadata"]["labels"]
@@ -37,9 +37,9 @@ def test_the_name_of_a_scheduler_does_not_lead_to_the_attempt_before(edit: Json 
         assert selector.items() <= labels.items()
 
 
-def test_both_groups_of_a_gang_own_their_children_under_their_own_name() -> None:
+def test_jobs_of_both_api_groups_own_their_children_under_their_own_group() -> None:
     for group in ("mlkube.io", "mxnet.mlkube.io"):
-        kind = next(one for one in ALL if one.gvk.kind == "MxJob" and one.gvk.group == group)
+        kind = next(candidate for candidate in ALL if candidate.gvk.kind == "MxJob" and candidate.gvk.group == group)
         simulated = simulate(kind, {**mxjob(), "apiVersion": f"{group}/v1beta1"})
         owners = {obj["metadata"]["ownerReferences"][0]["apiVersion"] for obj in simulated.objects.values()}
         assert owners == {f"{group}/v1beta1"}

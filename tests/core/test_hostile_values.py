@@ -1,4 +1,4 @@
-"""Whatever is stored as spec or status, whatever children look like: `plan` answers, and says the same again."""
+"""`plan` returns for every stored spec, status and child, and returns the same again."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_any_two_specs_can_be_compared(new: Json, old: Json, status: Json) -> No
 
 
 @pytest.mark.parametrize("status", [None, [], "x", {"conditions": None, "roles": None}, {"roles": {"MASTER": None}}])
-def test_a_status_that_was_wiped_counts_as_never_written(status: Any) -> None:
+def test_a_removed_status_counts_as_never_written(status: Any) -> None:
     planned = plan(TFJOB, {**tfjob(), "status": status}, Observed(), NOW)
     assert planned.status["phase"] == "Creating"
 

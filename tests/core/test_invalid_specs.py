@@ -21,7 +21,7 @@ def test_an_id_that_the_spec_has_lost_is_still_in_use() -> None:
     assert runtime_id_of(job) == "76no"
 
 
-def test_another_runtime_id_after_the_start_changes_nothing_and_is_said() -> None:
+def test_an_edit_of_the_runtime_id_is_ignored_and_reported() -> None:
     job = started()
     job["spec"]["RuntimeId"] = "zzzz"
     planned = look(job, batch_job("MASTER"), batch_job("WORKER"))
@@ -31,7 +31,7 @@ def test_another_runtime_id_after_the_start_changes_nothing_and_is_said() -> Non
 
 @every_kind
 @pytest.mark.parametrize("spec", [None, [], "text", 5, True])
-def test_a_job_whose_spec_is_no_object_is_told_what_an_api_server_says(kind: Kind, spec: Any) -> None:
+def test_a_job_whose_spec_is_no_object_fails_with_the_api_servers_message(kind: Kind, spec: Any) -> None:
     job = {**sample(kind.gvk.kind), "spec": spec}
     planned = plan(kind, job, Observed(), NOW)
     (problem,) = kinds.admit(kind, job)[1]
@@ -39,7 +39,7 @@ def test_a_job_whose_spec_is_no_object_is_told_what_an_api_server_says(kind: Kin
 
 
 @every_kind
-def test_a_job_that_has_lost_its_spec_goes_on_and_says_so(kind: Kind) -> None:
+def test_a_running_job_whose_spec_was_removed_continues_with_a_condition(kind: Kind) -> None:
     simulated = simulate(kind, sample(kind.gvk.kind))
     simulated.run()
     simulated.settle()

@@ -1,4 +1,4 @@
-"""Objects that somebody deletes are created again: alone, or with the gang."""
+"""Objects that another client deletes are created again: alone, or with the gang."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ def attempt_labels(simulated: SimulatedJob) -> set[str]:
 
 def drop_pod(simulated: SimulatedJob) -> str:
     """The pod that has no Job any more."""
-    (found,) = [name for name in simulated.names("Pod") if name.startswith("example-worker-1kkf-1-")]
-    return found
+    (pod_name,) = [name for name in simulated.names("Pod") if name.startswith("example-worker-1kkf-1-")]
+    return pod_name
 
 
-def test_a_gang_that_loses_a_job_by_hand_is_made_again_whole_and_nothing_is_counted() -> None:
+def test_a_gang_restarts_when_a_batch_job_was_deleted_and_no_failure_is_counted() -> None:
     """MXNet does not take a lost replica back (S33)."""
     simulated = simulate(kinds.MXJOB, mxjob())
     simulated.run()
     simulated.settle()
     simulated.objects.pop(Ref("Job", "example-worker-1kkf-1"))  # its pod is about to follow
     condition = find_condition(simulated.step().status["conditions"], "Restarting") or {}
-    assert condition["status"] == "True" and "WORKER 1 has lost its Job" in condition["message"]
-    simulated.objects = {ref: one for ref, one in simulated.objects.items() if ref.name != drop_pod(simulated)}
+    assert condition["status"] == "True" and "the batch Job of WORKER 1 was deleted" in condition["message"]
+    simulated.objects = {ref: child for ref, child in simulated.objects.items() if ref.name != drop_pod(simulated)}
     status = simulated.settle()
     assert attempt_labels(simulated) == {"1"} and len(simulated.names("Job")) == 4 and not status["restarts"]
 
@@ -41,8 +41,8 @@ def test_a_tf_job_that_loses_a_job_by_hand_makes_that_one_again_alone() -> None:
     assert attempt_labels(simulated) == {"0"} and "worker-76no-0" in simulated.names("Job")
 
 
-def test_a_gang_job_without_a_pod_is_made_again_alone() -> None:
-    """Nothing tells that it was there before: it may as well be the first one, which a quota has held back."""
+def test_a_gang_member_whose_job_and_pod_are_gone_is_created_again_alone() -> None:
+    """No object shows that it existed before: it may as well be the first attempt, which a quota delayed."""
     simulated = simulate(kinds.MXJOB, mxjob())
     simulated.objects.pop(Ref("Job", "example-worker-1kkf-1"))
     simulated.settle()

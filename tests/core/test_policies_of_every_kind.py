@@ -1,4 +1,4 @@
-"""Kinds x policies and carriers x policies, two tables: what goes and what stays at every end (rules.md S3 to S6)."""
+"""Kinds x policies and carriers x policies, two tables: which children are deleted at every end (rules.md S3 to S6)."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ ALL_WORKERS = (kinds.ELASTICJOB, kinds.JAXJOB)
 def policies_of(kind: Kind, job: Json) -> Json:
     """The object of a job's manifest that has the policies; it is made when it is missing."""
     field = kind.api.policy_field
-    found: Json = job["spec"].setdefault(field, {}) if field else job["spec"]
-    return found
+    holder: Json = job["spec"].setdefault(field, {}) if field else job["spec"]
+    return holder
 
 
 def brought_about(player: Player, clean: str, end: str) -> SimulatedJob:
@@ -116,8 +116,8 @@ def brought_about(player: Player, clean: str, end: str) -> SimulatedJob:
     simulated.settle()
     simulated.now += 60
     if end == "Succeeded":
-        for one in {player.first, *([player.other] if player.kind in ALL_WORKERS else [])}:
-            simulated.end(one, 0)
+        for slot in {player.first, *([player.other] if player.kind in ALL_WORKERS else [])}:
+            simulated.end(slot, 0)
     elif end == "Failed":
         simulated.end(player.first, 1)
         if player.kind is kinds.CHAINERJOB:
@@ -134,7 +134,7 @@ def brought_about(player: Player, clean: str, end: str) -> SimulatedJob:
 
 @pytest.mark.parametrize("name", PLAYERS)
 @pytest.mark.parametrize(("clean", "end", "fate"), TABLE)
-def test_what_becomes_of_what_still_runs(name: str, clean: str, end: str, fate: str) -> None:
+def test_clean_pod_policy_and_running_replicas_at_the_end(name: str, clean: str, end: str, fate: str) -> None:
     player = PLAYERS[name]
     if player.kind is kinds.CHAINERJOB and fate == "runs" and (clean == "" or end == "Failed"):
         fate = "stopped"  # as documented (S3); and what fails it is its master Job's limit (S4)
@@ -152,7 +152,7 @@ def test_what_becomes_of_what_still_runs(name: str, clean: str, end: str, fate: 
 
 @pytest.mark.parametrize("name", PLAYERS)
 @pytest.mark.parametrize("end", ["Succeeded", "Failed"])
-def test_a_finished_job_goes_when_its_time_to_live_is_over_and_not_before(name: str, end: str) -> None:
+def test_a_finished_job_is_deleted_when_its_ttl_expires(name: str, end: str) -> None:
     simulated = brought_about(PLAYERS[name], "", end)
     simulated.edit(ttlSecondsAfterFinished=60)
     simulated.now += 59
@@ -168,7 +168,7 @@ def test_a_job_resumes_with_a_new_attempt_and_a_new_start(name: str) -> None:
     player = PLAYERS[name]
     simulated = brought_about(player, "", "suspended")
     assert "startTime" not in simulated.job["status"] and not any(
-        lives(simulated, one) for one in (player.first, player.other)
+        lives(simulated, slot) for slot in (player.first, player.other)
     )
     simulated.edit(suspend=False)
     simulated.now += 10
@@ -179,7 +179,7 @@ def test_a_job_resumes_with_a_new_attempt_and_a_new_start(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PLAYERS)
-def test_a_job_that_is_born_suspended_has_not_been_resumed_when_it_starts(name: str) -> None:
+def test_a_job_created_suspended_starts_at_attempt_0(name: str) -> None:
     player = PLAYERS[name]
     job = copy.deepcopy(player.job)
     policies_of(player.kind, job)["suspend"] = True

@@ -1,4 +1,4 @@
-"""The policies of a TfJob, whose carrier is the batch Job: what goes and what stays at an end (S3, S4, S5).
+"""The policies of a TfJob, whose carrier is the batch Job: which children are deleted at an end (S3, S4, S5).
 
 The other carriers and kinds are in test_policies_of_every_kind.py.
 """
@@ -53,7 +53,7 @@ TABLE = [
 
 
 def ended(end: str, carried: Carried) -> tuple[Json, Made]:
-    """The policy that brings the end about, and the MASTER that goes with it."""
+    """The policy that causes the end, and a MASTER that reaches it."""
     if end == "succeeded":
         return {}, carried.succeeded("MASTER")
     if end == "failed for good":
@@ -64,12 +64,12 @@ def ended(end: str, carried: Carried) -> tuple[Json, Made]:
 
 
 @pytest.mark.parametrize(("clean", "end", "left"), TABLE)
-def test_what_is_left(clean: str, end: str, left: str) -> None:
+def test_the_children_that_each_clean_pod_policy_keeps(clean: str, end: str, left: str) -> None:
     carried = CARRIED
     policy, master = ended(end, carried)
     spec = {**policy, **({"cleanPodPolicy": clean} if clean else {})}
     job = started(replicas("MASTER"), replicas("WORKER", 2, template=template(restartPolicy="Never")), **spec)
-    running, done = list(carried.running("WORKER")), [rename(one) for one in carried.succeeded("WORKER")]
+    running, done = list(carried.running("WORKER")), [rename(pod) for pod in carried.succeeded("WORKER")]
     if "limit" in end:
         running.append(pod_of(running[0], "Failed", 7, code=137))
     if end == "suspended":
@@ -77,15 +77,15 @@ def test_what_is_left(clean: str, end: str, left: str) -> None:
     planned = look(job, *master, *running, *done)
     gone = {delete.uid for delete in planned.deletes}
     whole = [master[0], running[0], done[0], service()]
-    live = [one for one in (master[0], running[0]) if not is_over(one)]
+    live = [pod for pod in (master[0], running[0]) if not is_over(pod)]
     expected = {"all": [], "ended": live, "nothing": whole}[left]
-    assert gone == {one["metadata"]["uid"] for one in expected}
+    assert gone == {pod["metadata"]["uid"] for pod in expected}
     assert not planned.creates and not planned.patches
 
 
-def rename(one: Json) -> Json:
+def rename(pod: Json) -> Json:
     """The same object for slot 1."""
-    text = json.dumps(one).replace("worker-76no-0", "worker-76no-1")
+    text = json.dumps(pod).replace("worker-76no-0", "worker-76no-1")
     new: Json = json.loads(text.replace('"trainyard.dev/index": "0"', '"trainyard.dev/index": "1"'))
     return new
 
@@ -94,26 +94,26 @@ def is_over(job: Json) -> bool:
     return bool(job["status"]["conditions"])
 
 
-def test_a_finished_job_is_left_alone_by_every_policy_once_it_is_swept() -> None:
+def test_a_finished_and_cleaned_job_has_an_empty_plan() -> None:
     for clean in ("", "None", "Running", "All"):
         policy: dict[str, Any] = {"cleanPodPolicy": clean} if clean else {}
         job = started(**policy)
         first = look(job, *job_and("MASTER", "Succeeded", 0, complete=True), *job_and("WORKER", "Running"))
         gone = {delete.uid for delete in first.deletes}
         rest = [*job_and("MASTER", "Succeeded", 0, complete=True), *job_and("WORKER", "Running")]
-        kept = [one for one in rest if one["metadata"]["uid"] not in gone and owner(one) not in gone]
+        kept = [pod for pod in rest if pod["metadata"]["uid"] not in gone and owner(pod) not in gone]
         again = plan(
             kinds.TFJOB, {**job, "status": first.status}, Observed(tuple(map(decode_child, kept))), NOW + 10**6
         )
         assert again.idle and again.requeue_at is None, clean
 
 
-def owner(one: Json) -> str:
-    return str(one["metadata"]["ownerReferences"][0]["uid"])
+def owner(pod: Json) -> str:
+    return str(pod["metadata"]["ownerReferences"][0]["uid"])
 
 
 @pytest.mark.parametrize(("ttl", "after", "gone"), [(0, 0, True), (60, 59, False), (60, 60, True), (60, 10**6, True)])
-def test_the_job_is_deleted_when_its_time_to_live_is_over(ttl: int, after: int, gone: bool) -> None:
+def test_the_job_is_deleted_when_its_ttl_expires(ttl: int, after: int, gone: bool) -> None:
     job = started(ttlSecondsAfterFinished=ttl)
     ended_job = {**job, "status": look(job, *job_and("MASTER", "Succeeded", 0, complete=True)).status}
     planned = look(ended_job, *job_and("MASTER", "Succeeded", 0, complete=True), now=NOW + after)
@@ -141,7 +141,7 @@ def test_a_resume_starts_the_clock_of_the_deadline_anew() -> None:
     assert {create.attempt for create in planned.creates} == {1} and planned.status["resumes"] == 1
 
 
-def test_a_replica_that_ended_with_0_is_not_made_again_by_a_resume() -> None:
+def test_a_succeeded_replica_is_not_created_again_by_a_resumption() -> None:
     job = started(suspend=True)
     job["status"] = started()["status"]
     done = job_and("WORKER", "Succeeded", 0, complete=True)
@@ -152,7 +152,7 @@ def test_a_replica_that_ended_with_0_is_not_made_again_by_a_resume() -> None:
     assert [create.name for create in planned.creates] == ["master-76no-0"] and not planned.deletes
 
 
-def test_a_job_that_is_born_suspended_has_not_been_resumed_when_it_starts() -> None:
+def test_a_job_created_suspended_starts_at_attempt_0() -> None:
     born = started(suspend=True)
     assert born["status"]["phase"] == "Creating" and "startTime" not in born["status"]
     planned = look({**born, "spec": {**born["spec"], "suspend": False}})
@@ -161,7 +161,7 @@ def test_a_job_that_is_born_suspended_has_not_been_resumed_when_it_starts() -> N
 
 
 @pytest.mark.parametrize("manager", ["", "trainyard.dev/operator"])
-def test_a_job_managed_by_us_is_served(manager: str) -> None:
+def test_a_job_with_managed_by_of_this_operator_is_served(manager: str) -> None:
     job = started(managedBy=manager)
     assert look(job).creates
 
@@ -171,7 +171,7 @@ def test_a_job_managed_by_another_is_left_alone(spec: Json) -> None:
     assert look({**started(), "spec": {**started()["spec"], **spec}}).idle
 
 
-def test_an_edit_after_the_start_changes_nothing_and_is_said_and_unsaid() -> None:
+def test_an_edit_after_the_start_sets_spec_change_ignored_until_it_is_reverted() -> None:
     job = started()
     children = *job_and("MASTER", "Running"), *job_and("WORKER", "Running")
     running = {**job, "status": look(job, *children).status}

@@ -1,4 +1,4 @@
-"""A refusal by a policy of the cluster is told from one of what the object itself cannot be."""
+"""A refusal by a policy of the cluster is distinguished from an invalid object."""
 
 from __future__ import annotations
 
@@ -60,5 +60,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("code", "message", "causes", "sent", "policy"), CASES)
-def test_a_policy_is_told_from_the_object(code: int, message: str, causes: object, sent: Json, policy: str) -> None:
+def test_a_policys_refusal_is_recognized_by_the_sent_object(
+    code: int, message: str, causes: object, sent: Json, policy: str
+) -> None:
     assert refusing_policy(code, message, causes, sent) == policy

@@ -1,4 +1,4 @@
-"""What the API server refused: said, tried again with a back-off, or the end of the job (S8, F30, F31)."""
+"""Creates that the API server refused: reported, retried with back-off, or the end of the job (S8, F30, F31)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def refused(refusal: Refusal, *children: Json, ref: Ref = WORKER, now: float = N
     return plan(TFJOB, started(), seen, now)
 
 
-def condition(found: Plan, kind: str) -> Json:
-    one: Json = next(condition for condition in found.status["conditions"] if condition["type"] == kind)
-    return one
+def condition(planned: Plan, kind: str) -> Json:
+    first: Json = next(condition for condition in planned.status["conditions"] if condition["type"] == kind)
+    return first
 
 
-def test_a_taken_name_is_said_and_everything_else_goes_on() -> None:
+def test_a_taken_name_is_reported_and_the_other_children_are_created() -> None:
     planned = refused(Refusal(409, "AlreadyExists", "it belongs to CronJob nightly", NOW))
     job_condition = condition(planned, "NameConflict")
     assert (job_condition["status"], job_condition["reason"]) == ("True", "NameTaken")
@@ -51,24 +51,24 @@ def test_a_taken_name_is_said_and_everything_else_goes_on() -> None:
         (Refusal(413, "RequestEntityTooLarge", "too large", NOW), "RequestEntityTooLarge"),
     ],
 )
-def test_any_other_refusal_blocks_and_says_why(refusal: Refusal, reason: str) -> None:
+def test_any_other_refusal_blocks_with_its_reason(refusal: Refusal, reason: str) -> None:
     planned = refused(refusal)
     job_condition = condition(planned, "Blocked")
     assert (job_condition["status"], job_condition["reason"]) == ("True", reason) and refusal.message in job_condition[
         "message"
     ]
-    assert all(one["type"] != "NameConflict" for one in planned.status["conditions"])
+    assert all(each["type"] != "NameConflict" for each in planned.status["conditions"])
 
 
 @pytest.mark.parametrize(("tries", "seconds"), [(1, 10), (2, 20), (3, 40), (5, 160), (6, 300), (9, 300), (99, 300)])
-def test_it_is_tried_again_after_ten_seconds_doubling_to_five_minutes(tries: int, seconds: int) -> None:
+def test_a_refused_create_is_retried_after_ten_seconds_doubling_to_five_minutes(tries: int, seconds: int) -> None:
     refusal = Refusal(403, "Forbidden", "exceeded quota", NOW, tries)
     waiting = refused(refusal, now=NOW + seconds - 1)
     assert WORKER not in {create.ref for create in waiting.creates} and waiting.requeue_at == NOW + seconds
     assert WORKER in {create.ref for create in refused(refusal, now=NOW + seconds).creates}
 
 
-def test_an_invalid_child_ends_the_job_with_the_servers_words_and_stops_the_rest() -> None:
+def test_an_invalid_child_fails_the_job_with_the_servers_message() -> None:
     master = batch_job("MASTER")
     planned = refused(
         Refusal(422, "Invalid", "spec.template.spec.containers[0].image: Required", NOW), master, pod_of(master)
@@ -78,14 +78,14 @@ def test_an_invalid_child_ends_the_job_with_the_servers_words_and_stops_the_rest
     assert [delete.name for delete in planned.deletes] == ["master-76no-0"] and not planned.creates
 
 
-def test_a_refusal_of_what_is_there_meanwhile_or_not_wanted_any_more_means_nothing() -> None:
+def test_a_refusal_of_an_existing_or_unneeded_child_has_no_effect() -> None:
     worker = batch_job("WORKER")
     for ref, children in ((WORKER, [worker]), (Ref("Job", "worker-76no-7"), [])):
         planned = refused(Refusal(422, "Invalid", "x", NOW), *children, ref=ref)
         assert {condition["type"] for condition in planned.status["conditions"]} == {"Created"}
 
 
-def test_the_condition_is_taken_back_when_the_child_is_made() -> None:
+def test_the_condition_becomes_false_when_the_child_is_created() -> None:
     blocked = refused(Refusal(403, "Forbidden", "exceeded quota", NOW))
     job = {**started(), "status": blocked.status}
     planned = plan(

@@ -16,7 +16,7 @@ UNREADABLE = 'Pod in version "v1" cannot be handled as a Pod: quantities must ma
 
 
 @pytest.mark.parametrize("sets", [None, {}], ids=["distributed", "alone"])
-def test_nobody_is_made_who_would_run_as_the_account_of_somebody_else(sets: Json | None) -> None:
+def test_no_pod_is_created_with_another_owners_service_account(sets: Json | None) -> None:
     simulated = SimulatedJob(CHAINERJOB, chainerjob(sets))
     simulated.step()
     account = Ref("ServiceAccount", "example-launcher")
@@ -43,8 +43,8 @@ def test_a_child_that_is_refused_fails_the_setup_or_a_job_that_ran(ran: bool, ph
 
 
 @every_kind
-def test_a_child_that_the_server_cannot_even_read_ends_the_job_in_its_words(kind: Kind) -> None:
-    """A quantity, a number for a text: the answer is 400 BadRequest, today and for ever."""
+def test_a_child_that_the_server_cannot_decode_fails_the_job_with_its_message(kind: Kind) -> None:
+    """A quantity or number of a wrong type: the response is 400 BadRequest, and a retry would get the same."""
     simulated = SimulatedJob(kind, sample(kind.gvk.kind))
     child = next(create for create in simulated.look().creates if create.slot is not None)
     refusal = Refusal(400, "BadRequest", UNREADABLE, NOW)

@@ -1,4 +1,4 @@
-"""A patch or a delete that the API server refuses is said, waits, and keeps nothing else from going on (F10).
+"""A refused patch or delete is reported and retried, and delays no other write (F10).
 
 And a pod whose node is lost is deleted without it, if that is wanted (F52).
 """
@@ -29,27 +29,27 @@ def edited() -> SimulatedJob:
 
 
 def role_patch(plan: Plan) -> Ref:
-    (found,) = [patch.ref for patch in plan.patches if patch.ref.kind == "Role"]
-    return found
+    (role,) = [patch.ref for patch in plan.patches if patch.ref.kind == "Role"]
+    return role
 
 
 def blocked(plan: Plan) -> Json:
     return find_condition(plan.status["conditions"], "Blocked") or {}
 
 
-def test_a_refused_patch_is_said_and_the_others_are_sent() -> None:
+def test_a_refused_patch_is_reported_and_the_others_are_sent() -> None:
     simulated = edited()
     ref = role_patch(simulated.look())
-    others = {patch.ref for patch in simulated.look().patches} - {ref}
+    other_refs = {patch.ref for patch in simulated.look().patches} - {ref}
     simulated.refused[ref] = Refusal(403, "Forbidden", WORDS, simulated.now, verb="patch")
     planned = simulated.look()
     condition = blocked(planned)
     assert (condition["status"], condition["reason"]) == ("True", "Forbidden") and WORDS in condition["message"]
-    assert others and {patch.ref for patch in planned.patches} == others
+    assert other_refs and {patch.ref for patch in planned.patches} == other_refs
     assert planned.requeue_at == simulated.now + 10 and planned.events[0].type == "Warning"
 
 
-def test_it_is_sent_again_after_its_pause_and_the_condition_goes_with_the_refusal() -> None:
+def test_a_refused_write_is_retried_after_its_back_off_and_the_condition_ends_with_it() -> None:
     simulated = edited()
     ref = role_patch(simulated.look())
     simulated.refused[ref] = Refusal(403, "Forbidden", WORDS, simulated.now, verb="patch")
@@ -61,7 +61,7 @@ def test_it_is_sent_again_after_its_pause_and_the_condition_goes_with_the_refusa
     assert blocked(simulated.look())["status"] == "False"
 
 
-def test_a_refusal_of_a_write_that_is_not_wanted_any_more_means_nothing() -> None:
+def test_a_refusal_of_an_unneeded_write_has_no_effect() -> None:
     simulated = edited()
     simulated.refused[role_patch(simulated.look())] = Refusal(403, "Forbidden", WORDS, simulated.now, verb="patch")
     simulated.edit(workerSets={"ws0": worker_set(2)})
@@ -96,7 +96,7 @@ def expired() -> SimulatedJob:
     return simulated
 
 
-@pytest.mark.parametrize("start", [scaled_down, over, expired], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("start", [scaled_down, over, expired], ids=lambda starter: starter.__name__)
 def test_a_refused_delete_waits_its_pause_and_is_sent_again(start: Callable[[], SimulatedJob]) -> None:
     simulated = start()
     ref = simulated.look().deletes[0].ref
@@ -118,7 +118,7 @@ def going(seconds: float) -> SimulatedJob:
     return simulated
 
 
-def test_a_pod_on_a_lost_node_is_deleted_without_it_when_its_time_is_up() -> None:
+def test_a_refused_delete_does_not_delay_the_force_deletion_on_a_lost_node() -> None:
     waiting, due = going(29).look(), going(30).look()
     assert not waiting.deletes and waiting.requeue_at == NOW + 1
     (gone,) = due.deletes
@@ -126,7 +126,7 @@ def test_a_pod_on_a_lost_node_is_deleted_without_it_when_its_time_is_up() -> Non
     assert not due.creates and not due.status["restarts"]  # its name is not free yet, and nobody's fault is counted
 
 
-def test_without_the_option_a_pod_may_stay_for_ever() -> None:
+def test_without_node_lost_timeout_a_terminating_pod_may_stay_without_limit() -> None:
     simulated = going(1e6)
     simulated.config = Config()
     assert not simulated.look().deletes

@@ -1,4 +1,4 @@
-"""The container that speaks for a replica, in a pod that an older template made."""
+"""The container whose state is the replica's, in a pod of an older template."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def running(pod: Json, container: str) -> Json:
 
 
 @pytest.mark.parametrize(("before", "after"), [("elasticjob-worker", "trainer"), ("trainer", "elasticjob-worker")])
-def test_a_pod_made_before_its_container_was_renamed_still_speaks_for_its_replica(before: str, after: str) -> None:
+def test_the_container_of_an_older_template_still_determines_the_replicas_state(before: str, after: str) -> None:
     job, made = begun_job(ELASTICJOB, spec(before))
     edited: dict[str, Any] = {**job, "spec": spec(after)}
-    pod, service = (next(one for name, one in made.items() if name.startswith(kind)) for kind in ("Pod", "Service"))
+    pod, service = (next(child for name, child in made.items() if name.startswith(kind)) for kind in ("Pod", "Service"))
     assert plan_for(ELASTICJOB, edited, running(pod, before), service).status["state"] == "Running"
     assert plan_for(ELASTICJOB, edited, ended_pod(pod, 3, before), service).status["state"] == "Failed"

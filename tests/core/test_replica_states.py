@@ -1,18 +1,18 @@
-"""What the status tells of each replica."""
+"""The state of each replica in the status."""
 
 from __future__ import annotations
 
 from tests.support.builders import batch_job, look, pod_of, replicas, started, template
 
 
-def test_the_replicas_are_told_in_the_order_of_the_spec_whatever_the_order_of_the_status() -> None:
+def test_replica_statuses_are_in_the_order_of_the_spec() -> None:
     job = started(replicas("MASTER"), replicas("WORKER"), replicas("PS"))
     job["status"]["roles"] = dict(sorted(job["status"]["roles"].items()))
-    told = [replica_status["tf_replica_type"] for replica_status in look(job).status["replicaStatuses"]]
-    assert told == ["MASTER", "WORKER", "PS"]
+    roles_shown = [replica_status["tf_replica_type"] for replica_status in look(job).status["replicaStatuses"]]
+    assert roles_shown == ["MASTER", "WORKER", "PS"]
 
 
-def test_what_the_end_of_the_job_stops_is_not_told_as_running_for_ever() -> None:
+def test_replicas_stopped_at_the_end_do_not_count_as_running() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     planned = look(started(activeDeadlineSeconds=60), master, worker, pod_of(master), pod_of(worker))
     assert planned.status["state"] == "Failed" and len(planned.deletes) == 2
@@ -22,7 +22,7 @@ def test_what_the_end_of_the_job_stops_is_not_told_as_running_for_ever() -> None
     ]
 
 
-def test_what_stays_after_the_end_is_told_as_running() -> None:
+def test_replicas_kept_after_the_end_count_as_running() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     planned = look(started(), master, worker, pod_of(master, "Succeeded", code=0), pod_of(worker))
     assert [replica_status["state"] for replica_status in planned.status["replicaStatuses"]] == ["Succeeded", "Running"]
@@ -36,23 +36,23 @@ def test_a_drain_is_called_by_its_name() -> None:
     assert by_condition_type["Restarting"] == "MASTER 0 ended: EvictionByEvictionAPI; disrupted, tried again"
 
 
-def test_what_exceeded_the_limit_is_named() -> None:
+def test_replicas_over_the_limit_are_named() -> None:
     job = started(replicas("MASTER"), replicas("WORKER", 2), replicas("PS", template=template()), backoffLimit=2)
-    master, one, other = batch_job("MASTER"), batch_job("WORKER"), batch_job("WORKER", 1)
-    pods = pod_of(master), pod_of(one, restarts=2), pod_of(other, "Failed", code=9)
-    planned = look(job, master, one, other, *pods, batch_job("PS"))
+    master, first, other = batch_job("MASTER"), batch_job("WORKER"), batch_job("WORKER", 1)
+    pods = pod_of(master), pod_of(first, restarts=2), pod_of(other, "Failed", code=9)
+    planned = look(job, master, first, other, *pods, batch_job("PS"))
     assert planned.status["reason"] == (
         "3 failed attempts, backoffLimit is 2; WORKER 0 was restarted 2 times; a pod of WORKER 1 failed: see its logs"
     )
 
 
-def test_the_exit_code_behind_a_restart_in_place_is_told() -> None:
+def test_the_exit_code_of_an_in_place_restart_is_reported() -> None:
     job = started(replicas("MASTER"), replicas("WORKER"), backoffLimit=0)
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     pod = pod_of(worker, restarts=1)
     pod["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"exitCode": 9, "reason": "Error"}}
-    said = look(job, master, worker, pod_of(master), pod).status["reason"]
-    assert said.endswith("WORKER 0 was restarted 1 times: container tensorflow exited with code 9")
+    reason = look(job, master, worker, pod_of(master), pod).status["reason"]
+    assert reason.endswith("WORKER 0 was restarted 1 times: container tensorflow exited with code 9")
 
 
 def test_a_master_that_is_not_tried_again_is_shown_as_failed_at_the_end() -> None:

@@ -49,7 +49,7 @@ def test_restarts_in_place_count_beside_a_failure_that_ends_the_job() -> None:
     assert status["state"] == "Failed" and restarts(status) == 2
 
 
-def test_a_deadline_leaves_a_failed_attempt_that_was_never_restarted() -> None:
+def test_a_deadline_does_not_count_the_last_failed_attempt_as_restarted() -> None:
     worker = replicas("WORKER")
     job = started(replicas("MASTER"), worker, activeDeadlineSeconds=30)
     master = batch_job("MASTER")
@@ -57,7 +57,7 @@ def test_a_deadline_leaves_a_failed_attempt_that_was_never_restarted() -> None:
     assert status["state"] == "Failed" and restarts(status) == 0
 
 
-def test_a_pod_that_is_made_again_after_a_failure_is_one_restart_of_an_elastic_job() -> None:
+def test_a_pod_created_again_after_a_failure_is_one_restart_of_an_elastic_job() -> None:
     simulated = simulate(kinds.ELASTICJOB, elasticjob(2))
     simulated.run()
     simulated.settle()
@@ -76,7 +76,7 @@ def test_a_clock_that_is_set_back_does_not_take_a_restart_for_one_that_was_made(
     assert restarts(look({**job, "status": counted}, master, now=NOW + 1).status) == 0
 
 
-def test_a_leader_that_does_not_know_yet_that_a_failed_pod_was_deleted_takes_no_restart_back() -> None:
+def test_a_leader_with_a_stale_cache_never_lowers_the_restart_count() -> None:
     """Found by histories: the watch of jobs may be ahead of the watch of pods."""
     simulated = simulate(kinds.ELASTICJOB, elasticjob(2))
     simulated.run()
@@ -105,7 +105,7 @@ def test_a_gang_that_is_started_again_is_one_restart(victims: int) -> None:
 
 
 @pytest.mark.parametrize("suspended", [False, True])
-def test_what_a_drain_or_a_suspension_took_away_is_no_restart(suspended: bool) -> None:
+def test_disruptions_and_suspensions_are_no_restarts(suspended: bool) -> None:
     simulated = simulate(kinds.ELASTICJOB, elasticjob(1))
     simulated.run()
     simulated.settle()

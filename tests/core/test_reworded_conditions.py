@@ -18,7 +18,7 @@ def reworded() -> Kind:
     return replace(TFJOB, status=shape)
 
 
-def test_what_still_runs_is_stopped_after_a_crash_although_the_reason_of_failed_is_reworded() -> None:
+def test_running_children_are_stopped_even_if_the_reason_of_failed_is_reworded() -> None:
     """Found by the issue: the clean-up looked for DeadlineExceeded in the condition, and left everything running."""
     simulated = simulate(reworded(), tfjob(replicas("MASTER"), replicas("WORKER"), activeDeadlineSeconds=30))
     simulated.run()

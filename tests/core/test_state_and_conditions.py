@@ -1,4 +1,4 @@
-"""The state of a job, its conditions and its counts tell the same."""
+"""The state of a job agrees with its conditions and counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def job_of(kind: Kind) -> Json:
 
 
 @every_kind
-def test_a_job_of_which_no_replica_runs_is_not_called_running(kind: Kind) -> None:
+def test_a_job_without_a_running_replica_is_not_running(kind: Kind) -> None:
     simulated = runs(kind)
     assert simulated.job["status"]["state"] == "Running"
     for name in simulated.names("Pod"):
@@ -44,7 +44,7 @@ def test_a_job_of_which_no_replica_runs_is_not_called_running(kind: Kind) -> Non
 
 
 @every_kind
-def test_a_suspended_job_says_so_in_its_state(kind: Kind) -> None:
+def test_the_state_of_a_suspended_job_is_suspended(kind: Kind) -> None:
     simulated = runs(kind)
     simulated.edit(suspend=True)
     status = simulated.settle()
@@ -57,7 +57,7 @@ def test_restarts_are_counted_from_none(kind: Kind) -> None:
 
 
 @every_kind
-def test_a_manager_of_which_nothing_is_known_is_said(kind: Kind) -> None:
+def test_an_unknown_managed_by_is_a_warning(kind: Kind) -> None:
     job = job_of(kind)
     for manager, count in {
         "": 0,
@@ -72,9 +72,9 @@ def test_a_manager_of_which_nothing_is_known_is_said(kind: Kind) -> None:
 
 
 @every_kind
-def test_who_blocks_a_job_is_a_column(kind: Kind) -> None:
-    (version,) = crd(kind)["spec"]["versions"]
-    assert '@.type=="Blocked"' in str(version["additionalPrinterColumns"])
+def test_the_message_of_blocked_is_a_column(kind: Kind) -> None:
+    for version in crd(kind)["spec"]["versions"]:
+        assert '@.type=="Blocked"' in str(version["additionalPrinterColumns"])
 
 
 @every_kind
@@ -88,7 +88,7 @@ def test_batch_jobs_carry_the_labels_of_the_job_and_their_own_win(kind: Kind) ->
         assert "kueue.x-k8s.io/queue-name" not in child_labels
 
 
-def test_the_oldest_kubernetes_is_one_number() -> None:
+def test_the_oldest_supported_kubernetes_is_defined_once() -> None:
     chart = yaml.safe_load((ROOT / "charts/trainyard/Chart.yaml").read_text())["kubeVersion"]
     page = re.search(r"Kubernetes (\d+\.\d+) or newer", (ROOT / "docs/install.md").read_text())
     assert page is not None and chart == f">={page[1]}.0-0"

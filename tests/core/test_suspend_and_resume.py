@@ -62,9 +62,9 @@ def is_alive(simulated: SimulatedJob, pod: str) -> bool:
     return simulated.get("Pod", pod)["status"]["phase"] in ("Pending", "Running")
 
 
-@pytest.mark.parametrize("start", [blocked_elastic_job, blocked_chainer_job], ids=lambda one: one.__name__)
-def test_to_suspend_a_job_whose_edit_is_refused_does_not_end_it(start: Callable[[Refusal], SimulatedJob]) -> None:
-    """It is what we tell people to do; nothing is asked for while it is suspended."""
+@pytest.mark.parametrize("start", [blocked_elastic_job, blocked_chainer_job], ids=lambda starter: starter.__name__)
+def test_suspending_a_job_with_an_invalid_edit_does_not_fail_it(start: Callable[[Refusal], SimulatedJob]) -> None:
+    """This is the advice that conditions give; no child is created while the job is suspended."""
     simulated = start(Refusal(422, "Invalid", WORDS, NOW))
     simulated.edit(suspend=True)
     planned = simulated.look()
@@ -102,22 +102,22 @@ def test_no_sidecar_runs_on_while_the_job_is_suspended() -> None:
     assert [delete.name for delete in planned.deletes] == ["master-76no-0", "worker-76no-0"]
 
 
-def test_a_spec_that_was_broken_while_suspended_keeps_the_job_suspended_and_says_so() -> None:
+def test_a_job_whose_spec_became_invalid_while_suspended_stays_suspended_with_a_condition() -> None:
     job = started()
     suspended = {**job, "spec": {**job["spec"], "suspend": True}}
     suspended["status"] = look(suspended).status
     resumed = {**suspended, "spec": {**job["spec"], "replicaSpecs": [replicas("WORKER")]}}
     planned = look(resumed)
-    said = {condition["type"]: condition for condition in planned.status["conditions"]}
-    assert not planned.creates and said["Suspended"]["status"] == "True"
-    assert "1 and only 1 master" in said["SpecChangeIgnored"]["message"]
+    while_suspended = {condition["type"]: condition for condition in planned.status["conditions"]}
+    assert not planned.creates and while_suspended["Suspended"]["status"] == "True"
+    assert "1 and only 1 master" in while_suspended["SpecChangeIgnored"]["message"]
     mended = look({**resumed, "spec": job["spec"], "status": planned.status})
-    said = {condition["type"]: condition["status"] for condition in mended.status["conditions"]}
-    assert (said["Suspended"], said["SpecChangeIgnored"]) == ("False", "False")
+    while_suspended = {condition["type"]: condition["status"] for condition in mended.status["conditions"]}
+    assert (while_suspended["Suspended"], while_suspended["SpecChangeIgnored"]) == ("False", "False")
     assert [(create.name, create.attempt) for create in mended.creates] == [("master-76no-0", 1), ("worker-76no-0", 1)]
 
 
-def test_suspending_keeps_a_replica_whose_pod_has_ended_well_and_whose_job_does_not_say_so_yet() -> None:
+def test_a_suspension_keeps_a_succeeded_replica_whose_job_status_lags() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     planned = look(started(suspend=True), master, worker, pod_of(master), pod_of(worker, "Succeeded", code=0))
     assert [delete.name for delete in planned.deletes] == ["master-76no-0"]
@@ -133,7 +133,7 @@ def test_a_failure_of_a_gang_is_not_counted_again_when_the_job_is_resumed() -> N
     assert failure_count(resumed) == 1
 
 
-def test_a_failure_of_a_gang_that_is_seen_only_after_the_resume_counts() -> None:
+def test_a_gang_failure_observed_after_the_resumption_counts() -> None:
     job, jobs, rest = small_gang()
     unseen = plan_for(MXJOB, with_status(job, Plan(job["status"]), suspend=True), *rest)
     resumed = plan_for(MXJOB, with_status(job, unseen, suspend=False), *rest)
@@ -141,10 +141,10 @@ def test_a_failure_of_a_gang_that_is_seen_only_after_the_resume_counts() -> None
         MXJOB, with_status(job, resumed, suspend=False), *jobs, *rest, ended_pod_of(jobs[0], 137, "mxnet")
     )
     assert failure_count(planned) == 1
-    assert {delete.name for delete in planned.deletes} == {one["metadata"]["name"] for one in jobs}
+    assert {delete.name for delete in planned.deletes} == {child["metadata"]["name"] for child in jobs}
 
 
-def test_a_failed_worker_that_is_seen_only_after_the_resume_is_counted_before_it_is_deleted() -> None:
+def test_a_failed_worker_observed_after_the_resumption_is_counted_before_it_is_deleted() -> None:
     job, made = begun_job(ELASTICJOB, elastic(1).spec)
     pod, service = made["Pod small-worker-0"], made["Service small-worker-0"]
     unseen = plan_for(ELASTICJOB, with_status(job, Plan(job["status"]), suspend=True), service)
@@ -156,7 +156,7 @@ def test_a_failed_worker_that_is_seen_only_after_the_resume_is_counted_before_it
     assert [delete.name for delete in planned.deletes] == ["small-worker-0"]
 
 
-def test_a_suspend_keeps_a_master_whose_pod_has_ended_well_and_whose_job_does_not_say_so_yet() -> None:
+def test_a_suspension_keeps_a_succeeded_master_whose_job_status_lags() -> None:
     job, made = begun_job(CHAINERJOB, chainer(1).spec)
     pod = ended_pod_of(made["Job small-master"], 0, "chainer")
     planned = plan_for(CHAINERJOB, with_status(job, Plan(job["status"]), suspend=True), *made.values(), pod)
@@ -166,7 +166,7 @@ def test_a_suspend_keeps_a_master_whose_pod_has_ended_well_and_whose_job_does_no
 
 @every_kind
 def test_a_job_that_is_suspended_and_edited_in_one_update_stops_and_is_resumed_as_edited(kind: Kind) -> None:
-    """So does Kueue take a job back: nothing of the edit is ignored, and nothing is said of it."""
+    """This is how Kueue evicts a job: nothing of the edit is ignored, and no condition reports it."""
     simulated = simulate(kind, sample(kind.gvk.kind))
     simulated.run()
     simulated.settle()

@@ -11,20 +11,20 @@ from trainyard.kinds import ELASTICJOB
 from trainyard.objects import Ref, format_time
 
 
-def test_a_refusal_from_a_time_that_is_to_come_does_not_wait_for_it() -> None:
+def test_a_refusal_dated_in_the_future_does_not_delay_the_retry() -> None:
     """A clock that was a day ahead must not stop the job for a day."""
     simulated = blocked_elastic_job(Refusal(403, "Forbidden", "exceeded quota", NOW + 86400))
     assert Ref("Pod", "example-worker-1") in {create.ref for create in simulated.look().creates}
 
 
-def test_a_failed_job_without_a_pod_that_ended_in_time_to_come_is_believed() -> None:
+def test_a_failed_job_without_pods_dated_in_the_future_counts_as_failed() -> None:
     job = batch_job("MASTER", failed="BackoffLimitExceeded")
-    (said,) = (condition for condition in job["status"]["conditions"])
-    said["lastTransitionTime"] = format_time(NOW + 86400)
+    (condition,) = (condition for condition in job["status"]["conditions"])
+    condition["lastTransitionTime"] = format_time(NOW + 86400)
     assert [delete.name for delete in look(started(), job, batch_job("WORKER")).deletes] == ["master-76no-0"]
 
 
-def test_a_start_in_the_future_does_not_stop_a_worker_for_ever() -> None:
+def test_a_start_time_in_the_future_does_not_delay_a_worker_without_limit() -> None:
     simulated = simulate(ELASTICJOB, elasticjob(2))
     simulated.run()
     simulated.settle()

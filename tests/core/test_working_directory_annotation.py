@@ -29,12 +29,12 @@ def annotated(job: Json, value: object) -> Json:
 def template_of(child: Json) -> Json | None:
     if child["kind"] == "Pod":
         return child
-    found = (child.get("spec") or {}).get("template")
-    return found if isinstance(found, dict) else None
+    template = (child.get("spec") or {}).get("template")
+    return template if isinstance(template, dict) else None
 
 
 @pytest.mark.parametrize("name", sorted(BY_NAME))
-def test_every_pod_template_has_it_and_nothing_else_changes(name: str) -> None:
+def test_the_working_directory_is_added_to_every_pod_template_and_nothing_else_changes(name: str) -> None:
     kind = BY_NAME[name]
     plain = children(kind, sample(kind.gvk.kind))
     with_folder = children(kind, annotated(sample(kind.gvk.kind), {WORKING_DIRECTORY: "/home/me/project"}))
@@ -54,19 +54,19 @@ def test_every_pod_template_has_it_and_nothing_else_changes(name: str) -> None:
 @pytest.mark.parametrize(
     "value", [None, {}, {"another": "x"}, {WORKING_DIRECTORY: ""}, {WORKING_DIRECTORY: 3}, "text", [1]]
 )
-def test_a_job_without_it_has_the_children_that_it_always_had(name: str, value: object) -> None:
+def test_a_job_without_the_annotation_has_unchanged_children(name: str, value: object) -> None:
     kind = BY_NAME[name]
     assert children(kind, annotated(sample(kind.gvk.kind), value)) == children(kind, sample(kind.gvk.kind))
 
 
-def test_a_template_that_names_its_own_keeps_it() -> None:
+def test_a_template_keeps_its_own_working_directory() -> None:
     kind = BY_NAME["TfJob"]
     job = annotated(copy.deepcopy(sample(kind.gvk.kind)), {WORKING_DIRECTORY: "/home/me/project"})
     own = job["spec"]["replicaSpecs"][0]["template"].setdefault("metadata", {})
     own["annotations"] = {WORKING_DIRECTORY: "/mine"}
-    found = {
+    annotations = {
         template["metadata"]["annotations"][WORKING_DIRECTORY]
         for child in children(kind, job)
         if (template := template_of(child))
     }
-    assert "/mine" in found and found <= {"/mine", "/home/me/project"}
+    assert "/mine" in annotations and annotations <= {"/mine", "/home/me/project"}

@@ -32,7 +32,9 @@ def test_every_world_holds_every_rule(case: Case) -> None:
 
 
 PLANTED = next(
-    one for one in MUTANTS if one.executor == ExecutorModel() and one.initial_state is None and not one.policies
+    mutant
+    for mutant in MUTANTS
+    if mutant.executor == ExecutorModel() and mutant.initial_state is None and not mutant.policies
 )
 
 
@@ -40,7 +42,7 @@ def planted() -> list[Case]:
     return [Case(PLANTED.name, InitialState(bounds=Bounds(PLANTED.trouble, time=1)), frozenset(PLANTED.transitions))]
 
 
-def test_a_rule_that_does_not_hold_comes_out_of_the_process_that_saw_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_rule_is_reported_across_the_process_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     PLANTED.patch(monkeypatch)
     with pytest.raises(RuleBroken) as broken:
         explored_jobs.main(planted)
@@ -76,7 +78,7 @@ def test_dropping_a_move_of_old_views_makes_fewer_worlds(left_out: str) -> None:
 def quick(mutants: list[Mutant], every: int) -> list[Any]:
     """All of them, some of them for the quick run."""
     marks = ([] if at % every == 0 else [pytest.mark.slow] for at in range(len(mutants)))
-    return [pytest.param(one, id=one.name, marks=marked) for one, marked in zip(mutants, marks, strict=True)]
+    return [pytest.param(mutant, id=mutant.name, marks=marked) for mutant, marked in zip(mutants, marks, strict=True)]
 
 
 @pytest.mark.parametrize("mutant", quick([*MUTANTS, *MORE], 6))

@@ -38,12 +38,12 @@ class Wish:
     report: Path | None
 
     def allowed(self) -> list[Allowed]:
-        """The usual, and what shall not be heard of now."""
-        return [*ALLOWED, *(Allowed("left out", ".*", _matches(words)) for words in self.ignore)]
+        """The usual allowed differences, and those that the options leave out."""
+        return [*ALLOWED, *(Allowed("left out", ".*", _matches(pattern)) for pattern in self.ignore)]
 
 
-def _matches(words: str) -> Callable[[Difference], bool]:
-    return lambda difference: re.search(words, difference.cause) is not None
+def _matches(pattern: str) -> Callable[[Difference], bool]:
+    return lambda difference: re.search(pattern, difference.cause) is not None
 
 
 @click.command()
@@ -59,9 +59,9 @@ def main(**wish: Any) -> None:
     """Play random sequences on the real API server and on ours, and print where they differ."""
     wanted = Wish(**wish)
     differences = asyncio.run(_run(wanted))
-    text = "\n".join(str(one) for one in differences)
+    text = "\n".join(str(each) for each in differences)
     if wanted.open_:
-        wanted.open_.write_text("".join(sorted(f"{one.difference.cause}\n" for one in differences)))
+        wanted.open_.write_text("".join(sorted(f"{each.difference.cause}\n" for each in differences)))
     if wanted.report:
         wanted.report.write_text(text)
     else:
@@ -76,16 +76,16 @@ async def _run(wish: Wish) -> list[Found]:
         numbers = range(wish.start, wish.start + wish.sequences)
         differences = await campaign(pair, wish.seed, numbers, _say, wish.shrink)
         seconds = time.monotonic() - began
-        for one in differences.values() if wish.keep else ():
-            cases.keep(await cases.recorded(theirs, one), wish.keep or cases.FOLDER)
+        for kept in differences.values() if wish.keep else ():
+            cases.keep(await cases.recorded(theirs, kept), wish.keep or cases.FOLDER)
     for entry in ALLOWED:
         _say(f"allowed {pair.used[entry.why]} times: {entry.why}")
-    differing = sum(one.count for one in differences.values())
+    differing = sum(each.count for each in differences.values())
     _say(
         f"{len(numbers)} sequences, {pair.steps} steps in {seconds:.0f} s: "
         f"{differing} differ, {len(differences)} causes"
     )
-    return sorted(differences.values(), key=lambda one: -one.count)
+    return sorted(differences.values(), key=lambda each: -each.count)
 
 
 def _say(text: str) -> None:

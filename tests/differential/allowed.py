@@ -31,7 +31,7 @@ USUAL = (
 )
 
 
-def told(difference: Difference) -> str:
+def cause_of(difference: Difference) -> str:
     """The whole difference in one line."""
     step = difference.step
     do = "APPLY" if step.type == APPLY else step.do
@@ -51,7 +51,7 @@ def documented(path: Path = FILE) -> tuple[tuple[str, str], ...]:
 
 def _seen(pattern: str) -> Callable[[Difference], bool]:
     sought = re.compile(pattern, re.DOTALL)
-    return lambda difference: sought.search(told(difference)) is not None
+    return lambda difference: sought.search(cause_of(difference)) is not None
 
 
 LAST = "a write without changes"  # from here on the versions differ

@@ -244,7 +244,7 @@ VALUES: tuple[Any, ...] = (None, "", "text", "Never", 0, 1, -1, 7.5, 2**40, True
 
 
 def spoiled(rng: Random, obj: Json) -> Json:
-    """One place of the object is something else, gone, or has a neighbour that nobody knows."""
+    """One field of the object gets another value, is removed, or gets an unknown sibling."""
     made = copy.deepcopy(obj)
     places = list(_places(made))
     if not places:

@@ -52,21 +52,21 @@ def _read(path: Path) -> Case:
     return Case(path.stem, head["why"], steps, [line["answer"] for line in lines])
 
 
-async def recorded(real: Target, found: Found) -> Case:
+async def recorded(real: Target, finding: Found) -> Case:
     """What was found, as a case."""
-    difference = found.difference
-    words = re.sub(r"\W+", "-", f"{difference.step.do} {difference.step.resource} {_told(difference)}".lower())
-    answers = await real.play(found.steps)
-    return Case(words.strip("-")[:90].rstrip("-"), str(difference), found.steps, answers)
+    difference = finding.difference
+    slug = re.sub(r"\W+", "-", f"{difference.step.do} {difference.step.resource} {_main_field(difference)}".lower())
+    answers = await real.play(finding.steps)
+    return Case(slug.strip("-")[:90].rstrip("-"), str(difference), finding.steps, answers)
 
 
-def _told(difference: Difference) -> str:
-    """A few words that tell this difference from others."""
+def _main_field(difference: Difference) -> str:
+    """A short text that distinguishes this difference from others."""
     if difference.path == "code":
-        words = f"{difference.real}"
+        text = f"{difference.real}"
     else:
-        words = f"{difference.path} {difference.real if isinstance(difference.real, str | int) else ''}"
-    return re.sub(r"body |<[^>]*>|fuzz.example.org|is invalid", " ", words.replace("body.", ""))
+        text = f"{difference.path} {difference.real if isinstance(difference.real, str | int) else ''}"
+    return re.sub(r"body |<[^>]*>|fuzz.example.org|is invalid", " ", text.replace("body.", ""))
 
 
 def known(path: Path = OPEN) -> frozenset[str]:
@@ -82,10 +82,10 @@ def keep(case: Case, folder: Path) -> Path:
 async def check(target: Target, cases: Iterable[Case]) -> dict[str, list[Difference]]:
     """By name, what is not as recorded and not allowed. A case is played up to the first such answer."""
 
-    async def one(case: Case) -> list[Difference]:
+    async def replay(case: Case) -> list[Difference]:
         answers = await target.play(case.steps)
         return first(differences(case.steps, case.answers, answers), ALLOWED, Counter())
 
     listed = list(cases)
-    results = await asyncio.gather(*(one(case) for case in listed))
+    results = await asyncio.gather(*(replay(case) for case in listed))
     return {case.name: differing for case, differing in zip(listed, results, strict=True)}

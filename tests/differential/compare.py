@@ -20,7 +20,7 @@ _SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """At one place of the answer to one step, the real server says one thing and ours another."""
+    """At one place of the response to one step the two servers differ."""
 
     number: int
     step: Step
@@ -39,12 +39,14 @@ class Difference:
     def cause(self) -> str:
         """What differences with probably one reason have in common."""
         place = _INDEX.sub("[]", self.path)
-        values = [encode(one).decode() if isinstance(one, dict | list) else str(one) for one in (self.real, self.ours)]
+        values = [
+            encode(value).decode() if isinstance(value, dict | list) else str(value) for value in (self.real, self.ours)
+        ]
         texts = " | ".join(_loose(value) for value in values)
         return f"{self.step.do} {self.step.resource} {place}: {texts}"
 
     def __str__(self) -> str:
-        real, ours = (encode(one).decode()[:_SHOWN] for one in (self.real, self.ours))
+        real, ours = (encode(value).decode()[:_SHOWN] for value in (self.real, self.ours))
         return (
             f"step {self.number} {self.step.do} {self.step.resource}: {self.path}\n    real: {real}\n    ours: {ours}"
         )
@@ -85,14 +87,15 @@ def differences(steps: Sequence[Step], real: Sequence[Json], ours: Sequence[Json
 
 def _outcome(answer: Json) -> str:
     body = answer["body"] if isinstance(answer["body"], dict) else {}
-    return " ".join(str(one) for one in (answer["code"], body.get("reason"), body.get("message")) if one)
+    return " ".join(str(part) for part in (answer["code"], body.get("reason"), body.get("message")) if part)
 
 
 def _other_events(real: Any, ours: Any) -> bool:
-    """Two lines of watches that do not speak of the same: their parts are not compared one by one."""
+    """Two watch events of different objects: their fields are not compared."""
     both = (real, ours)
     return (
-        all(isinstance(one, dict) and one.keys() == {"type", "object"} for one in both) and real["type"] != ours["type"]
+        all(isinstance(answer, dict) and answer.keys() == {"type", "object"} for answer in both)
+        and real["type"] != ours["type"]
     )
 
 

@@ -54,27 +54,27 @@ class Pair:
 
     async def differ_again(self, steps: Sequence[Step]) -> list[Difference]:
         """The same, when it is no accident."""
-        found = await self.differ(steps)
-        again = {one.cause for one in await self.differ(steps)} if found else set()
-        return [one for one in found if one.cause in again]
+        differences = await self.differ(steps)
+        again = {difference.cause for difference in await self.differ(steps)} if differences else set()
+        return [difference for difference in differences if difference.cause in again]
 
 
-def first(found: Iterable[Difference], allowed: Sequence[Allowed], used: Counter[str]) -> list[Difference]:
+def first(differences: Iterable[Difference], allowed: Sequence[Allowed], used: Counter[str]) -> list[Difference]:
     """Those of the first step that has any. Counts what was allowed on the way there."""
     kept: list[Difference] = []
     other = -1  # the step whose error is another one, and may be
-    for one in found:
-        if kept and one.number != kept[0].number:
+    for difference in differences:
+        if kept and difference.number != kept[0].number:
             break
-        if one.number == other and one.path.startswith("body.details."):
+        if difference.number == other and difference.path.startswith("body.details."):
             continue
-        reason = next((entry for entry in allowed if entry.covers(one)), None)
+        reason = next((entry for entry in allowed if entry.covers(difference)), None)
         if reason is None:
-            kept.append(one)
+            kept.append(difference)
         else:
             used[reason.why] += 1
-            other = one.number if one.path == "body.details.causes" else other
-            if reason.last or one.parts:
+            other = difference.number if difference.path == "body.details.causes" else other
+            if reason.last or difference.parts:
                 break
     return kept
 
@@ -83,7 +83,7 @@ async def campaign(
     pair: Pair, seed: int, numbers: Sequence[int], say: Callable[[str], None] = lambda text: None, shrink: bool = True
 ) -> dict[str, Found]:
     """Plays those sequences of a seed. Returns what was found, by cause."""
-    found: dict[str, Found] = {}
+    findings: dict[str, Found] = {}
     waiting = iter(numbers)
     done = 0
 
@@ -91,35 +91,35 @@ async def campaign(
         nonlocal done
         for number in waiting:
             steps = sequence(seed, number)
-            differing = {one.cause: one for one in await pair.differ_again(steps)}
+            differing = {difference.cause: difference for difference in await pair.differ_again(steps)}
             done += 1
             for cause, difference in differing.items():
-                if cause in found:
-                    found[cause].count += 1
+                if cause in findings:
+                    findings[cause].count += 1
                 else:
-                    found[cause] = Found(difference, number, steps)
+                    findings[cause] = Found(difference, number, steps)
             if done % 200 == 0:
-                say(f"{done} sequences, {pair.steps} steps, {len(found)} causes")
+                say(f"{done} sequences, {pair.steps} steps, {len(findings)} causes")
 
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))
     if shrink:
-        await _shrink(pair, list(found.values()), say)
-    return found
+        await _shrink(pair, list(findings.values()), say)
+    return findings
 
 
-async def _shrink(pair: Pair, found: Sequence[Found], say: Callable[[str], None]) -> None:
-    waiting = iter(found)
+async def _shrink(pair: Pair, findings: Sequence[Found], say: Callable[[str], None]) -> None:
+    waiting = iter(findings)
 
     async def work() -> None:
-        for one in waiting:
-            cause = one.difference.cause
+        for finding in waiting:
+            cause = finding.difference.cause
 
             async def shows(steps: list[Step], cause: str = cause) -> bool:
                 return any(again.cause == cause for again in await pair.differ(steps))
 
-            one.steps = await shrunk(one.steps, shows)
-            same = [again for again in await pair.differ(one.steps) if again.cause == cause]
-            one.difference = same[0] if same else one.difference
-            say(f"shrunk to {len(one.steps)} steps: {cause}")
+            finding.steps = await shrunk(finding.steps, shows)
+            same = [again for again in await pair.differ(finding.steps) if again.cause == cause]
+            finding.difference = same[0] if same else finding.difference
+            say(f"shrunk to {len(finding.steps)} steps: {cause}")
 
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))

@@ -73,7 +73,7 @@ class Author:
         self._add(self.create(good=True))
         moves = [(getattr(self, name), weight) for name, weight in WEIGHTS.items()]
         while len(self.steps) < length:
-            (move,) = self.rng.choices([one for one, _ in moves], [weight for _, weight in moves])
+            (move,) = self.rng.choices([candidate for candidate, _ in moves], [weight for _, weight in moves])
             self._add(move())
         return self.steps
 
@@ -97,9 +97,9 @@ class Author:
     def name(self) -> str:
         return self.rng.choice(self.names)
 
-    def earlier(self, what: str) -> str:
+    def earlier(self, field: str) -> str:
         """A reference to what an earlier step gave."""
-        return f"{{{self.rng.choice(self.objects)}.{what}}}"
+        return f"{{{self.rng.choice(self.objects)}.{field}}}"
 
     def seen(self) -> str:
         """The version of a list that an earlier step gave, or any."""
@@ -195,8 +195,19 @@ class Author:
     def listing(self) -> Step:
         rng, query = self.rng, {}
         if self.chance(0.4):
-            words = ["app=x", "app in (x,y)", "app!=x", "!tier", "tier", "app notin (x),tier", "app==", "a b", "=", ""]
-            query["labelSelector"] = rng.choice(words)
+            selectors = [
+                "app=x",
+                "app in (x,y)",
+                "app!=x",
+                "!tier",
+                "tier",
+                "app notin (x),tier",
+                "app==",
+                "a b",
+                "=",
+                "",
+            ]
+            query["labelSelector"] = rng.choice(selectors)
         if self.chance(0.25):
             fields = ["metadata.name=a", "metadata.name!=a", "metadata.namespace={ns}", "spec.mode=fast", "x=y"]
             query["fieldSelector"] = rng.choice([*fields, "status.phase=Pending", "spec.nodeName=", "metadata.name"])

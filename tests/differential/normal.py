@@ -25,7 +25,7 @@ HEADERS = ("Content-Type", "Retry-After", "Warning", "Cache-Control")
 
 
 class Symbols:
-    """The names that one run's values have been given."""
+    """The names that the values of one run have been given."""
 
     def __init__(self, namespace: str) -> None:
         self._names: dict[str, str] = {namespace: "<ns>"}
@@ -37,7 +37,7 @@ class Symbols:
         for name, symbol in self._names.items():
             text = text.replace(name, symbol)
         text = _ACCESS.sub("kube-api-access-<any>", text)
-        return _UID.sub(lambda found: self._uid(found[0], learning), text)
+        return _UID.sub(lambda match: self._uid(match[0], learning), text)
 
     def _uid(self, uid: str, learning: bool) -> str:
         if learning:
@@ -47,10 +47,10 @@ class Symbols:
     def message(self, text: str) -> str:
         """A text for people may name versions and uids. What it names alone is not counted."""
         known = {str(number): symbol for number, symbol in self._versions.items()}
-        return self.text(_NUMBER.sub(lambda found: known.get(found[0], found[0]), text), learning=False)
+        return self.text(_NUMBER.sub(lambda match: known.get(match[0], match[0]), text), learning=False)
 
     def knows(self, number: str) -> bool:
-        """Whether that is a version that has been told."""
+        """Whether that is a revision of an earlier response."""
         return int(number) in self._versions
 
     def version(self, text: str) -> str:
@@ -72,7 +72,7 @@ class Symbols:
         if isinstance(value, dict):
             name, prefix = value.get("name"), value.get("generateName")
             prefixes = (prefix,) if isinstance(prefix, str) and prefix else asked
-            if isinstance(name, str) and any(_made_of(one, name) for one in prefixes):
+            if isinstance(name, str) and any(_made_of(prefix, name) for prefix in prefixes):
                 self._names.setdefault(name, f"<name {len(self._names)}>")
             for part in value.values():
                 self.learn(part, asked)
@@ -85,13 +85,13 @@ def _made_of(prefix: str, name: str) -> bool:
 def normal(answers: Sequence[Answer], namespace: str, asked: Sequence[str] = ()) -> list[Json]:
     """The answers of one run as values that can be compared with those of another. `asked`: what generateName said."""
     symbols = Symbols(namespace)
-    found = []
+    causes = []
     for answer in answers:
         symbols.learn(answer.body, asked)
         body = _value(answer.body, "", symbols)
         headers = {name: _value(value, name, symbols) for name, value in sorted(answer.headers.items())}
-        found.append({"code": answer.code, "headers": headers, "body": body})
-    return found
+        causes.append({"code": answer.code, "headers": headers, "body": body})
+    return causes
 
 
 def _value(value: Any, name: str, symbols: Symbols) -> Any:
@@ -102,30 +102,30 @@ def _value(value: Any, name: str, symbols: Symbols) -> Any:
             return symbols.version(value)  # a patch may put it anywhere
         return symbols.message(value) if name == "message" else symbols.text(value)
     if isinstance(value, list):
-        found = [_value(part, name, symbols) for part in value]
-        return sorted(found, key=_by_field) if name == "causes" else found
+        values = [_value(part, name, symbols) for part in value]
+        return sorted(values, key=_by_field) if name == "causes" else values
     if isinstance(value, dict):
         return _object(value, name, symbols)
     return value
 
 
 def _by_field(cause: Any) -> str:
-    return " ".join(str(cause.get(word)) for word in ("field", "reason", "message"))
+    return " ".join(str(cause.get(field)) for field in ("field", "reason", "message"))
 
 
 def _object(value: Mapping[str, Any], name: str, symbols: Symbols) -> Json:
     made: Json = {}
-    for word in sorted(value):
-        part = value[word]
-        if word == "managedFields":
+    for key in sorted(value):
+        part = value[key]
+        if key == "managedFields":
             continue
-        if word == "continue" and part:
-            made[word] = "<continue>"
-        elif word == "resourceVersion" and name == "metadata":
-            made[word] = symbols.version(str(part)) if "uid" in value else ("<list>" if part else part)
-        elif word == "cells":
-            made[word] = ["<age>" if isinstance(one, str) and _AGE.match(one) else one for one in part]
-            made[word] = _value(made[word], word, symbols)
+        if key == "continue" and part:
+            made[key] = "<continue>"
+        elif key == "resourceVersion" and name == "metadata":
+            made[key] = symbols.version(str(part)) if "uid" in value else ("<list>" if part else part)
+        elif key == "cells":
+            made[key] = ["<age>" if isinstance(cell, str) and _AGE.match(cell) else cell for cell in part]
+            made[key] = _value(made[key], key, symbols)
         else:
-            made[symbols.text(word)] = _value(part, word, symbols)
+            made[symbols.text(key)] = _value(part, key, symbols)
     return made

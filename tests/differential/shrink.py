@@ -57,7 +57,9 @@ def _simpler(step: Step) -> Iterator[Step]:
             yield Step(**{**plain, name: ""})
     for name in step.query:
         if not (name == "watch" and step.watches):
-            yield Step(**{**plain, "query": {word: text for word, text in step.query.items() if word != name}})
+            yield Step(
+                **{**plain, "query": {parameter: text for parameter, text in step.query.items() if parameter != name}}
+            )
     if step.body is not None:
         for body in _less(step.body):
             yield Step(**{**plain, "body": body})
@@ -65,7 +67,7 @@ def _simpler(step: Step) -> Iterator[Step]:
 
 def _less(value: Any) -> Iterator[Any]:
     """Copies with one part gone, the largest parts first."""
-    places = sorted(_places(value, ()), key=lambda found: -len(encode(found[1])))
+    places = sorted(_places(value, ()), key=lambda place: -len(encode(place[1])))
     for path, _ in places:
         made = copy.deepcopy(value)
         inside = made

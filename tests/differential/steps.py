@@ -18,7 +18,7 @@ REFERENCE = re.compile(r"\{(?:(\d+)\.(uid|version|name|continue)|ns)\}")
 
 
 class Unresolved(Exception):
-    """A reference to something that no answer has given."""
+    """A reference to a value that no response has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Step:
         return "/".join([*rest[:1], *rest[2:]])
 
     def json(self) -> Json:
-        """Only what is said."""
+        """The fields that are set."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in fields.items() if value is not None and (value or name == "body")}
 
@@ -67,8 +67,8 @@ def references(step: Step) -> set[int]:
 def renumbered(step: Step, number: Callable[[int], int]) -> Step:
     """The same step where the steps it refers to have other numbers."""
 
-    def moved(found: re.Match[str]) -> str:
-        return f"{{{number(int(found[1]))}.{found[2]}}}" if found[1] else found[0]
+    def moved(match: re.Match[str]) -> str:
+        return f"{{{number(int(match[1]))}.{match[2]}}}" if match[1] else match[0]
 
     return Step(**_mapped(step.json(), lambda text: REFERENCE.sub(moved, text)))
 
@@ -76,18 +76,18 @@ def renumbered(step: Step, number: Callable[[int], int]) -> Step:
 def resolved(step: Step, answers: Sequence[Answer], namespace: str) -> Step:
     """The step as it is sent. Raises Unresolved."""
 
-    def value(found: re.Match[str]) -> str:
-        if not found[1]:
+    def value(match: re.Match[str]) -> str:
+        if not match[1]:
             return namespace
-        return _given(answers[int(found[1])].body, found[2]) if int(found[1]) < len(answers) else _nothing()
+        return _given(answers[int(match[1])].body, match[2]) if int(match[1]) < len(answers) else _nothing()
 
     return Step(**_mapped(step.json(), lambda text: REFERENCE.sub(value, text)))
 
 
-def _given(body: Any, what: str) -> str:
+def _given(body: Any, reference: str) -> str:
     body = body if isinstance(body, dict) else {}
     meta, details = body.get("metadata") or {}, body.get("details") or {}
-    place = {"uid": "uid", "version": "resourceVersion", "name": "name", "continue": "continue"}[what]
+    place = {"uid": "uid", "version": "resourceVersion", "name": "name", "continue": "continue"}[reference]
     return str(meta.get(place) or details.get(place) or _nothing())
 
 

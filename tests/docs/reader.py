@@ -46,7 +46,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One console block. `session` "": it is run by itself; None: it is run by `elsewhere`, or by nobody."""
+    """One console block. `session` "": it is run by itself; None: it is run by `elsewhere`, or not at all."""
 
     page: str
     line: int
@@ -67,7 +67,7 @@ def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text()
     for match in _BLOCK.finditer(text):
         mark = match["mark"] or ""
-        ours, others = _SESSION.search(mark), _ELSEWHERE.search(mark)
+        ours, theirs = _SESSION.search(mark), _ELSEWHERE.search(mark)
         commands = []
         for part in re.split(r"^\$ ", match["text"], flags=re.M)[1:]:
             line, *shown = part.rstrip("\n").split("\n")
@@ -78,7 +78,7 @@ def blocks(page: Path) -> Iterator[Block]:
             page=str(page.relative_to(ROOT)),
             line=text.count("\n", 0, match.start("text")) + 1,
             session=(ours["session"] or "") if ours else None,
-            elsewhere=others["file"] if others else "",
+            elsewhere=theirs["file"] if theirs else "",
             commands=tuple(commands),
         )
 

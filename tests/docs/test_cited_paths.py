@@ -73,7 +73,7 @@ def test_every_cited_path_exists() -> None:
         ("in /work/src/thing and node/src/thing", []),
     ],
 )
-def test_what_counts_as_a_cited_path(text: str, expected: list[str]) -> None:
+def test_cited_paths_are_recognized(text: str, expected: list[str]) -> None:
     assert list(cited(text, modules=True)) == expected
 
 

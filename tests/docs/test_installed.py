@@ -30,9 +30,9 @@ print("imported")
 
 def run(*argv: str | Path, cwd: Path, env: dict[str, str]) -> str:
     """stdout and stderr together; the command must end with 0."""
-    words = [str(word) for word in argv]
-    ended = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, f"{words}: {ended.stdout}{ended.stderr}"
+    arguments = [str(argument) for argument in argv]
+    ended = subprocess.run(arguments, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, f"{arguments}: {ended.stdout}{ended.stderr}"
     return ended.stdout + ended.stderr
 
 

@@ -13,23 +13,23 @@ from trainyard.kinds.pages import CONDITIONS, POLICIES, kind_page
 from trainyard.kinds.policies import Policies
 
 
-def test_the_pages_are_those_of_the_kinds(request: pytest.FixtureRequest) -> None:
+def test_the_kind_pages_are_generated_from_the_kinds(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--update"):
         write()
     assert {path: path.read_text() for path in FOLDER.glob("*.md")} == written()
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
-def test_a_page_tells_all_that_the_value_says(kind: Kind) -> None:
+def test_a_kind_page_has_everything_in_the_kind_value(kind: Kind) -> None:
     text = kind_page(kind)
-    for word in (
+    for term in (
         kind.gvk.api_version,
         *kind.api.groups,
         *kind.api.short_names,
         kind.roles.container,
         kind.status.source,
     ):
-        assert word in text
+        assert term in text
     assert all(rule.default_message.replace("|", "\\|") in text for rule in rules_of(kind))
     assert all(column["name"] in text for column in kind.api.columns)
     assert all(f"`{gvk.api_version}`" in text for gvk in kind.roles.child_resources)

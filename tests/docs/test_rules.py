@@ -29,10 +29,10 @@ def known() -> set[str]:
 
 
 def cited(text: str) -> set[str]:
-    found = set(DECISION.findall(text))
+    cited = set(DECISION.findall(text))
     for sections in (*SECTION.findall(text), *IN_TABLES.findall(text)):
-        found |= {".".join(number.split(".")[:2]) for number in re.findall(r"[I\d]+\.[\d.]*\d", sections)}
-    return found
+        cited |= {".".join(number.split(".")[:2]) for number in re.findall(r"[I\d]+\.[\d.]*\d", sections)}
+    return cited
 
 
 def test_every_rule_that_is_cited_is_on_the_page() -> None:
@@ -53,7 +53,7 @@ def test_every_rule_that_is_cited_is_on_the_page() -> None:
         ("a year like 2.5 and S3.", {"S3"}),
     ],
 )
-def test_what_counts_as_a_citation(text: str, numbers: set[str]) -> None:
+def test_citations_of_rules_are_recognized(text: str, numbers: set[str]) -> None:
     assert cited(text) == numbers
 
 

@@ -13,7 +13,7 @@ from tools import architecture
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_architecture_page_is_what_the_tool_writes() -> None:
+def test_the_architecture_page_is_generated_by_the_tool() -> None:
     assert architecture.PAGE.read_text(encoding="utf-8") == architecture.page(), "run: python -m tools.architecture"
 
 
@@ -21,5 +21,5 @@ REFERENCE = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "reference.md").read_tex
 
 
 @pytest.mark.parametrize("name", REFERENCE)
-def test_the_reference_documents_what_exists(name: str) -> None:
+def test_the_api_reference_documents_existing_names(name: str) -> None:
     assert pkgutil.resolve_name(name).__doc__

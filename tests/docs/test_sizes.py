@@ -23,5 +23,5 @@ MANY = "".join(f"\n    def m{number}(self): ..." for number in range(METHODS + 1
         ("\n" * (FILE_LINES + 1), [f"{FILE_LINES + 1} lines, more than {FILE_LINES}"]),
     ],
 )
-def test_what_is_too_long(text: str, messages: list[str]) -> None:
+def test_functions_classes_and_files_beyond_the_limits_are_reported(text: str, messages: list[str]) -> None:
     assert [message for _, message in exceeded(text)] == messages

@@ -23,7 +23,7 @@ SESSIONS = {
 
 
 @pytest.mark.parametrize("block", ALONE, ids=lambda block: block.place)
-def test_a_block_prints_exactly_what_the_page_shows(block: Block, tmp_path: Path) -> None:
+def test_a_console_block_prints_what_the_page_shows(block: Block, tmp_path: Path) -> None:
     skip_without_kubectl([block])
     with terminal(tmp_path) as shell:
         for command in block.commands:
@@ -34,7 +34,7 @@ def test_a_block_prints_exactly_what_the_page_shows(block: Block, tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.frameworks
 @pytest.mark.parametrize("session", SESSIONS)
-def test_the_blocks_of_a_session_print_what_the_page_shows(session: str, tmp_path: Path) -> None:
+def test_the_console_blocks_of_a_session_print_what_the_page_shows(session: str, tmp_path: Path) -> None:
     skip_without_kubectl(SESSIONS[session])
     with terminal(tmp_path) as shell:
         for block in SESSIONS[session]:

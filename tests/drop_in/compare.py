@@ -19,6 +19,11 @@ from trainyard.objects import Json
 
 LONGEST = 300  # letters of a value that a difference shows
 EMPTY = ("labels", "annotations")  # maps that are the same when absent and when empty
+OF_THE_JOB_CONTROLLER = (
+    # of the pods of a batch Job: not the operator's, and not the same for Kubernetes' controller and ours
+    "pods/* .metadata.finalizers",
+    "pods/* .metadata.annotations.trainyard.dev/failures-before",
+)
 _ABSENT = object()
 
 
@@ -41,6 +46,8 @@ def differences(recorded: Sequence[Json], ours: Sequence[Json], unstable: Sequen
     listed: list[Difference] = []
     for number, (left, right) in enumerate(zip(recorded, ours, strict=False)):
         for path, (left_value, right_value) in _step_differences(left, right):
+            if any(covers(pattern, path) for pattern in OF_THE_JOB_CONTROLLER):
+                continue
             if not any(covers(pattern, f"step {number}: {path}") for pattern in unstable):
                 listed.append(Difference(number, path, _shown(left_value), _shown(right_value)))
     if len(recorded) != len(ours):

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
+import msgspec
+
 from tests.drop_in.compare import Difference, differences
 from tests.drop_in.compressed_time import compressed_time
 from tests.drop_in.driver import Driver
@@ -16,9 +18,8 @@ from tests.drop_in.record import batches
 from tests.drop_in.recordings import FOLDER, Recording, load
 from tests.drop_in.scenario import Scenario
 from trainyard import kinds
-from trainyard.app.config import shipped_files
+from trainyard.app.config import shipped_config
 from trainyard.client import ApiClient
-from trainyard.core import Config
 from trainyard.kinds.kubeflow_v1.lifecycle import RESTART_SCOPE
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CRD
@@ -27,6 +28,7 @@ from trainyard.server import Server
 from trainyard.workloads import ControllerManager
 
 BATCH = 60  # scenarios at one time
+KUBECTL_DELIVERY_IMAGE = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"  # the default of the Training Operator
 EMBEDDED_BATCH = 200  # beside the embedded server: they wait more than they work
 
 
@@ -65,7 +67,9 @@ async def embedded(gang: str = "") -> AsyncIterator[ApiClient]:
         await manager.start()
         stack.push_async_callback(manager.stop)
         served = [kind for kind in kinds.ALL if kind.gvk.group == GROUP]
-        operator = Operator(operator_api, served, Config(program_files=shipped_files(), gang_scheduler=gang))
+        options = {"gang_scheduler": gang, "kubectl_delivery_image": KUBECTL_DELIVERY_IMAGE}
+        config = msgspec.structs.replace(shipped_config(), **options)
+        operator = Operator(operator_api, served, config)
         await operator.start()
         stack.push_async_callback(operator.stop)
         yield api

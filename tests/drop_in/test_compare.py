@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.drop_in.accepted import Accepted
 from tests.drop_in.compare import Difference, covers, differences, unstable_paths
-from tests.drop_in.differences import Accepted, unaccepted
+from tests.drop_in.differences import unaccepted
 from trainyard.objects import Json
 
 

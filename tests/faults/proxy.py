@@ -85,7 +85,7 @@ class Journal:
         return write
 
     def leads(self, operator: str) -> bool:
-        """Whether that operator holds a lease, as far as an answer has said."""
+        """Whether that operator holds a lease, by the responses so far."""
         return any(holder.startswith(f"{operator}_") for holder in self.holders.values())
 
     def answered(self, write: Write, code: int, answer: bytes) -> None:

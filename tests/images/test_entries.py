@@ -56,14 +56,14 @@ def test_an_entry_without_ways_runs_with_the_chosen_interpreter(make: Callable[.
         ("ways: [{{current: {{}}}}]", ""),  # the former name of `providers`
     ],
 )
-def test_an_entry_that_only_says_which_python_runs_in_the_pod_s_folder(
+def test_an_entry_with_only_an_interpreter_runs_in_the_pods_folder(
     make: Callable[..., Images], tmp_path: Path, text: str, workdir: str
 ) -> None:
     expected = workdir if workdir == catalogue.WORKING_DIRECTORY else workdir.format(tmp_path)
     assert entry(make, f"{{match: my/img, {text.format()}}}").workdir == expected
 
 
-def test_paths_are_those_of_the_catalogue(make: Callable[..., Images], tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_catalogue(make: Callable[..., Images], tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     image_entry = entry(
         make,
@@ -104,20 +104,20 @@ def test_a_line_that_cannot_be_used_is_refused(
     assert problem.format(tmp_path) in str(caught.value)
 
 
-async def test_a_module_that_an_environment_must_have_is_checked_in_it(make: Callable[..., Images]) -> None:
+async def test_the_required_modules_of_an_entry_are_checked_in_its_environment(make: Callable[..., Images]) -> None:
     provider = f"[{{interpreter: {sys.executable}, check: no_such_module}}]"
     message = (await refused(make(f"images:\n- match: x\n  providers: {provider}\n"), "x")).message
     assert f"{sys.executable} has no module no_such_module; install it there with pip" in message
 
 
-def test_make_frameworks_is_named_for_what_it_installs() -> None:
+def test_make_frameworks_is_suggested_for_the_packages_that_it_installs() -> None:
     makefile = (Path(__file__).parents[2] / "Makefile").read_text()
     system = re.search(r"^SYSTEM := (.*)$", makefile, re.M)
     assert system is not None
     assert set(system[1].split()) | {"python3-numpy"} == problems.FRAMEWORKS, "python3-torch brings python3-numpy"
-    ours, others = problems.install_command(["python3-torch"]), problems.install_command(["python3-torch", "gdb"])
+    ours, two_packages = problems.install_command(["python3-torch"]), problems.install_command(["python3-torch", "gdb"])
     assert ours.startswith("run 'make frameworks' in a checkout of trainyard, or, on Debian: ")
-    assert others.startswith("on Debian: ") and others.endswith("apt-get install -y python3-torch gdb")
+    assert two_packages.startswith("on Debian: ") and two_packages.endswith("apt-get install -y python3-torch gdb")
 
 
 def test_every_package_of_the_shipped_entries_is_installed_by_make_frameworks() -> None:

@@ -43,7 +43,7 @@ def only(cache: Path) -> store.Environment:
     return environment
 
 
-async def test_an_environment_says_what_it_was_built_from_and_is_held_while_it_may_run(
+async def test_an_environment_records_its_source_and_is_locked_while_in_use(
     make: Callable[..., Images], installer: str, tmp_path: Path
 ) -> None:
     images = make(ENTRY, uv=installer)
@@ -61,7 +61,7 @@ async def test_an_environment_says_what_it_was_built_from_and_is_held_while_it_m
     assert only(tmp_path / "cache").folder == built.folder, "it is built again when it is needed"
 
 
-async def test_the_end_of_the_holder_by_any_means_lets_the_environment_go(
+async def test_any_end_of_the_holder_unlocks_the_environment(
     make: Callable[..., Images], installer: str, tmp_path: Path
 ) -> None:
     images = make(ENTRY, uv=installer)
@@ -94,7 +94,7 @@ async def test_an_environment_that_is_being_built_is_not_removed(
     assert store.remove(folder)
 
 
-async def test_files_that_are_shared_with_another_cache_do_not_come_free(
+async def test_files_shared_with_another_cache_do_not_count_as_freed(
     make: Callable[..., Images], installer: str, tmp_path: Path
 ) -> None:
     images = make(ENTRY, uv=installer)
@@ -109,7 +109,7 @@ async def test_files_that_are_shared_with_another_cache_do_not_come_free(
     assert (tmp_path / "in-another-cache").stat().st_size == 300 * 1024
 
 
-async def test_an_environment_is_named_by_the_catalogue_it_was_built_for(
+async def test_an_environment_is_named_by_its_catalogue(
     make: Callable[..., Images], installer: str, tmp_path: Path
 ) -> None:
     images = make(ENTRY, uv=installer)
@@ -126,7 +126,7 @@ async def test_an_environment_is_named_by_the_catalogue_it_was_built_for(
     assert used_by_entry(built, make(ENTRY.replace("x", "other"), uv=installer)) == "other"
 
 
-async def test_only_what_a_builder_made_is_an_environment(tmp_path: Path) -> None:
+async def test_only_a_folder_made_by_a_builder_is_an_environment(tmp_path: Path) -> None:
     folder = tmp_path / "environments"
     for name in ("mine", "a-0123456789abcdef", ".a-0123456789abcdef.4711", ".hidden"):
         (folder / name).mkdir(parents=True)
@@ -135,7 +135,7 @@ async def test_only_what_a_builder_made_is_an_environment(tmp_path: Path) -> Non
     assert [path.name for path in store.list_leftovers(tmp_path)] == [".a-0123456789abcdef.4711"]
 
 
-async def test_what_an_interrupted_build_left_is_removed_but_not_under_a_builder(tmp_path: Path) -> None:
+async def test_the_remains_of_an_interrupted_build_are_removed_unless_a_builder_holds_them(tmp_path: Path) -> None:
     left = tmp_path / "environments" / ".a-0123456789abcdef.4711"
     left.mkdir(parents=True)
     (left / "wheel").write_bytes(os.urandom(50_000))
@@ -147,7 +147,7 @@ async def test_what_an_interrupted_build_left_is_removed_but_not_under_a_builder
     assert store.remove_leftover(left) >= 50_000 and not left.exists()
 
 
-async def test_the_state_of_an_entry_is_that_of_the_first_provider_that_can_be_had(
+async def test_the_state_of_an_entry_is_that_of_its_first_available_provider(
     make: Callable[..., Images], installer: str
 ) -> None:
     providers = "[{current: {no_such_module: ''}}, {requirements: [a==1], download: 1 MB}]"

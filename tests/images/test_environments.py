@@ -86,7 +86,7 @@ async def test_an_environment_is_built_once_and_its_scripts_name_their_folder(
         ("something new", "its installer ended with code 3"),
     ],
 )
-async def test_a_build_that_fails_says_why_and_leaves_nothing(
+async def test_a_failed_build_reports_the_reason_and_leaves_nothing(
     make: Callable[..., Images], installer: Callable[[str], str], tmp_path: Path, last_words: str, part: str
 ) -> None:
     images = make(PROVIDER, uv=installer(f"print({last_words!r}, file=sys.stderr); sys.exit(3)"))
@@ -121,7 +121,7 @@ async def test_a_check_that_does_not_import_fails_the_build(
     assert "No module named 'no_such_module'" in (await refused(make(checked, uv=installer("pass")), "x")).message
 
 
-async def test_too_little_space_is_told_before_anything_is_installed(
+async def test_too_little_space_is_reported_before_the_installation(
     make: Callable[..., Images], installer: Callable[[str], str], tmp_path: Path
 ) -> None:
     problem = await refused(make(PROVIDER.replace("1 kB", "999999999 GB"), uv=installer("pass")), "x")
@@ -129,7 +129,7 @@ async def test_too_little_space_is_told_before_anything_is_installed(
     assert not (tmp_path / "log").exists()
 
 
-async def test_a_cache_that_cannot_be_written_is_told(make: Callable[..., Images], tmp_path: Path) -> None:
+async def test_a_cache_that_cannot_be_written_is_reported(make: Callable[..., Images], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     problem = await refused(make(PROVIDER, cache=tmp_path / "file" / "cache"), "x")
     assert "cannot be written (Not a directory); make it writable, or name another folder" in problem.message
@@ -172,7 +172,7 @@ async def test_a_builder_that_is_killed_takes_its_programs_along_and_the_next_on
     assert not [path for path in (tmp_path / "cache" / "environments").iterdir() if path.name.startswith(".")]
 
 
-async def test_a_second_builder_waits_for_the_first_and_uses_what_it_built(
+async def test_a_second_builder_waits_for_the_first_and_uses_its_environment(
     make: Callable[..., Images], installer: Callable[[str], str], tmp_path: Path, messages: list[str]
 ) -> None:
     wait = f"\n    while not pathlib.Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.01)"
@@ -185,7 +185,7 @@ async def test_a_second_builder_waits_for_the_first_and_uses_what_it_built(
     assert await waiting == await building
 
 
-async def test_an_environment_whose_python_is_gone_is_built_again(
+async def test_an_environment_without_its_python_is_rebuilt(
     make: Callable[..., Images], installer: Callable[[str], str], tmp_path: Path
 ) -> None:
     prepared = await make(PROVIDER, uv=installer("pass")).prepare("x", False)
@@ -247,8 +247,8 @@ async def test_an_index_that_does_not_answer_is_named(
     assert "the package index cannot be reached; check the network and the proxy" in problem.message
 
 
-def test_the_shipped_pins_are_whole(tmp_path: Path) -> None:
-    (entry,) = [one for one in catalogue.read(catalogue.SHIPPED) if "tensorflow/tensorflow*" in one.match]
+def test_the_shipped_locks_are_complete(tmp_path: Path) -> None:
+    (entry,) = [each for each in catalogue.read(catalogue.SHIPPED) if "tensorflow/tensorflow*" in each.match]
     names = [line.split("==")[0] for line in entry.providers[1].requirements or ()]
     assert {"numpy", "protobuf", "grpcio", "keras", "setuptools"} <= set(names)
     builder = environments.Builder(tmp_path, "", print)

@@ -1,4 +1,4 @@
-"""What the images of MxJob, ChainerJob and ElasticJob need of a machine, and what is said when it is not there."""
+"""What the images of MxJob, ChainerJob and ElasticJob need of a machine, and the messages when it is missing."""
 
 from __future__ import annotations
 
@@ -57,23 +57,25 @@ def test_the_images_of_the_readmes_have_their_programs(make: Make, image: str, f
 
 
 def test_the_launcher_of_old_is_the_entrypoint_of_its_examples(make: Make) -> None:
-    found, plain = make().find("torchelastic/examples:0.2.0"), make().find("pytorch/pytorch:1.13.1-cuda11.6")
-    assert found is not None and plain is not None
-    assert found.entrypoint == ("python", "-m", "torchelastic.distributed.launch") and plain.entrypoint == ()
-    for one in (found, plain):
-        assert (one.env["PET_REDIRECTS"], one.env["PET_TEE"], one.workdir) == ("1", "1", "/workspace")
-        assert [provider.ask for provider in one.providers] == [False, False, True], "5.3 GB are not installed unasked"
+    elastic, plain = make().find("torchelastic/examples:0.2.0"), make().find("pytorch/pytorch:1.13.1-cuda11.6")
+    assert elastic is not None and plain is not None
+    assert elastic.entrypoint == ("python", "-m", "torchelastic.distributed.launch") and plain.entrypoint == ()
+    for entry in (elastic, plain):
+        assert (entry.env["PET_REDIRECTS"], entry.env["PET_TEE"], entry.workdir) == ("1", "1", "/workspace")
+        assert [provider.ask for provider in entry.providers] == [False, False, True], (
+            "5.3 GB are not installed unasked"
+        )
 
 
-def test_the_pins_of_mxnet_and_chainer_are_whole() -> None:
-    entries = {one.match[0]: one for one in catalogue.read(catalogue.SHIPPED)}
+def test_the_locks_of_mxnet_and_chainer_are_complete() -> None:
+    entries = {entry.match[0]: entry for entry in catalogue.read(catalogue.SHIPPED)}
     mxnet, chainer = entries["*mxnet*"].providers[1], entries["everpeace/chainer:*"].providers[1]
     assert {"mxnet==1.9.1", "numpy==1.23.5", "graphviz==0.8.4"} <= set(mxnet.requirements or ())
     assert {"chainer==7.8.1", "numpy==1.23.5", "mpi4py==4.1.2", "setuptools==65.5.0"} <= set(chainer.requirements or ())
     assert "setuptools==65.5.0" in chainer.build and chainer.needs == {"mpiexec": "openmpi-bin"}
 
 
-async def test_what_is_missing_of_the_system_is_said_with_one_command_for_all_of_it(make: Make) -> None:
+async def test_missing_system_packages_are_reported_with_one_install_command(make: Make) -> None:
     provider = (
         f"{{system: {{python: {sys.executable}, modules: {{yaml: a, no_one: python3-one, no_two: python3-two}}}}, "
     )
@@ -91,9 +93,7 @@ async def test_an_etcd_that_is_not_there_names_its_package(make: Make, monkeypat
     assert error.endswith("apt-get install -y etcd-server")
 
 
-async def test_a_large_provider_is_taken_only_with_consent(
-    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_a_large_provider_needs_consent(make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     installer = tmp_path / "installer"
     installer.write_text(
         f"#!/bin/sh\n[ $1 = venv ] || exit 0\nmkdir -p {tmp_path}/made; echo $* > {tmp_path}/made/asked\nexit 1\n"
@@ -112,7 +112,7 @@ async def test_a_large_provider_is_taken_only_with_consent(
     assert (tmp_path / "made" / "asked").exists()
 
 
-async def test_build_tools_come_before_the_pins_and_alone(make: Make, tmp_path: Path) -> None:
+async def test_build_tools_are_installed_before_the_locked_packages(make: Make, tmp_path: Path) -> None:
     installer = tmp_path / "installer"
     installer.write_text(
         f'#!/bin/sh\necho "$@" >> {tmp_path}/log\n[ $1 = venv ] || exit 0\n'
@@ -142,7 +142,7 @@ def test_an_entry_that_cannot_be_used_is_refused_with_its_place(make: Make, entr
     assert expected_message in str(caught.value)
 
 
-async def test_a_file_of_an_image_that_is_not_there_is_said(make: Make) -> None:
+async def test_a_missing_image_file_is_reported(make: Make) -> None:
     error = await refused(make("images:\n- match: x\n  files: {/train.py: '{here}/gone.py'}\n"), "x")
     assert error.startswith("x: /train.py should be ") and "gone.py, which does not exist; see its entry" in error
 
@@ -164,4 +164,4 @@ def test_every_image_of_the_examples_is_known(make: Make) -> None:
     texts = [file.read_text() for file in files if not file.name.startswith("mx_operator_")]  # an installation, no job
     named = {match for text in texts for match in re.findall(r"\bimage: +(\S+)", text)}
     assert len(named) >= 7
-    assert [one for one in sorted(named) if images.find(one) is None] == []
+    assert [image for image in sorted(named) if images.find(image) is None] == []

@@ -39,14 +39,14 @@ def test_the_images_of_the_first_readme_are_known_and_their_programs_exist(
 ) -> None:
     entry = make().find(image)
     assert entry is not None
-    assert [Path(word).name for word in entry.entrypoint[1:]] == ([program] if program else [])
-    assert all(Path(word).is_file() for word in entry.entrypoint[1:])
+    assert [Path(argument).name for argument in entry.entrypoint[1:]] == ([program] if program else [])
+    assert all(Path(argument).is_file() for argument in entry.entrypoint[1:])
     assert entry.env["TF_CPP_MIN_LOG_LEVEL"] == "2"
     pins = entry.providers[1].requirements
     assert pins is not None and "tensorflow-cpu==2.21.0" in pins and "tensorboard==2.21.0" in pins
 
 
-def test_a_person_s_entry_wins_over_ours_and_the_first_file_wins(make: Callable[..., Images], tmp_path: Path) -> None:
+def test_a_users_entry_takes_precedence_and_the_first_file_wins(make: Callable[..., Images], tmp_path: Path) -> None:
     mine = "images:\n- match: [tensorflow/*, mine]\n  entrypoint: [python, '{here}/one.py', '{programs}']\n"
     images = make(mine, mine.replace("one", "two"))
     entry = images.find("tensorflow/tensorflow:2")
@@ -58,7 +58,7 @@ def test_a_person_s_entry_wins_over_ours_and_the_first_file_wins(make: Callable[
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("- a\n", "Expected `object`, got `array`"),
+        ("- a\n", "Expected `object`, got `array`; write `images:` above the list of entries"),
         ("", "missing required field `images`"),
         ("images: {}\n", "Expected `array`"),
         ("images:\n- {}\n", "images[0]: Object missing required field `match`"),
@@ -123,7 +123,7 @@ def test_a_python_range_holds_both_its_ends() -> None:
 # --- Providers ------------------------------------------------------------------------------------------------------
 
 
-async def test_an_unknown_image_with_a_command_runs_with_the_chosen_python_and_one_line_says_so(
+async def test_an_unknown_image_with_a_command_runs_with_the_chosen_python_and_one_message(
     make: Callable[..., Images], messages: list[str]
 ) -> None:
     images = make()
@@ -165,7 +165,7 @@ async def test_an_image_without_a_program_wants_a_command_or_arguments(make: Cal
     await images.prepare("bare", need_command=False)
 
 
-async def test_the_first_provider_that_works_is_taken(make: Callable[..., Images]) -> None:
+async def test_the_first_working_provider_is_used(make: Callable[..., Images]) -> None:
     providers = "[{current: {no_such_module: ''}}, {system: {python: /nowhere/python, modules: {a: b}}}, {current: {}}]"
     prepared = await make(f"images:\n- match: x\n  providers: {providers}\n  env: {{A: b}}\n  workdir: /w\n").prepare(
         "x", False
@@ -173,7 +173,7 @@ async def test_the_first_provider_that_works_is_taken(make: Callable[..., Images
     assert (prepared.env["A"], prepared.workdir) == ("b", "/w")
 
 
-async def test_when_no_provider_works_every_reason_is_told(make: Callable[..., Images]) -> None:
+async def test_without_a_working_provider_every_reason_is_reported(make: Callable[..., Images]) -> None:
     providers = "[{current: {yaml: '<1'}}, {system: {python: /nowhere/python, modules: {torch: python3-torch}}}]"
     problem = await refused(make(f"images:\n- match: x\n  providers: {providers}\n"), "x")
     assert problem.reason == "ErrImagePull"
@@ -182,7 +182,7 @@ async def test_when_no_provider_works_every_reason_is_told(make: Callable[..., I
     assert problem.message.endswith("apt-get install -y python3-torch")
 
 
-async def test_a_system_package_is_seen_from_an_environment_of_its_own(
+async def test_an_environment_with_system_site_packages_imports_them(
     make: Callable[..., Images], tmp_path: Path
 ) -> None:
     provider = f"{{system: {{python: {sys.executable}, modules: {{pip: python3-pip}}}}, check: pip}}"
@@ -190,7 +190,7 @@ async def test_a_system_package_is_seen_from_an_environment_of_its_own(
     assert output(f"{prepared.path[0]}/python", "-c", "import sys; print(sys.prefix)").startswith(str(tmp_path))
 
 
-async def test_pins_for_another_python_name_it(make: Callable[..., Images]) -> None:
+async def test_locks_for_another_python_version_are_refused_with_it(make: Callable[..., Images]) -> None:
     provider = f"{{requirements: [{TINY}], name: tiny 2, python: 3.98 - 3.99}}"
     problem = await refused(make(f"images:\n- match: x\n  providers: [{provider}]\n"), "x")
     this = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -199,7 +199,7 @@ async def test_pins_for_another_python_name_it(make: Callable[..., Images]) -> N
     )
 
 
-async def test_another_python_on_path_serves_pins_that_ours_does_not(
+async def test_another_python_on_path_is_used_for_locks_of_its_version(
     make: Callable[..., Images], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for minor, said_version in ((19, "3.2.1"), (18, "3.18.4")):  # the first answers with a version that is not its name

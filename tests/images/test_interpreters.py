@@ -1,4 +1,4 @@
-"""Which interpreter runs an image, what it is asked, and what is said when it is broken. With real environments."""
+"""Which interpreter runs an image, how it is queried, and the message when it is broken. With real environments."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_python3_on_path_comes_before_the_one_that_runs_trainyard(
     assert "(python3 on PATH)" in messages[0]
 
 
-async def test_a_shim_on_path_stands_for_the_interpreter_that_it_picks(
+async def test_a_shim_on_path_is_resolved_to_its_interpreter(
     make: Callable[..., Images], built_venv: Path, tmp_path: Path
 ) -> None:
     shim = tmp_path / "python3"
@@ -129,14 +129,12 @@ async def test_a_shim_on_path_stands_for_the_interpreter_that_it_picks(
     assert prepared.path[0] == str(built_venv / "bin"), "the program's variables have no PICKED"
 
 
-async def test_without_any_other_it_is_the_python_that_runs_trainyard(
-    make: Callable[..., Images], messages: list[str]
-) -> None:
+async def test_the_default_interpreter_is_that_of_trainyard(make: Callable[..., Images], messages: list[str]) -> None:
     assert prefix_of(await make(python="", environ=NO_SHELL).prepare("x", False)) == sys.prefix
     assert messages[0].endswith("(the Python that runs trainyard); it is not in the catalogue")
 
 
-async def test_a_conda_environment_without_a_python_is_passed_over(
+async def test_a_conda_environment_without_a_python_is_ignored(
     make: Callable[..., Images], tmp_path: Path, messages: list[str]
 ) -> None:
     (tmp_path / "tools" / "conda-meta").mkdir(parents=True)
@@ -162,7 +160,7 @@ async def test_programs_of_the_environment_are_found(
 # --- What is checked is what is used --------------------------------------------------------------------------------
 
 
-async def test_modules_are_looked_for_where_the_program_runs(
+async def test_modules_are_searched_where_the_program_runs(
     make: Callable[..., Images], built_venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine").mkdir()
@@ -174,8 +172,8 @@ async def test_modules_are_looked_for_where_the_program_runs(
     assert f"{venv}/bin/python has no module only_in_our_process" in str(
         await refused(make(entry, python=str(venv)), "x")
     )
-    given = entry.replace("  providers", f"  env: {{PYTHONPATH: {tmp_path}/mine}}\n  providers")
-    await make(given, python=str(venv)).prepare("x", False)
+    with_pythonpath = entry.replace("  providers", f"  env: {{PYTHONPATH: {tmp_path}/mine}}\n  providers")
+    await make(with_pythonpath, python=str(venv)).prepare("x", False)
 
 
 async def test_our_own_files_are_no_modules_of_an_interpreter(make: Callable[..., Images], built_venv: Path) -> None:
@@ -184,7 +182,7 @@ async def test_our_own_files_are_no_modules_of_an_interpreter(make: Callable[...
     assert "has no module catalogue, no module requirements; install it there with pip" in message
 
 
-async def test_a_package_that_is_installed_meanwhile_is_seen(
+async def test_a_package_installed_meanwhile_is_detected(
     make: Callable[..., Images], built_venv: Path, tmp_path: Path
 ) -> None:
     venv = made_venv(built_venv, tmp_path / "venv")
@@ -199,7 +197,7 @@ async def test_a_package_that_is_installed_meanwhile_is_seen(
     await images.prepare("x", False)
 
 
-def test_an_interpreter_is_asked_once_until_it_changes(tmp_path: Path) -> None:
+def test_an_interpreter_is_queried_once_until_it_changes(tmp_path: Path) -> None:
     program = tmp_path / "python"
     log = tmp_path / "asked"
     program.write_text(f'#!/bin/sh\necho >> {log}\nexec {sys.executable} "$@"\n')

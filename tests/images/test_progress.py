@@ -73,7 +73,7 @@ def test_progress_is_one_line(progress: Progress, text: str) -> None:
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1e3, "1 kB"), (359.6e6, "360 MB"), (1.74e9, "1.7 GB")]
 )
-def test_amounts_are_written_as_in_an_entry(count: float, text: str) -> None:
+def test_sizes_are_formatted_as_in_an_entry(count: float, text: str) -> None:
     assert format_bytes(count) == text
 
 

@@ -29,7 +29,7 @@ HASH = "--hash=sha256:" + "0" * 64
         ("--requirement=sub/more.txt\n", ["--find-links {}/sub/wheels", "m==3"]),
     ],
 )
-def test_a_file_is_read_as_pip_reads_it(tmp_path: Path, text: str, lines: list[str]) -> None:
+def test_a_requirements_file_is_parsed_as_pip_does(tmp_path: Path, text: str, lines: list[str]) -> None:
     (tmp_path / "requirements.txt").write_text(text)
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "more.txt").write_text("--find-links wheels\nm==3\n")
@@ -56,7 +56,9 @@ OWN = "write a released version as name==version, or use your own environment wi
         (b"a==1\n\xff\n", "{}/r.txt: is not UTF-8 text; name a file with one pin per line"),
     ],
 )
-def test_what_is_not_pinned_is_named_with_its_line_and_the_fix(tmp_path: Path, text: str | bytes, problem: str) -> None:
+def test_an_unpinned_requirement_is_reported_with_its_line_and_the_fix(
+    tmp_path: Path, text: str | bytes, problem: str
+) -> None:
     (tmp_path / "r.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ManifestError) as caught:
         parse_pins("r.txt", tmp_path)

@@ -88,7 +88,9 @@ def write_wheel(path: Path) -> None:
 
 
 @pytest.mark.parametrize("network", ["namespace", "shared"])
-def test_the_cause_and_a_cure_are_named_and_nothing_incomplete_is_used(user: User, network: str) -> None:
+def test_an_unreachable_index_is_reported_with_a_fix_and_no_incomplete_environment_is_used(
+    user: User, network: str
+) -> None:
     refused = user.run(network, {"PIP_INDEX_URL": NOWHERE, "UV_INDEX_URL": NOWHERE})
     output = " ".join((refused.stdout + refused.stderr).split())
     assert refused.returncode == 3 and "Traceback" not in output, output

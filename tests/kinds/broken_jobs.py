@@ -80,8 +80,8 @@ def mx_jobs() -> Iterator[Pair]:
         [scheduler, server, {**worker, "template": pods("main")}],
         [scheduler, worker, worker],
     )
-    for one in (scheduler, {**worker, "replicas": 2}):
-        yield from in_both_spellings(mxjob(jobMode="local"), [one])
+    for each in (scheduler, {**worker, "replicas": 2}):
+        yield from in_both_spellings(mxjob(jobMode="local"), [each])
     yield mxjob(jobMode="Dist"), None
     yield mxjob(replica_specs=rest), None
     yield mxjob(name="x" * 64), None
@@ -160,6 +160,11 @@ OF_ONE_KIND: dict[str, list[Pair]] = {
         (kubeflow_job("PyTorchJob", Master=2), None),
         (kubeflow_job("PyTorchJob", Master=1, elasticPolicy={}), None),
         (kubeflow_job("PyTorchJob", nprocPerNode="2", elasticPolicy={"nProcPerNode": 2}), None),
+    ],
+    "MPIJob": [
+        (kubeflow_job("MPIJob", Launcher={"replicas": 2}), None),
+        (kubeflow_job("MPIJob", Launcher={"template": {"spec": {"containers": []}}}), None),
+        (kubeflow_job("MPIJob", Launcher={"restartPolicy": "ExitCode"}), None),  # of v2beta1
     ],
     "XGBoostJob": [(kubeflow_job("XGBoostJob", Master=2), None), (kubeflow_job("XGBoostJob", Worker=2), None)],
 }

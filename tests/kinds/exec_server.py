@@ -150,14 +150,14 @@ class Place:
             "https_proxy": "http://192.0.2.1:1",  # must not be asked
         }
 
-    async def start(self, *words: str, python: str = sys.executable, **env: str) -> asyncio.subprocess.Process:
+    async def start(self, *arguments: str, python: str = sys.executable, **env: str) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(
-            python, "-W", "error", str(AGENT), *words, stdin=pipe, stdout=pipe, stderr=pipe, env={**self.env, **env}
+            python, "-W", "error", str(AGENT), *arguments, stdin=pipe, stdout=pipe, stderr=pipe, env={**self.env, **env}
         )
 
-    async def agent(self, *words: str, typed: bytes = b"", python: str = sys.executable, **env: str) -> Ended:
-        process = await self.start(*words, python=python, **env)
+    async def agent(self, *arguments: str, typed: bytes = b"", python: str = sys.executable, **env: str) -> Ended:
+        process = await self.start(*arguments, python=python, **env)
         async with asyncio.timeout(60):
             out, err = await process.communicate(typed)
         assert process.returncode is not None

@@ -206,16 +206,18 @@ BAD: list[tuple[str, Json, str, str]] = [
 
 
 @pytest.mark.parametrize(("spec", "path", "text"), [pytest.param(*row[1:], id=row[0]) for row in BAD])
-def test_bad_input_is_answered_with_its_path_and_its_fix(spec: Json, path: str, text: str) -> None:
+def test_invalid_input_is_reported_with_its_path_and_its_fix(spec: Json, path: str, text: str) -> None:
     reported = problems(spec if "metadata" in spec else job(spec))
-    assert any(one.path == path and text in one.text for one in reported), [str(one) for one in reported]
+    assert any(problem.path == path and text in problem.text for problem in reported), [
+        str(problem) for problem in reported
+    ]
 
 
 OF_THE_SPEC = [pytest.param(row[1], id=row[0]) for row in BAD if not {"metadata", "managedBy"} & row[1].keys()]
 
 
 @pytest.mark.parametrize("spec", OF_THE_SPEC)
-def test_what_is_stored_all_the_same_fails_before_anything_is_made(spec: Json) -> None:
+def test_a_stored_invalid_job_fails_before_children_are_created(spec: Json) -> None:
     planned = plan(TFJOB, {**tfjob(), "spec": spec}, Observed(), NOW)
     assert (planned.status["phase"], planned.status["state"]) == ("Failed", "Failed")
     assert planned.status["reason"] and not planned.creates and planned.spec_patch is None
@@ -223,7 +225,7 @@ def test_what_is_stored_all_the_same_fails_before_anything_is_made(spec: Json) -
 
 @pytest.mark.parametrize("suspended", [False, True])
 @pytest.mark.parametrize("spec", OF_THE_SPEC)
-def test_a_bad_edit_of_a_started_job_stops_nothing_and_is_said(spec: Json, suspended: bool) -> None:
+def test_an_invalid_edit_of_a_started_job_is_reported_and_stops_nothing(spec: Json, suspended: bool) -> None:
     """S1: once started, an invalid edit is S11's SpecChangeIgnored."""
     job = tfjob(MASTER, WORKER)
     job["status"] = plan(TFJOB, job, Observed(), NOW - 60).status
@@ -273,21 +275,21 @@ GOOD: list[tuple[str, Json]] = [
 
 
 @pytest.mark.parametrize("spec", [pytest.param(spec, id=name) for name, spec in GOOD])
-def test_good_input_is_taken_here_and_by_the_operator(spec: Json) -> None:
-    full, found = kinds.admit(TFJOB, job(spec))
-    assert found == []
-    for given in (full["spec"], spec):  # an older definition stores what it was given
-        assert plan(TFJOB, {**tfjob(), "spec": given}, Observed(), NOW).status["state"] != "Failed"
+def test_valid_input_is_admitted_by_the_server_and_the_operator(spec: Json) -> None:
+    full, problems = kinds.admit(TFJOB, job(spec))
+    assert problems == []
+    for submitted in (full["spec"], spec):  # an older definition stores what it was given
+        assert plan(TFJOB, {**tfjob(), "spec": submitted}, Observed(), NOW).status["state"] != "Failed"
 
 
-def test_what_is_probably_not_meant_is_a_warning() -> None:
+def test_probable_mistakes_are_warnings() -> None:
     worker = {**WORKER, "template": template(restartPolicy="Always")}
     spec = {"replicaSpecs": [MASTER, worker], "tfimage": "x", "backofLimit": 3}
     warning_texts = [str(warning) for warning in kinds.warnings(TFJOB, job(spec))]
-    assert any("spec.tfimage" in one for one in warning_texts) and any(
-        "spec.backofLimit" in one for one in warning_texts
+    assert any("spec.tfimage" in text for text in warning_texts) and any(
+        "spec.backofLimit" in text for text in warning_texts
     )
-    assert any("WORKER" in one and "OnFailure" in one for one in warning_texts)
+    assert any("WORKER" in text and "OnFailure" in text for text in warning_texts)
     assert len(warning_texts) == 3
 
 
@@ -299,5 +301,5 @@ def test_unknown_fields_inside_a_template_are_the_clusters_business() -> None:
 @pytest.mark.parametrize("policy", [None, "", "Always"])
 def test_a_restart_policy_that_a_batch_job_does_not_take_is_a_warning(policy: Any) -> None:
     worker = {**WORKER, "template": template(restartPolicy=policy)}
-    (found,) = kinds.warnings(TFJOB, job({"replicaSpecs": [MASTER, worker]}))
-    assert "WORKER" in str(found) and "OnFailure is used" in str(found)
+    (warning,) = kinds.warnings(TFJOB, job({"replicaSpecs": [MASTER, worker]}))
+    assert "WORKER" in str(warning) and "OnFailure is used" in str(warning)

@@ -238,13 +238,17 @@ every_row = pytest.mark.parametrize(("kind", "job", "path", "text"), ROWS)
 
 
 @every_row
-def test_bad_input_is_answered_with_its_path_and_its_fix(kind: Kind, job: Json, path: str, text: str) -> None:
+def test_invalid_input_is_reported_with_its_path_and_its_fix(kind: Kind, job: Json, path: str, text: str) -> None:
     reported = kinds.admit(kind, job)[1]
-    assert any(one.path == path and text in one.text for one in reported), [str(one) for one in reported]
+    assert any(problem.path == path and text in problem.text for problem in reported), [
+        str(problem) for problem in reported
+    ]
 
 
 @every_row
-def test_lint_says_the_same_and_ends_with_2(kind: Kind, job: Json, path: str, text: str, tmp_path: Path) -> None:
+def test_lint_reports_the_same_problem_and_ends_with_2(
+    kind: Kind, job: Json, path: str, text: str, tmp_path: Path
+) -> None:
     file = tmp_path / "job.yaml"
     meta = {key: value for key, value in job["metadata"].items() if key == "name"}
     file.write_text(yaml.safe_dump({**job, "metadata": meta}))
@@ -253,7 +257,7 @@ def test_lint_says_the_same_and_ends_with_2(kind: Kind, job: Json, path: str, te
 
 
 @every_row
-def test_what_is_stored_all_the_same_fails_before_anything_is_made(kind: Kind, job: Json, path: str, text: str) -> None:
+def test_a_stored_invalid_job_fails_before_children_are_created(kind: Kind, job: Json, path: str, text: str) -> None:
     planned = SimulatedJob(kind, job).look()
     (failed,) = [condition for condition in planned.status["conditions"] if condition["type"] == "Failed"]
     assert failed["status"] == "True" and failed["reason"] == "InvalidSpec"
@@ -263,7 +267,7 @@ def test_what_is_stored_all_the_same_fails_before_anything_is_made(kind: Kind, j
 
 @pytest.mark.parametrize(("kind", "job", "path", "text"), EDITS)
 @pytest.mark.parametrize("suspended", [False, True])
-def test_a_bad_edit_of_a_job_that_runs_stops_nothing_and_is_said(
+def test_an_invalid_edit_of_a_running_job_is_reported_and_stops_nothing(
     kind: Kind, job: Json, path: str, text: str, suspended: bool
 ) -> None:
     simulated = simulate(kind, sample(kind.gvk.kind))
@@ -312,11 +316,11 @@ GOOD = [
 
 
 @pytest.mark.parametrize(("kind", "job"), GOOD)
-def test_good_input_is_taken_here_and_by_the_operator(kind: Kind, job: Json) -> None:
-    full, found = kinds.admit(kind, job)
-    assert found == []
-    for given in (full, job):  # an older definition stores what it was given
-        simulated = SimulatedJob(kind, copy.deepcopy(given))
+def test_valid_input_is_admitted_by_the_server_and_the_operator(kind: Kind, job: Json) -> None:
+    full, problems = kinds.admit(kind, job)
+    assert problems == []
+    for submitted in (full, job):  # an older definition stores what it was given
+        simulated = SimulatedJob(kind, copy.deepcopy(submitted))
         simulated.settle()
         assert simulated.objects and all(len(name) <= 63 for name in simulated.names())
 
@@ -367,6 +371,6 @@ WARNED = [
 
 
 @pytest.mark.parametrize(("kind", "job", "text"), WARNED)
-def test_what_is_probably_not_meant_is_a_warning(kind: Kind, job: Json, text: str) -> None:
+def test_probable_mistakes_are_warnings(kind: Kind, job: Json, text: str) -> None:
     assert kinds.admit(kind, job)[1] == []
     assert any(text in str(warning) for warning in kinds.warnings(kind, job))

@@ -37,9 +37,9 @@ SLOTS = [
 ]
 
 
-@pytest.mark.parametrize(("given", "slots"), [pytest.param(*row[1:], id=row[0]) for row in SLOTS])
-def test_the_slots_of_a_pod(given: Json, slots: int) -> None:
-    assert slots_of(given) == slots
+@pytest.mark.parametrize(("container", "slots"), [pytest.param(*row[1:], id=row[0]) for row in SLOTS])
+def test_the_slots_of_a_pod(container: Json, slots: int) -> None:
+    assert slots_of(container) == slots
 
 
 def test_the_first_container_chainer_counts_and_no_other() -> None:
@@ -49,7 +49,7 @@ def test_the_first_container_chainer_counts_and_no_other() -> None:
     assert slots_of(whole) == 2
 
 
-def test_the_hostfiles_list_is_sorted_and_says_slots_and_sizes() -> None:
+def test_the_list_for_the_hostfile_is_sorted_with_slots_and_replicas() -> None:
     sets = {"b": worker_set(2, mpiConfig={"slots": 4}), "a": worker_set(1)}
     simulated = simulate(kinds.CHAINERJOB, chainerjob(sets))
     text = simulated.get("ConfigMap", "example-assets")["data"]["statefulsets_and_slots"]
@@ -97,8 +97,8 @@ def test_the_master_job_and_the_stateful_set_have_the_shape_of_the_old_operators
     )
     assert spec["template"]["spec"]["restartPolicy"] == "Always"
     assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
-    for one in (master, workers):
-        assert one["spec"]["template"]["spec"]["serviceAccountName"] == "example-launcher"
+    for child in (master, workers):
+        assert child["spec"]["template"]["spec"]["serviceAccountName"] == "example-launcher"
 
 
 def test_the_labels_list_every_part_of_a_job() -> None:
@@ -108,17 +108,17 @@ def test_the_labels_list_every_part_of_a_job() -> None:
     simulated.run()
     for body in simulated.objects.values():
         assert body["metadata"]["labels"]["chainerjob.kubeflow.org/name"] == "example"
-    for one, role in ((master, "master"), (workers, "workerset")):
-        inner = one["spec"]["template"]["metadata"]["labels"]
-        assert one["metadata"]["labels"]["team"] == "vision" and "team" not in inner
+    for child, role in ((master, "master"), (workers, "workerset")):
+        inner = child["spec"]["template"]["metadata"]["labels"]
+        assert child["metadata"]["labels"]["team"] == "vision" and "team" not in inner
         assert inner["chainerjob.kubeflow.org/role"] == role
     assert workers["metadata"]["labels"]["chainerjob.kubeflow.org/workersetname"] == "ws0"
 
 
 def test_open_mpi_finds_its_agent_and_its_hosts() -> None:
     _, master, workers = objects(chainerjob())
-    for one in (master, workers):
-        (chainer,) = one["spec"]["template"]["spec"]["containers"]
+    for child in (master, workers):
+        (chainer,) = child["spec"]["template"]["spec"]["containers"]
         env = {pair["name"]: pair.get("value") for pair in chainer["env"]}
         assert env["OMPI_MCA_plm_rsh_agent"] == f"{ROOT}/assets/kubexeb.sh"
         assert env["OMPI_MCA_orte_keep_fqdn_hostnames"] == "t"
@@ -166,9 +166,9 @@ def test_limits_go_to_the_master_job_and_its_own_win(of_the_job: Json, of_the_ma
 POLICIES = [(None, "Never"), ("Never", "Never"), ("OnFailure", "OnFailure"), ("Always", "OnFailure")]
 
 
-@pytest.mark.parametrize(("given", "expected"), POLICIES)
-def test_the_masters_restart_policy(given: str | None, expected: str) -> None:
-    policy = {} if given is None else {"restartPolicy": given}
+@pytest.mark.parametrize(("written_policy", "expected"), POLICIES)
+def test_the_masters_restart_policy(written_policy: str | None, expected: str) -> None:
+    policy = {} if written_policy is None else {"restartPolicy": written_policy}
     _, master, _ = objects(chainerjob(master={"template": pods("chainer", **policy)}))
     assert master["spec"]["template"]["spec"]["restartPolicy"] == expected
 
@@ -185,7 +185,7 @@ def test_the_status_of_a_done_job_is_a_job_status_as_printed() -> None:
     assert simulated.get("StatefulSet", "example-workerset-ws0")["spec"]["replicas"] == 0
 
 
-GONE = "and its pods have gone, so that the exit code of container chainer is not known"
+GONE = "and its pods have been deleted, so that the exit code of container chainer is not known"
 FAILED_JOBS = [
     pytest.param("BackoffLimitExceeded", 1, "", f"1 pod of it failed, {GONE}", id="the node's last restart, pod gone"),
     pytest.param("DeadlineExceeded", 3, "", f"3 pods of it failed, {GONE}", id="a deadline, pods gone"),
@@ -197,7 +197,7 @@ FAILED_JOBS = [
 
 
 @pytest.mark.parametrize(("reason", "failed", "pod", "text"), FAILED_JOBS)
-def test_a_failed_master_job_is_counted_and_said_whatever_is_left_of_its_pods(
+def test_a_failed_master_job_is_counted_and_reported_with_or_without_its_pods(
     reason: str, failed: int, pod: str, text: str
 ) -> None:
     """Kubernetes removes the running pods of a Job that it gives up: all that is left then is the Job's own count."""
@@ -217,7 +217,7 @@ def test_a_failed_master_job_is_counted_and_said_whatever_is_left_of_its_pods(
     simulated.finish("example-master", reason)
     simulated.get("Job", "example-master")["status"]["failed"] = failed
     status = simulated.settle()
-    (condition,) = [one for one in status["conditions"] if one["type"] == "Failed"]
+    (condition,) = [each for each in status["conditions"] if each["type"] == "Failed"]
     assert status.get("failed", 0) == failed and status["state"] == "Failed"
     assert condition["reason"] == reason and text in condition["message"], condition["message"]
     limit = "raise activeDeadlineSeconds" if reason == "DeadlineExceeded" else "raise backoffLimit"
@@ -225,7 +225,7 @@ def test_a_failed_master_job_is_counted_and_said_whatever_is_left_of_its_pods(
     assert hint in condition["message"]
 
 
-def test_failed_pods_are_counted_once_whether_the_job_or_its_pods_are_seen_first() -> None:
+def test_failed_pods_are_counted_once_in_any_order_of_observation() -> None:
     simulated, _, _ = objects(chainerjob(backoffLimit=3))
     simulated.run()
     simulated.settle()
@@ -238,7 +238,7 @@ def test_failed_pods_are_counted_once_whether_the_job_or_its_pods_are_seen_first
     assert simulated.settle()["failed"] == 2
 
 
-def test_the_files_stay_after_the_last_set_has_gone_because_the_master_mounts_them() -> None:
+def test_the_config_map_stays_without_worker_sets_because_the_master_mounts_it() -> None:
     """Its Job tries again by itself, and a pod does not start without what it mounts."""
     simulated, _, _ = objects(chainerjob())
     simulated.run()

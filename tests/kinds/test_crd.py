@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition is one that an API server takes: structural, and rules only where they may stand."""
+"""The CustomResourceDefinitions are valid for an API server: structural, with rules only where they are allowed."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def nodes(schema: Json, path: str = "") -> Iterator[tuple[str, Json]]:
     yield path, schema
     for name, part in (schema.get("properties") or {}).items():
         yield from nodes(part, f"{path}.{name}")
-    for word in ("items", "additionalProperties"):
-        if isinstance(schema.get(word), dict):
-            yield from nodes(schema[word], f"{path}[{word}]")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from nodes(schema[key], f"{path}[{key}]")
 
 
 def root(kind: Kind) -> Json:
-    found: Json = kinds.crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return found
+    schema: Json = kinds.crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return schema
 
 
 every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.gvk.kind)
 
 
 @every_kind
-def test_every_part_has_a_type_and_no_part_has_a_word_that_structural_schemas_do_not_know(kind: Kind) -> None:
+def test_every_schema_node_has_a_type_and_only_structural_keywords(kind: Kind) -> None:
     for path, node in nodes(root(kind)):
         assert node.keys() <= WORDS, path
         assert "type" in node or node.get("x-kubernetes-int-or-string") or node.get(KEEP), path
@@ -69,18 +69,18 @@ def test_defaults_are_legal_values_of_their_part(kind: Kind) -> None:
 
 
 @every_kind
-def test_a_rule_stands_where_its_value_is_an_object_or_a_list_and_names_a_field_that_is_there(kind: Kind) -> None:
-    found = 0
+def test_a_rule_is_on_an_object_or_list_and_names_an_existing_field(kind: Kind) -> None:
+    rules = 0
     for path, node in nodes(root(kind)):
         for rule in node.get(VALIDATIONS, []):
-            found += 1
+            rules += 1
             assert path == "" or not path.startswith(".metadata"), path
             assert node["type"] in ("object", "array"), path
             assert rule["message"] and "\n" not in rule["message"] and len(rule["message"]) <= 2048
             assert rule.keys() <= {"rule", "message", "fieldPath"}
             if "fieldPath" in rule:
                 assert is_field(node, rule["fieldPath"].removeprefix(".").split(".")), (path, rule["fieldPath"])
-    assert found >= len(rules_of(kind))
+    assert rules >= len(rules_of(kind))
 
 
 def is_field(node: Json, names: list[str]) -> bool:
@@ -98,7 +98,7 @@ def is_field(node: Json, names: list[str]) -> bool:
 
 
 @every_kind
-def test_transition_rules_stand_outside_of_lists(kind: Kind) -> None:
+def test_transition_rules_are_outside_of_lists(kind: Kind) -> None:
     """oldSelf has no meaning inside a list that is no map: the API server refuses such a rule."""
     for path, node in nodes(root(kind)):
         for rule in node.get(VALIDATIONS, []):
@@ -109,7 +109,7 @@ def test_transition_rules_stand_outside_of_lists(kind: Kind) -> None:
 def test_every_list_and_map_with_rules_inside_is_bounded(kind: Kind) -> None:
     """The cost of a rule is estimated from maxItems and maxProperties; without them it is refused."""
     for path, node in nodes(root(kind)):
-        inside = [below for below, one in nodes(node) if VALIDATIONS in one and below]
+        inside = [below for below, below_node in nodes(node) if VALIDATIONS in below_node and below]
         if node.get("type") == "array" and (inside or VALIDATIONS in node):
             assert node["maxItems"] <= 100, path
         if isinstance(node.get("additionalProperties"), dict) and (inside or VALIDATIONS in node):
@@ -126,7 +126,7 @@ NULLABLE_OBJECTS = (
 
 
 @every_kind
-def test_rules_say_only_what_an_api_server_can_compile(kind: Kind) -> None:
+def test_rules_use_only_cel_that_an_api_server_compiles(kind: Kind) -> None:
     """To it every field has its own type: only objects may be compared with null, and no choice between two lists has
     a type. Both were found by asking a real one."""
     for path, node in nodes(root(kind)):
@@ -155,13 +155,13 @@ def test_the_definition_names_the_resource_and_its_status(kind: Kind) -> None:
 
 def test_a_kind_is_served_under_each_of_its_groups() -> None:
     names = [kinds.crd(kind)["metadata"]["name"] for kind in kinds.ALL]
-    assert "mxjobs.mlkube.io" in names and "mxjobs.mxnet.mlkube.io" in names and len(names) == len(set(names)) == 10
-    one, other = (kinds.crd(kind) for kind in kinds.ALL if kind.gvk.kind == "MxJob")
-    assert one["spec"]["versions"] == other["spec"]["versions"]
+    assert "mxjobs.mlkube.io" in names and "mxjobs.mxnet.mlkube.io" in names and len(names) == len(set(names)) == 11
+    first, other = (kinds.crd(kind) for kind in kinds.ALL if kind.gvk.kind == "MxJob")
+    assert first["spec"]["versions"] == other["spec"]["versions"]
 
 
 @every_kind
-def test_the_definition_is_json_and_always_the_same(kind: Kind) -> None:
+def test_the_crd_is_deterministic_json(kind: Kind) -> None:
     assert decode(encode(kinds.crd(kind))) == kinds.crd(kind)
 
 
@@ -171,7 +171,7 @@ def test_the_definition_is_json_and_always_the_same(kind: Kind) -> None:
     ({"apiVersion": "tensorflow.org/v1alpha1", "kind": "tfjob"}, False),
     ({}, False),
 ])  # fmt: skip
-def test_which_objects_are_ours(obj: Any, known: bool) -> None:
+def test_job_objects_are_recognized_by_group_and_kind(obj: Any, known: bool) -> None:
     assert (kinds.kind_of(obj) is not None) is known
 
 

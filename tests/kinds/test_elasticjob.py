@@ -1,4 +1,4 @@
-"""What an ElasticJob is made of, and the words it is told in, exactly as printed (README, rules.md, ElasticJob)."""
+"""The children of an ElasticJob, and its messages exactly as documented (README, rules.md, ElasticJob)."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ def containers(*listed: Json) -> Json:
     ("count", "least", "most", "nodes"),
     [(2, 1, 3, "1:3"), (2, None, None, "2:2"), (2, 1, None, "1:2"), (2, None, 4, "2:4"), (None, None, None, "1:1")],
 )
-def test_the_arguments_stand_before_the_users_in_the_old_order(
+def test_the_rendezvous_arguments_precede_the_users_in_the_old_order(
     count: int | None, least: int | None, most: int | None, nodes: str
 ) -> None:
     bounds = {"minReplicas": least, "maxReplicas": most}
-    given = {key: value for key, value in bounds.items() if value is not None}
-    one = {"name": "elasticjob-worker", "image": "i", "args": ["--nproc_per_node=1", "main.py"], "command": ["x"]}
-    simulated = simulate(kinds.ELASTICJOB, job(count, containers(one), **given))
+    set_bounds = {key: value for key, value in bounds.items() if value is not None}
+    container = {"name": "elasticjob-worker", "image": "i", "args": ["--nproc_per_node=1", "main.py"], "command": ["x"]}
+    simulated = simulate(kinds.ELASTICJOB, job(count, containers(container), **set_bounds))
     assert args(simulated) == [*RENDEZVOUS, f"--nnodes={nodes}", "--nproc_per_node=1", "main.py"]
     assert simulated.get("Pod", "imagenet-worker-0")["spec"]["containers"][0]["command"] == ["x"]
 
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_with_c10d_worker_0_holds_the_store_and_no_endpoint_is_needed(index: int) -> None:
-    given = job(rdzvBackend="c10d")
-    del given["spec"]["rdzvEndpoint"]
-    simulated = simulate(kinds.ELASTICJOB, given)
+    c10d_job = job(rdzvBackend="c10d")
+    del c10d_job["spec"]["rdzvEndpoint"]
+    simulated = simulate(kinds.ELASTICJOB, c10d_job)
     assert args(simulated, name=f"imagenet-worker-{index}") == [
         "--rdzv_backend=c10d",
         "--rdzv_endpoint=imagenet-worker-0:29400",
@@ -58,22 +58,22 @@ def test_with_c10d_worker_0_holds_the_store_and_no_endpoint_is_needed(index: int
     ]
 
 
-def test_with_c10d_a_users_endpoint_is_used_and_torch_finds_out_who_holds_the_store() -> None:
+def test_with_c10d_a_users_endpoint_is_used_and_torch_decides_which_worker_hosts_the_store() -> None:
     arguments = args(simulate(kinds.ELASTICJOB, job(rdzvBackend="c10d", rdzvEndpoint="store:1")))
     assert arguments == ["--rdzv_backend=c10d", "--rdzv_endpoint=store:1", "--rdzv_id=imagenet", "--nnodes=2:2"]
 
 
 def test_without_a_rendezvous_the_arguments_are_the_users_alone() -> None:
-    one = {"name": "elasticjob-worker", "image": "i", "args": ["main.py"]}
-    given = job(2, containers(one), rdzvBackend="none")
-    del given["spec"]["rdzvEndpoint"]
-    assert args(simulate(kinds.ELASTICJOB, given)) == ["main.py"]
+    container = {"name": "elasticjob-worker", "image": "i", "args": ["main.py"]}
+    static_job = job(2, containers(container), rdzvBackend="none")
+    del static_job["spec"]["rdzvEndpoint"]
+    assert args(simulate(kinds.ELASTICJOB, static_job)) == ["main.py"]
 
 
 @pytest.mark.parametrize(
     ("names", "speaker"), [(["elasticjob-worker"], 0), (["main"], 0), (["a", "b"], 0), (["a", "elasticjob-worker"], 1)]
 )
-def test_one_container_gets_them_and_speaks_for_the_worker(names: list[str], speaker: int) -> None:
+def test_one_container_gets_the_arguments_and_determines_the_workers_state(names: list[str], speaker: int) -> None:
     simulated = simulate(kinds.ELASTICJOB, job(1, containers(*({"name": name, "image": "i"} for name in names))))
     assert [bool(args(simulated, index)) for index in range(len(names))] == [
         index == speaker for index in range(len(names))
@@ -127,7 +127,7 @@ def test_a_pod_and_a_service_for_each_worker_with_the_labels_of_the_old_operator
             "replica-index": str(index),
         }
         pod, service = (simulated.get(kind, f"imagenet-worker-{index}") for kind in ("Pod", "Service"))
-        assert all(one["metadata"]["labels"].items() >= wanted.items() for one in (pod, service))
+        assert all(each["metadata"]["labels"].items() >= wanted.items() for each in (pod, service))
         assert service["spec"]["selector"] == wanted
         assert service["spec"]["clusterIP"] == "None" and "ports" not in service["spec"]
 
@@ -135,54 +135,54 @@ def test_a_pod_and_a_service_for_each_worker_with_the_labels_of_the_old_operator
 # --- Words
 
 
-def said(simulated: SimulatedJob, kind: str) -> tuple[str, str]:
+def event_and_condition(simulated: SimulatedJob, kind: str) -> tuple[str, str]:
     (expected,) = [condition for condition in simulated.job["status"]["conditions"] if condition["type"] == kind]
     return expected["reason"], expected["message"]
 
 
-def told(plan: Plan) -> list[tuple[str, str, str]]:
+def planned_events(plan: Plan) -> list[tuple[str, str, str]]:
     return [(event.type, event.reason, event.message) for event in plan.events]
 
 
-def test_the_conditions_and_the_events_of_a_life_are_those_of_the_documents() -> None:
+def test_the_conditions_and_events_of_a_job_are_as_documented() -> None:
     simulated = SimulatedJob(kinds.ELASTICJOB, job())
-    made = told(simulated.step())
+    made = planned_events(simulated.step())
     assert ("Normal", "SuccessfulCreatePod", "Created pod: imagenet-worker-0") in made
     assert ("Normal", "SuccessfulCreateService", "Created service: imagenet-worker-1") in made
     simulated.run()
-    assert told(simulated.step()) == []
-    assert said(simulated, "Running") == ("ElasticJobRunning", "ElasticJob imagenet is running.")
+    assert planned_events(simulated.step()) == []
+    assert event_and_condition(simulated, "Running") == ("ElasticJobRunning", "ElasticJob imagenet is running.")
     (running,) = [condition for condition in simulated.job["status"]["conditions"] if condition["type"] == "Running"]
     assert running["lastUpdateTime"] == running["lastTransitionTime"]
     assert simulated.job["status"]["replicaStatuses"] == {"Worker": {"active": 2}}
     for index in (0, 1):
         simulated.end(f"imagenet-worker-{index}", 0)
     text = "ElasticJob imagenet is successfully completed."
-    assert told(simulated.step()) == [("Normal", "ElasticJobSucceeded", text)]
-    assert said(simulated, "Succeeded") == ("ElasticJobSucceeded", text)
+    assert planned_events(simulated.step()) == [("Normal", "ElasticJobSucceeded", text)]
+    assert event_and_condition(simulated, "Succeeded") == ("ElasticJobSucceeded", text)
     assert simulated.job["status"]["replicaStatuses"] == {"Worker": {"succeeded": 2}}
 
 
-def test_a_failure_is_told_in_the_old_words_first() -> None:
+def test_the_message_of_a_failure_begins_with_the_old_text() -> None:
     simulated = simulate(kinds.ELASTICJOB, job())
     simulated.run()
     simulated.settle()
     simulated.end("imagenet-worker-1", 1)
-    events = told(simulated.step())
-    reason, text = said(simulated, "Failed")
+    events = planned_events(simulated.step())
+    reason, text = event_and_condition(simulated, "Failed")
     assert reason == "ElasticJobFailed"
     assert text.startswith("ElasticJob imagenet is failed because 1 Worker replica(s) failed. Worker 1: container")
     assert ("Warning", "ElasticJobFailed", text) in events
     assert ("Normal", "ExitedWithCode", "Pod: default.imagenet-worker-1 exited with code 1") in events
 
 
-def test_a_restart_is_told_in_the_old_words_first() -> None:
+def test_the_message_of_a_restart_begins_with_the_old_text() -> None:
     simulated = simulate(kinds.ELASTICJOB, job())
     simulated.run()
     simulated.settle()
     simulated.end("imagenet-worker-1", 143)
     simulated.step()
-    reason, text = said(simulated, "Restarting")
+    reason, text = event_and_condition(simulated, "Restarting")
     assert reason == "ElasticJobRestarting"
     assert text.startswith("ElasticJob imagenet is restarting because 1 Worker replica(s) failed. ")
 
@@ -194,29 +194,29 @@ LIMITS = [
 
 
 @pytest.mark.parametrize(("policy", "old"), LIMITS)
-def test_a_limit_is_told_in_the_old_words_first(policy: Json, old: str) -> None:
+def test_the_message_of_a_limit_begins_with_the_old_text(policy: Json, old: str) -> None:
     simulated = simulate(kinds.ELASTICJOB, job(**policy))
     simulated.run()
     simulated.settle()
     simulated.now += 10
     if "backoffLimit" in policy:
         simulated.end("imagenet-worker-1", 137)
-    events = told(simulated.step())
-    _, text = said(simulated, "Failed")
+    events = planned_events(simulated.step())
+    _, text = event_and_condition(simulated, "Failed")
     assert text.startswith(f"{old}; ")
     assert ("Warning", "JobFailed", text) in events
 
 
-def test_scaling_is_told_and_the_templates_own_policy_is_warned_of() -> None:
+def test_scaling_records_events_and_the_templates_restart_policy_a_warning() -> None:
     template = pods("elasticjob-worker", restartPolicy="Always")
     simulated = simulate(kinds.ELASTICJOB, job(2, {"template": template}))
     worker = copy.deepcopy(simulated.job["spec"]["replicaSpecs"]["Worker"])
     simulated.edit(replicaSpecs={"Worker": {**worker, "replicas": 3}})
-    events = told(simulated.step())
+    events = planned_events(simulated.step())
     text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
     assert ("Warning", "SettedPodTemplateRestartPolicy", text) in events
     simulated.edit(replicaSpecs={"Worker": {**worker, "replicas": 1}})
-    events = told(simulated.step())
+    events = planned_events(simulated.step())
     assert ("Normal", "SuccessfulDeletePod", "Deleted pod: imagenet-worker-2") in events
     assert ("Normal", "SuccessfulDeleteService", "Deleted service: imagenet-worker-1") in events
 
@@ -232,6 +232,6 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize(("given", "expected"), PLACES)
-def test_policies_are_read_from_three_places(given: Json, expected: str) -> None:
-    assert kinds.ELASTICJOB.api.read(job(**given)["spec"], "imagenet").policy.clean_pod_policy == expected
+@pytest.mark.parametrize(("policies", "expected"), PLACES)
+def test_policies_are_read_from_three_places(policies: Json, expected: str) -> None:
+    assert kinds.ELASTICJOB.api.read(job(**policies)["spec"], "imagenet").policy.clean_pod_policy == expected

@@ -26,5 +26,5 @@ def test_a_default_ps_stays_one_whether_its_template_is_stored_or_not(before: Js
 
 
 @pytest.mark.parametrize(("before", "after"), [(OWN, BARE), (BARE, OWN), (OWN, DEFAULT), (DEFAULT, OWN)])
-def test_a_ps_of_ones_own_does_not_become_the_default_one_nor_the_other_way_round(before: Json, after: Json) -> None:
+def test_a_users_ps_and_the_default_ps_do_not_replace_each_other(before: Json, after: Json) -> None:
     assert refused(before, after) == ["spec.replicaSpecs"]

@@ -17,7 +17,7 @@ from tests.model.transitions import Bounds
 from tests.support.samples import KUBEFLOW_ROLES, kubeflow_job, pods, sample
 from trainyard import kinds
 from trainyard.core import Config, Kind, Slot
-from trainyard.kinds import JAXJOB, KUBEFLOW_TFJOB, PADDLEJOB, PYTORCHJOB, XGBOOSTJOB
+from trainyard.kinds import JAXJOB, KUBEFLOW_TFJOB, MPIJOB, PADDLEJOB, PYTORCHJOB, XGBOOSTJOB
 from trainyard.kinds.kubeflow_v1.lifecycle import RESTART_SCOPE
 from trainyard.objects import Json, find_condition, format_time
 from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER
@@ -70,7 +70,7 @@ def conditions(simulated: SimulatedJob) -> list[tuple[str, str, str]]:
         (KUBEFLOW_TFJOB, {}, 1),
     ],
 )
-def test_what_restarts_with_a_failed_replica_follows_from_the_framework(kind: Kind, fields: Json, count: int) -> None:
+def test_the_restart_scope_follows_from_the_framework(kind: Kind, fields: Json, count: int) -> None:
     job = sample(kind.gvk.kind)
     assert replaced(kind, {**job, "spec": {**job["spec"], **fields}}) == count
 
@@ -120,6 +120,9 @@ def test_running_is_false_while_no_replica_runs(kind: Kind) -> None:
 @every_kind
 def test_services_live_and_die_with_their_pods(kind: Kind) -> None:
     simulated = started(kind, sample(kind.gvk.kind))
+    if kind is MPIJOB:
+        assert not simulated.names("Service")  # its launcher reaches the workers by exec
+        return
     assert simulated.names("Service") == simulated.names("Pod")
     simulated.edit(suspend=True)
     simulated.settle()
@@ -147,7 +150,7 @@ def image(simulated: SimulatedJob, pod: str) -> str:
     return str(simulated.get("Pod", pod)["spec"]["containers"][0]["image"])
 
 
-def test_a_job_with_dynamic_workers_goes_on_without_one_that_failed() -> None:
+def test_a_job_with_dynamic_workers_continues_without_a_failed_one() -> None:
     simulated = started(KUBEFLOW_TFJOB, kubeflow_job("TFJob", PS=1, Worker=2, enableDynamicWorker=True))
     simulated.end("example-worker-1", 1)
     simulated.settle()
@@ -161,7 +164,7 @@ def test_a_job_with_dynamic_workers_goes_on_without_one_that_failed() -> None:
     assert simulated.job["status"]["state"] == "Succeeded"
 
 
-def test_a_dynamic_worker_knows_itself_and_the_parameter_servers() -> None:
+def test_a_dynamic_workers_tf_config_has_itself_and_the_parameter_servers() -> None:
     simulated = started(KUBEFLOW_TFJOB, kubeflow_job("TFJob", PS=1, Worker=2, enableDynamicWorker=True))
     (variable,) = simulated.get("Pod", "example-worker-1")["spec"]["containers"][0]["env"]
     assert json.loads(variable["value"]) == {
@@ -177,7 +180,7 @@ METRICS = [{"type": "Resource", "resource": {"name": "cpu"}}]
 
 
 @pytest.mark.parametrize("kind", [PYTORCHJOB, PADDLEJOB], ids=lambda kind: kind.gvk.kind)
-def test_an_autoscaler_follows_the_bounds_and_goes_with_the_replicas(kind: Kind) -> None:
+def test_an_autoscaler_has_the_bounds_and_is_deleted_with_the_replicas(kind: Kind) -> None:
     job = kubeflow_job(kind.gvk.kind, Worker=2, elasticPolicy={"maxReplicas": 4, "metrics": METRICS})
     simulated = started(kind, job)
     spec = simulated.get("HorizontalPodAutoscaler", "example")["spec"]
@@ -231,7 +234,7 @@ def test_the_time_in_the_queue_of_volcano_does_not_count_for_the_deadline() -> N
     assert simulated.settle()["state"] == "Failed"
 
 
-def test_the_pod_group_asks_for_what_the_pods_request() -> None:
+def test_the_pod_group_requests_the_resources_of_the_pods() -> None:
     def template(cpu: str, memory: str) -> Json:
         template = pods("pytorch")
         template["spec"]["containers"][0]["resources"] = {"limits": {"cpu": cpu, "memory": memory}}

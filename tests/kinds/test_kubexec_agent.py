@@ -29,7 +29,7 @@ WORKER = "j-workerset-a-0"
 # --- one command
 
 
-async def test_a_command_runs_over_there_as_ssh_would_run_it(place: Place) -> None:
+async def test_a_command_runs_in_the_pod_as_by_ssh(place: Place) -> None:
     done = await place.agent(
         WORKER, "PATH=$PATH; export PATH;", "printf", "'%s|'", '"two words"', "$TRAINYARD_POD_NAME"
     )
@@ -46,7 +46,7 @@ async def test_a_command_runs_over_there_as_ssh_would_run_it(place: Place) -> No
 
 
 @pytest.mark.parametrize("code", [1, 3, 127, 255])
-async def test_the_exit_code_and_both_outputs_come_back(place: Place, code: int) -> None:
+async def test_the_exit_code_and_both_outputs_are_returned(place: Place, code: int) -> None:
     done = await place.agent(WORKER, f"echo out; echo err >&2; exit {code}")
     assert done == (code, b"out\n", "err\n")
 
@@ -70,7 +70,7 @@ async def test_with_v4_stdin_stays_open_and_everything_else_is_as_with_v5(place:
     assert done == (4, typed, "")
 
 
-async def test_the_own_name_means_here(place: Place) -> None:
+async def test_the_pods_own_name_runs_the_command_locally(place: Place) -> None:
     command = ("j-master-x", "echo", "'a  b';", "kill -PIPE $$")
     assert await place.agent(*command) == (-signal.SIGPIPE, b"a  b\n", "")  # the signal is not ignored, either
     other: dict[str, Any] = {"TRAINYARD_POD_NAME": "", "POD_NAME": "j-master-y"}
@@ -78,7 +78,7 @@ async def test_the_own_name_means_here(place: Place) -> None:
     assert not place.toy.asked
 
 
-async def test_the_shell_file_starts_the_agent_beside_it(place: Place, tmp_path: Path) -> None:
+async def test_the_shell_script_starts_the_agent_beside_it(place: Place, tmp_path: Path) -> None:
     assets = tmp_path / "a folder"
     assets.mkdir()
     for source in (AGENT, SHELL):
@@ -89,7 +89,7 @@ async def test_the_shell_file_starts_the_agent_beside_it(place: Place, tmp_path:
     assert (await done.communicate())[0] == b"a  b\n"
 
 
-def test_the_agent_needs_nothing_newer_than_python_3_5_and_the_standard_library() -> None:
+def test_the_agent_needs_only_python_3_5_and_the_standard_library() -> None:
     ast.parse(AGENT.read_text(), feature_version=(3, 5))
     assert "f'" not in AGENT.read_text() and 'f"' not in AGENT.read_text()
     assert SHELL.read_text() == '#!/bin/sh\nexec python3 "${0%/*}/kubexec.py" "$@"\n'
@@ -113,7 +113,7 @@ def write(request: web.Request, data: bytes) -> None:
     request.transport.write(data)
 
 
-async def test_fragments_pings_and_all_lengths_are_understood(place: Place) -> None:
+async def test_fragments_pings_and_all_frame_lengths_are_decoded(place: Place) -> None:
     big = os.urandom(200_000)
 
     async def script(request: web.Request, channel: web.WebSocketResponse) -> None:
@@ -132,7 +132,7 @@ async def test_fragments_pings_and_all_lengths_are_understood(place: Place) -> N
     assert done == (0, b"ab" + b"c" * 300 + big, "e")
 
 
-async def test_a_ping_is_answered_with_what_it_carries(place: Place) -> None:
+async def test_a_ping_is_answered_with_its_payload(place: Place) -> None:
     heard: list[bytes] = []
 
     async def script(request: web.Request, channel: web.WebSocketResponse) -> None:
@@ -151,7 +151,7 @@ async def test_a_ping_is_answered_with_what_it_carries(place: Place) -> None:
     assert heard == [b"are you there"]
 
 
-async def test_what_comes_after_the_outcome_is_still_shown(place: Place) -> None:
+async def test_output_after_the_status_is_still_printed(place: Place) -> None:
     async def script(request: web.Request, channel: web.WebSocketResponse) -> None:
         await channel.send_bytes(b"\x03" + json.dumps(ended_with(2)).encode())
         await channel.send_bytes(b"\x01" + late)
@@ -190,7 +190,7 @@ async def test_a_connection_that_ends_before_the_command_is_no_success(place: Pl
         raw(2, b"", form=64)[:2] + b"\x7f" * 8,
     ],
 )
-async def test_a_server_that_breaks_the_protocol_is_told_so(place: Place, data: bytes) -> None:
+async def test_a_violation_of_the_websocket_protocol_is_reported(place: Place, data: bytes) -> None:
     async def script(request: web.Request, channel: web.WebSocketResponse) -> None:
         write(request, data)
         with contextlib.suppress(Exception):
@@ -201,13 +201,13 @@ async def test_a_server_that_breaks_the_protocol_is_told_so(place: Place, data: 
     assert done.code == 255 and "breaks the WebSocket protocol" in done.err
 
 
-async def test_a_server_that_speaks_another_exec_is_not_talked_to(place: Place) -> None:
+async def test_an_unknown_exec_subprotocol_is_refused(place: Place) -> None:
     place.toy.protocols = ("channel.k8s.io",)
     done = await place.agent(WORKER, "x")
     assert done.code == 255 and f"answers exec with something else than {V5} or {V4}" in done.err
 
 
-async def test_a_command_that_could_not_be_run_is_told_in_the_servers_words(place: Place) -> None:
+async def test_a_command_that_cannot_run_is_reported_with_the_servers_message(place: Place) -> None:
     async def script(request: web.Request, channel: web.WebSocketResponse) -> None:
         status = {"status": "Failure", "message": "container is gone", "reason": "InternalError"}
         await channel.send_bytes(b"\x03" + json.dumps(status).encode())
@@ -237,7 +237,7 @@ async def test_a_signal_closes_the_connection(place: Place, number: signal.Signa
     assert await code_of(process) == 128 + number
 
 
-async def test_a_reader_that_went_away_does_not_end_the_command(place: Place) -> None:
+async def test_a_closed_stdout_does_not_end_the_command(place: Place) -> None:
     read, written = os.pipe()
     os.close(read)
     command = [str(AGENT), WORKER, "yes | head -c 300000; exit 9"]
@@ -276,13 +276,13 @@ async def test_a_worker_that_does_not_run_yet_is_waited_for(place: Place) -> Non
     ]
 
 
-async def test_a_server_that_cannot_now_is_asked_again_also_for_the_exec_itself(place: Place) -> None:
+async def test_an_unavailable_server_is_retried_for_exec_too(place: Place) -> None:
     place.toy.trouble = [(503, "not now"), (500, "nor now"), (429, "slowly")]
     place.toy.exec_trouble = [(502, "the node is busy"), (404, "no container yet")]
     done = await place.agent(WORKER, "exit 3")
     assert done.code == 3 and len(place.toy.execs) == 1
-    for said in ("not now", "nor now", "slowly", "the node is busy", "no container yet"):
-        assert said in done.err
+    for answer in ("not now", "nor now", "slowly", "the node is busy", "no container yet"):
+        assert answer in done.err
 
 
 async def test_an_exec_that_is_wrong_is_not_tried_again(place: Place) -> None:
@@ -291,7 +291,7 @@ async def test_an_exec_that_is_wrong_is_not_tried_again(place: Place) -> None:
     assert done == (255, b"", f"kubexec: pod {WORKER}: the API server refuses (400): container not valid\n")
 
 
-async def test_a_pod_that_never_runs_is_given_up(place: Place) -> None:
+async def test_a_pod_that_never_runs_is_reported_after_the_time_out(place: Place) -> None:
     place.toy.pods[WORKER] = pod(WORKER, "Pending")
     done = await place.agent(WORKER, "x", TRAINYARD_EXEC_TIMEOUT="0.3")
     assert done.code == 255 and not place.toy.execs
@@ -300,7 +300,7 @@ async def test_a_pod_that_never_runs_is_given_up(place: Place) -> None:
 
 
 @pytest.mark.parametrize("code", [401, 403])
-async def test_what_is_forbidden_is_told_in_one_line_with_the_pod_and_the_fix(place: Place, code: int) -> None:
+async def test_a_forbidden_request_is_reported_in_one_line_with_the_pod_and_the_fix(place: Place, code: int) -> None:
     place.toy.trouble = [(code, "you may not")] * 20
     done = await place.agent(WORKER, "x", TRAINYARD_EXEC_TIMEOUT="0")
     assert done.code == 255 and done.err.count("\n") == 1
@@ -314,7 +314,7 @@ async def test_a_role_that_takes_a_moment_is_waited_for(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"KUBERNETES_SERVICE_HOST": ""}, "KUBERNETES_SERVICE_HOST"),
         ({"TRAINYARD_SERVICEACCOUNT_DIR": "/nowhere"}, "automountServiceAccountToken"),
@@ -322,9 +322,11 @@ async def test_a_role_that_takes_a_moment_is_waited_for(place: Place) -> None:
         ({"KUBERNETES_SERVICE_PORT": "1", "TRAINYARD_EXEC_TIMEOUT": "0"}, "the API server 127.0.0.1:1: "),
     ],
 )
-async def test_a_pod_that_lacks_something_is_told_what(place: Place, change: dict[str, Any], said: str) -> None:
+async def test_a_pod_without_service_account_files_is_reported(
+    place: Place, change: dict[str, Any], message: str
+) -> None:
     done = await place.agent(WORKER, "x", **change)
-    assert done.code == 255 and said in done.err and done.err.count("\n") == 1
+    assert done.code == 255 and message in done.err and done.err.count("\n") == 1
 
 
 async def test_a_server_with_another_ca_gets_no_token(place: Place) -> None:
@@ -335,13 +337,13 @@ async def test_a_server_with_another_ca_gets_no_token(place: Place) -> None:
     assert "the pod needs the cluster's CA there" in (await place.agent(WORKER, "x")).err
 
 
-async def test_a_pod_without_the_container_is_told_so_at_once(place: Place) -> None:
+async def test_a_pod_without_the_container_is_reported_at_once(place: Place) -> None:
     place.toy.pods[WORKER] = pod(WORKER, container="mine")
     done = await place.agent(WORKER, "x")
     assert done.code == 255 and "no container named chainer, only mine" in done.err
 
 
-@pytest.mark.parametrize("words", [[], ["pod"], ["--help"], ["--hostfile", "x"]])
-async def test_wrong_words_are_answered_with_the_right_ones(place: Place, words: list[str]) -> None:
-    done = await place.agent(*words)
+@pytest.mark.parametrize("arguments", [[], ["pod"], ["--help"], ["--hostfile", "x"]])
+async def test_invalid_arguments_are_answered_with_the_usage(place: Place, arguments: list[str]) -> None:
+    done = await place.agent(*arguments)
     assert done.code == 255 and "write kubexec.py POD COMMAND" in done.err

@@ -15,7 +15,7 @@ __all__ = ["place"]
 WORKER = "j-workerset-a-0"
 
 
-async def test_the_hostfile_is_there_whole_once_every_worker_runs(place: Place) -> None:
+async def test_the_hostfile_is_written_atomically_once_every_worker_runs(place: Place) -> None:
     sets, hosts = place.folder / "sets", place.folder / "hostfile"
     sets.write_text(
         "j-workerset-b slots=4 replicas=2\n\nj-workerset-a slots=1 replicas=1\nj-workerset-c slots=1 replicas=0\n"
@@ -44,7 +44,7 @@ async def test_the_hostfile_is_there_whole_once_every_worker_runs(place: Place) 
     assert not [path for path in place.folder.iterdir() if path.name.endswith(".new")]
 
 
-async def test_without_workers_the_master_is_alone_and_nobody_is_asked(place: Place) -> None:
+async def test_without_workers_the_hostfile_has_the_master_alone_and_no_request_is_sent(place: Place) -> None:
     (place.folder / "sets").write_text("")
     hosts = place.folder / "hostfile"
     env: dict[str, Any] = {"KUBERNETES_SERVICE_HOST": ""}
@@ -53,7 +53,7 @@ async def test_without_workers_the_master_is_alone_and_nobody_is_asked(place: Pl
 
 
 @pytest.mark.parametrize("line", ["a slots=1", "a slots=x replicas=1", "a", "a slots=1 replicas=-1"])
-async def test_a_file_of_sets_that_is_wrong_is_told_with_its_line(place: Place, line: str) -> None:
+async def test_a_malformed_line_of_the_sets_file_is_reported(place: Place, line: str) -> None:
     (place.folder / "sets").write_text("ok slots=1 replicas=0\n" + line)
     done = await place.agent("--hostfile", str(place.folder / "h"), "m", "slots=1", f"{place.folder}/sets")
     assert done.code == 255 and "sets line 2: write <stateful set> slots=<n> replicas=<n>" in done.err

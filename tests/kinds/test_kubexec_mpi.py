@@ -18,8 +18,8 @@ WORKERS = ("j-workerset-a-0", "j-workerset-a-1")
 WORD = 'two  words; "q" & $HOME'
 
 
-async def mpiexec(folder: Path, master: str, words: Sequence[str], **env: str) -> tuple[int | None, str, list[str]]:
-    """Run it with two workers and the master. Returns its exit code, its output, and who was asked to run something."""
+async def mpiexec(folder: Path, master: str, arguments: Sequence[str], **env: str) -> tuple[int | None, str, list[str]]:
+    """Run it with two workers and the master. Returns its exit code, its output, and the pods that got an exec."""
     async with toy_server(folder) as place:
         place.toy.pods = {name: pod(name) for name in WORKERS}
         hosts = folder / "hostfile"
@@ -34,31 +34,33 @@ async def mpiexec(folder: Path, master: str, words: Sequence[str], **env: str) -
         }
         process = await asyncio.create_subprocess_exec(
             "mpiexec",
-            *words,
+            *arguments,
             env={**place.env, **variables, **env},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
         )
         async with asyncio.timeout(60):
             out, _ = await process.communicate()
-        return process.returncode, out.decode(), sorted(one.match_info["pod"] for one in place.toy.execs)
+        return process.returncode, out.decode(), sorted(request.match_info["pod"] for request in place.toy.execs)
 
 
 if shutil.which("mpiexec"):
 
     @pytest.mark.parametrize("tree", ["0", "1"], ids=["sessions that last", "daemons"])
-    async def test_mpiexec_starts_its_daemons_in_the_workers_and_loses_no_word(tmp_path: Path, tree: str) -> None:
+    async def test_mpiexec_starts_its_daemons_in_the_workers_with_unchanged_arguments(
+        tmp_path: Path, tree: str
+    ) -> None:
         say = f'echo "$OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE|$OMPI_MCA_some_word|$MINE|$(pwd)|{os.getpid()}"'
-        words = ["-n", "3", "--mca", "some_word", WORD, "-x", "MINE=" + WORD, "sh", "-c", say]
+        arguments = ["-n", "3", "--mca", "some_word", WORD, "-x", "MINE=" + WORD, "sh", "-c", say]
         env = {"OMPI_MCA_plm_rsh_no_tree_spawn": tree}
-        code, out, asked = await mpiexec(tmp_path, socket.gethostname(), words, **env)
+        code, out, asked = await mpiexec(tmp_path, socket.gethostname(), arguments, **env)
         assert code == 0 and asked == list(WORKERS)
         assert sorted(out.splitlines()) == [f"{rank}/3|{WORD}|{WORD}|{os.getcwd()}|{os.getpid()}" for rank in range(3)]
 
-    async def test_a_master_whose_pod_name_is_not_its_host_name_runs_its_part_itself(tmp_path: Path) -> None:
+    async def test_a_master_whose_pod_name_is_not_its_host_name_runs_its_processes_itself(tmp_path: Path) -> None:
         code, out, asked = await mpiexec(tmp_path, "j-master-x", ["-n", "3", "sh", "-c", "echo ran"])
         assert code == 0 and out == "ran\n" * 3 and asked == list(WORKERS)
 
     async def test_a_worker_that_fails_fails_the_job(tmp_path: Path) -> None:
-        words = ["-n", "3", "sh", "-c", 'test "$OMPI_COMM_WORLD_RANK" != 1 || exit 9']
-        assert (await mpiexec(tmp_path, socket.gethostname(), words))[0] == 9
+        arguments = ["-n", "3", "sh", "-c", 'test "$OMPI_COMM_WORLD_RANK" != 1 || exit 9']
+        assert (await mpiexec(tmp_path, socket.gethostname(), arguments))[0] == 9

@@ -63,7 +63,7 @@ SLIPS = [
 
 
 @pytest.mark.parametrize(("job", "path", "slip"), SLIPS, ids=[slip for _, _, slip in SLIPS])
-def test_a_slip_names_the_field_that_was_meant(job: Json, path: str, slip: str) -> None:
+def test_a_misspelling_is_reported_with_the_similar_field(job: Json, path: str, slip: str) -> None:
     kind = kinds.kind_of(job)
     assert kind is not None
     meant = path.rpartition(".")[2]
@@ -76,7 +76,7 @@ def test_a_slip_names_the_field_that_was_meant(job: Json, path: str, slip: str) 
     assert kinds.misspelling_problems(kind, job) == ([], job)
 
 
-def test_a_status_is_not_looked_at() -> None:
+def test_misspellings_in_a_status_are_not_reported() -> None:
     job = {**TF, "status": {"role": {}, "conditons": []}}
     assert kinds.misspelling_problems(kinds.TFJOB, job) == ([], job)
 
@@ -90,7 +90,7 @@ def test_slips_below_a_slip_are_found_as_well() -> None:
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
 @pytest.mark.parametrize("name", ["shardCount", "evictionThreshold", "x", "owner"])
-def test_a_field_that_resembles_nothing_is_only_warned_about(kind: Kind, name: str) -> None:
+def test_an_unknown_field_that_resembles_none_is_only_a_warning(kind: Kind, name: str) -> None:
     job = copy.deepcopy(sample(kind.gvk.kind))
     job["spec"][name] = 1
     assert not kinds.misspelling_problems(kind, job)[0]
@@ -98,7 +98,7 @@ def test_a_field_that_resembles_nothing_is_only_warned_about(kind: Kind, name: s
 
 
 @pytest.mark.parametrize("name", sorted(fields_of_types()))
-def test_no_field_of_kubernetes_is_taken_for_another_of_its_type(name: str) -> None:
+def test_no_kubernetes_field_counts_as_a_misspelling_of_another_of_its_type(name: str) -> None:
     """As if it were new: a newer Kubernetes adds a field beside those that are known here."""
     fields = [field.removesuffix("!") for field in fields_of_types()[name]]
     taken = {field: most_similar_name(field, [other for other in fields if other != field]) for field in fields}
@@ -106,17 +106,17 @@ def test_no_field_of_kubernetes_is_taken_for_another_of_its_type(name: str) -> N
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
-def test_every_field_of_a_kind_is_known_to_it(kind: Kind) -> None:
+def test_every_field_of_a_kind_is_known(kind: Kind) -> None:
     def whole(node: Json) -> Any:
         """A value that has every field of the schema."""
         if node.get("properties"):
             return {name: whole(part) for name, part in node["properties"].items()}
-        for word, made in (
+        for misspelling, made in (
             ("items", lambda part: [whole(part)]),
             ("additionalProperties", lambda part: {"k": whole(part)}),
         ):
-            if isinstance(node.get(word), dict):
-                return made(node[word])
+            if isinstance(node.get(misspelling), dict):
+                return made(node[misspelling])
         return None
 
     assert not kinds.misspelling_problems(kind, whole(schema(kind)))[0]

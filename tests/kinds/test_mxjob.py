@@ -22,17 +22,17 @@ WORKED_EXAMPLE = [
 
 def env(simulated: SimulatedJob, job: str, container: str = "mxnet") -> list[tuple[str, str]]:
     listed = simulated.get("Job", job)["spec"]["template"]["spec"]["containers"]
-    (expected,) = [one for one in listed if one["name"] == container]
+    (expected,) = [each for each in listed if each["name"] == container]
     return [(variable["name"], variable.get("value", "")) for variable in expected.get("env", [])]
 
 
-def with_env(*given: Json) -> Json:
+def with_env(*variables: Json) -> Json:
     worker = mx_set("WORKER")
-    worker["template"]["spec"]["containers"][0]["env"] = list(given)
+    worker["template"]["spec"]["containers"][0]["env"] = list(variables)
     return mxjob(mx_set("SCHEDULER"), mx_set("SERVER"), worker)
 
 
-def test_the_names_are_those_of_the_readme() -> None:
+def test_child_names_are_those_of_the_readme() -> None:
     simulated = simulate(kinds.MXJOB, README)
     assert simulated.names("Job") == [
         "example-dist-job-scheduler-1kkf-0",
@@ -52,11 +52,11 @@ def test_the_environment_is_the_worked_example() -> None:
 
 
 @pytest.mark.parametrize("many", range(7))
-def test_the_users_variables_stay_and_stand_first(many: int) -> None:
+def test_the_users_variables_stay_and_come_first(many: int) -> None:
     """With one to four the old operator died, with five and more it wrote over them (docs/rules.md II.6)."""
-    given = [{"name": f"MINE_{index}", "value": str(index)} for index in range(many)]
-    variables = env(simulate(kinds.MXJOB, with_env(*given)), "example-worker-1kkf-0")
-    assert variables[:many] == [(one["name"], one["value"]) for one in given]
+    own = [{"name": f"MINE_{index}", "value": str(index)} for index in range(many)]
+    variables = env(simulate(kinds.MXJOB, with_env(*own)), "example-worker-1kkf-0")
+    assert variables[:many] == [(variable["name"], variable["value"]) for variable in own]
     assert [name for name, _ in variables[many:]] == [*(name for name, _ in WORKED_EXAMPLE), "DMLC_USE_KUBERNETES"]
 
 
@@ -98,7 +98,7 @@ def test_one_headless_service_names_every_pod() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_local_mode_is_one_job_and_nothing_else(count: int) -> None:
+def test_local_mode_creates_one_batch_job_only(count: int) -> None:
     simulated = simulate(kinds.MXJOB, mxjob(mx_set("WORKER", count), jobMode="local"))
     assert simulated.names() == ["example-worker-1kkf-0"]
     assert env(simulated, "example-worker-1kkf-0") == []

@@ -1,4 +1,4 @@
-"""Fields without an effect on one machine: each is said once per job, with the roles it stands in."""
+"""Fields without an effect on one machine: each is noted once per job, with the roles that have it."""
 
 from __future__ import annotations
 

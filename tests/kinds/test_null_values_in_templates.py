@@ -58,12 +58,12 @@ JOBS: dict[str, Callable[[Any], Json]] = {
 def test_labels_that_are_none_fail_the_job_with_their_path(kind: Kind, meta: Json) -> None:
     job = JOBS[kind.gvk.kind](meta)
     assert any("template.metadata" in problem.path for problem in kinds.admit(kind, job)[1])
-    found, made = first(kind, job)
-    assert found.status["state"] == "Failed" and not made
+    problems, made = first(kind, job)
+    assert problems.status["state"] == "Failed" and not made
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
-def test_what_the_old_operators_left_in_a_template_is_taken(kind: Kind) -> None:
+def test_null_values_that_the_old_operators_stored_in_a_template_are_accepted(kind: Kind) -> None:
     job = JOBS[kind.gvk.kind]({"creationTimestamp": None, "labels": None, "annotations": None})
     assert not kinds.admit(kind, job)[1]
     assert first(kind, job)[1]
@@ -71,16 +71,19 @@ def test_what_the_old_operators_left_in_a_template_is_taken(kind: Kind) -> None:
 
 def started_with(kind: Kind, good: Json, odd: Json) -> Plan:
     """What is planned when the template of a job that runs becomes another one, past every definition."""
-    found, made = first(kind, good)
+    problems, made = first(kind, good)
     assert made
-    return plan(kind, {**odd, "status": found.status}, Observed(), NOW)
+    return plan(kind, {**odd, "status": problems.status}, Observed(), NOW)
 
 
 @pytest.mark.parametrize("mounts", [5, ["x"], [None], {}], ids=str)
 def test_mounts_that_are_none_fail_a_new_job_and_leave_one_that_runs_alone(mounts: Any) -> None:
     template = pods("tensorflow")
     template["spec"]["containers"][0]["volumeMounts"] = mounts
-    good, odd = (tfjob(replicas("MASTER"), replicas("PS", template=one, IsDefaultPS=True)) for one in (None, template))
+    good, odd = (
+        tfjob(replicas("MASTER"), replicas("PS", template=each_template, IsDefaultPS=True))
+        for each_template in (None, template)
+    )
     failed, made = first(TFJOB, odd)
     assert "containers[0].volumeMounts" in failed.status["reason"] and not made
     condition_types = {condition["type"] for condition in started_with(TFJOB, good, odd).status["conditions"]}
@@ -89,13 +92,13 @@ def test_mounts_that_are_none_fail_a_new_job_and_leave_one_that_runs_alone(mount
 
 def test_a_list_that_is_none_in_a_job_that_runs_gives_a_plan() -> None:
     job = tfjob(replicas("MASTER"), replicas("PS"))
-    found, _ = first(TFJOB, job)
-    broken = {**job, "spec": {**job["spec"], "replicaSpecs": 5}, "status": found.status}
+    problems, _ = first(TFJOB, job)
+    broken = {**job, "spec": {**job["spec"], "replicaSpecs": 5}, "status": problems.status}
     condition_types = {condition["type"] for condition in plan(TFJOB, broken, Observed(), NOW).status["conditions"]}
     assert "SpecChangeIgnored" in condition_types
 
 
-def test_a_variable_whose_name_is_none_fails_a_new_job_and_leaves_one_that_runs_alone() -> None:
+def test_a_variable_with_a_null_name_fails_a_new_job_and_does_not_affect_a_running_one() -> None:
     template = pods("mxnet")
     template["spec"]["containers"][0]["env"] = [{"name": {"a": 1}}]
     odd = mxjob(mx_set("SCHEDULER", template=template), mx_set("SERVER"), mx_set("WORKER"))
@@ -113,19 +116,19 @@ def test_a_limit_of_gpus_without_end_counts_as_one_slot() -> None:
     assert files["statefulsets_and_slots"] == "example-workerset-ws0 slots=1 replicas=2\n"
 
 
-def test_replicas_of_null_are_one_worker_also_where_an_older_definition_stored_them() -> None:
+def test_null_replicas_are_one_worker_even_if_an_older_crd_stored_them() -> None:
     _, made = first(ELASTICJOB, elasticjob(worker={"replicas": None}))
     pod = next(obj for obj in made if obj["kind"] == "Pod")
     assert pod["spec"]["containers"][0]["args"][3] == "--nnodes=1:1"
 
 
-def test_a_whole_number_with_a_point_is_that_number() -> None:
+def test_a_whole_number_written_as_a_float_is_an_integer() -> None:
     _, elastic = first(ELASTICJOB, elasticjob(worker={"replicas": 2.0}, minReplicas=1.0))
     pods = [obj for obj in elastic if obj["kind"] == "Pod"]
     assert len(pods) == 2
     assert pods[-1]["spec"]["containers"][0]["args"][3] == "--nnodes=1:2"
     _, chainer = first(CHAINERJOB, chainerjob({"ws0": worker_set(None, replicas=3.0, mpiConfig={"slots": 2.0})}))
-    files = next(one["data"] for one in chainer if one["kind"] == "ConfigMap")
+    files = next(child["data"] for child in chainer if child["kind"] == "ConfigMap")
     assert files["statefulsets_and_slots"] == "example-workerset-ws0 slots=2 replicas=3\n"
     _, gang = first(MXJOB, mxjob(mx_set("SCHEDULER"), mx_set("SERVER", replicas=2.0), mx_set("WORKER", PsRootPort=1.0)))
-    assert [one["kind"] for one in gang].count("Job") == 4
+    assert [child["kind"] for child in gang].count("Job") == 4

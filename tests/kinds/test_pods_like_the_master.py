@@ -23,10 +23,10 @@ BOARD: dict[str, Any] = {"tensorboard": {"logDir": "/l"}}
 
 
 def master(**container: Any) -> Json:
-    one = replicas("MASTER")
-    spec = one["template"]["spec"]
+    master = replicas("MASTER")
+    spec = master["template"]["spec"]
     spec["containers"][0] |= {"securityContext": CONTAINER, "resources": SIZES, **container}
-    return {**one, "template": {"spec": {**spec, **POD}}}
+    return {**master, "template": {"spec": {**spec, **POD}}}
 
 
 def pods(*items: Json, **spec: Any) -> dict[str, Json]:
@@ -40,7 +40,7 @@ def pods(*items: Json, **spec: Any) -> dict[str, Json]:
 
 
 @pytest.mark.parametrize("name", ["tensorboard-76no", "ps-76no-0"])
-def test_a_pod_of_ours_is_like_the_masters(name: str) -> None:
+def test_generated_pods_copy_the_masters_required_fields(name: str) -> None:
     pod = pods(master(), {"tfReplicaType": "PS"}, **BOARD)[name]
     assert {field: pod[field] for field in POD} == POD
     (container,) = pod["containers"]
@@ -48,12 +48,12 @@ def test_a_pod_of_ours_is_like_the_masters(name: str) -> None:
     assert container["resources"] == {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}  # it needs no GPU
 
 
-def test_what_the_master_does_not_say_is_not_said() -> None:
-    for found in pods(replicas("MASTER"), {"tfReplicaType": "PS"}, **BOARD).values():
-        assert not {*POD, "resources"} & {*found, *found["containers"][0]}
+def test_fields_that_the_master_does_not_set_are_not_set() -> None:
+    for pod in pods(replicas("MASTER"), {"tfReplicaType": "PS"}, **BOARD).values():
+        assert not {*POD, "resources"} & {*pod, *pod["containers"][0]}
 
 
-def test_a_container_that_is_added_to_a_ps_of_the_users_leaves_the_rest_as_it_is() -> None:
+def test_a_container_added_to_a_users_ps_leaves_the_others_unchanged() -> None:
     own = {"tfReplicaType": "PS", "template": {"spec": {"containers": [{"name": "mine", "image": "i"}]}}}
     pod = pods(master(), own)["ps-76no-0"]
     assert not POD.keys() & pod.keys()
@@ -85,7 +85,7 @@ LATE = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExc
         ([deployment(), board_pod("ErrImagePull")], "Pod tensorboard-76no-x: ErrImagePull"),
     ],
 )
-def test_the_trouble_of_tensorboard_is_said_and_the_job_goes_on(children: list[Json], text: str) -> None:
+def test_an_unavailable_tensorboard_is_reported_and_the_job_continues(children: list[Json], text: str) -> None:
     planned = look(started(**BOARD), *children)
     condition = find_condition(planned.status["conditions"], "Degraded") or {}
     assert (

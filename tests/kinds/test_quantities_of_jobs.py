@@ -23,7 +23,7 @@ def with_memory(kind: Kind, value: object) -> Json:
 
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.gvk.kind)
 @pytest.mark.parametrize("value", ["100mi", "1 Gi", "", "many"])
-def test_what_is_no_quantity_is_named_with_its_path(kind: Kind, value: str) -> None:
+def test_an_invalid_quantity_is_reported_with_its_path(kind: Kind, value: str) -> None:
     (problem,) = kinds.admit(kind, with_memory(kind, value))[1]
     assert problem.path.endswith(".containers[0].resources.limits.memory") and "is no quantity" in problem.text
 

@@ -34,8 +34,8 @@ EXAMPLES = REPOSITORY / "examples"
 def manifest(path: Path) -> Json:
     (job,) = yaml.safe_load_all(path.read_text())
     job["metadata"] |= {"uid": "u", "namespace": "default"}
-    found: Json = job
-    return found
+    part: Json = job
+    return part
 
 
 def children(job: Json, config: Config | None = None) -> list[Json]:

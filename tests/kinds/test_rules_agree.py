@@ -29,20 +29,21 @@ from trainyard.schema import Schema
 
 ENV = cel.NewEnv(variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN})
 PROGRAMS: dict[str, Any] = {}
-CASES = [(kind, rule) for kind in kinds.KINDS for rule in with_aliases(rules_of(kind), kind.api.field_aliases)]
-SCHEMAS = {kind.gvk.kind: Schema(schema(kind)) for kind in kinds.KINDS}
+VERSIONS = [version for kind in kinds.KINDS for version in kind.versions]
+CASES = [(kind, rule) for kind in VERSIONS for rule in with_aliases(rules_of(kind), kind.api.field_aliases)]
+SCHEMAS = {kind.gvk: Schema(schema(kind)) for kind in VERSIONS}
 
 
 def in_cluster(rule: Rule, value: Any, before: Any) -> bool:
-    """What an API server says; an error of the evaluation is a refusal."""
+    """The verdict of an API server; an error of the evaluation counts as a refusal."""
     program = PROGRAMS.setdefault(rule.cel, ENV.compile(rule.cel))
-    said = set()
+    texts = set()
     # An edit that writes null for nothing is an edit of what is compared as it stands: it is refused, and no harm done.
     for shape in (as_it_is,) if rule.transition else (as_it_is, no_nulls):
         given_values = {"self": shape(value), **({"oldSelf": shape(before)} if rule.transition else {})}
-        said.add(program.eval(data=given_values).plain_value() is True)
-    assert len(said) == 1, f"says another thing of null than of nothing: {rule.cel}"
-    return said.pop()
+        texts.add(program.eval(data=given_values).plain_value() is True)
+    assert len(texts) == 1, f"says another thing of null than of nothing: {rule.cel}"
+    return texts.pop()
 
 
 def as_it_is(value: Any) -> Any:
@@ -69,7 +70,7 @@ def templates(*names: str) -> st.SearchStrategy[Any]:
     containers = st.lists(
         st.fixed_dictionaries({"name": st.sampled_from([*names, "sidecar"])}),
         max_size=2,
-        unique_by=lambda one: one["name"],
+        unique_by=lambda item: item["name"],
     )
     any_of_them = listed(spec=listed(containers=containers), metadata=st.just({}))
     return st.just(pods(names[0])) | any_of_them | st.none()
@@ -185,16 +186,16 @@ def has_started(kind: Kind, spec: Json) -> bool:
 
 
 def compare(kind: Kind, new: Json, old: Json | None) -> None:
-    compiled = SCHEMAS[kind.gvk.kind]
+    compiled = SCHEMAS[kind.gvk]
     full, full_old = compiled.default(new), old and compiled.default(old)
     assume(not compiled.validate(full) and (old is None or not compiled.validate(full_old)))
     assume(old is None or has_started(kind, old["spec"]))
     for rule in with_aliases(rules_of(kind), kind.api.field_aliases):
         if rule.transition and (old is None or not has_started(kind, new["spec"])):
             continue  # what lists a type twice is refused by a rule of its own
-        told = [(path, in_cluster(rule, value, before)) for path, value, before in places(rule, full, full_old)]
+        results = [(path, in_cluster(rule, value, before)) for path, value, before in places(rule, full, full_old)]
         checked = [(path, _holds(rule, value, before)) for path, value, before in places(rule, full, full_old)]
-        assert told == checked, rule.cel
+        assert results == checked, rule.cel
         if not rule.transition:
             bare = [(path, _holds(rule, value, before)) for path, value, before in places(rule, new, old)]
             assert bare == checked, f"without defaults: {rule.cel}"
@@ -206,7 +207,7 @@ every_kind = pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.
 
 @few_or_many
 @every_kind
-def test_a_rule_says_the_same_of_a_new_job_everywhere(kind: Kind, examples: int) -> None:
+def test_cel_python_and_server_agree_on_new_jobs(kind: Kind, examples: int) -> None:
     job = sample(kind.gvk.kind)
 
     @settings(max_examples=examples, deadline=None)
@@ -219,7 +220,7 @@ def test_a_rule_says_the_same_of_a_new_job_everywhere(kind: Kind, examples: int)
 
 @few_or_many
 @every_kind
-def test_a_rule_says_the_same_of_an_edit_everywhere(kind: Kind, examples: int) -> None:
+def test_cel_python_and_server_agree_on_edits(kind: Kind, examples: int) -> None:
     job, specs = sample(kind.gvk.kind), SPECS[kind.gvk.kind]
 
     @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
@@ -236,7 +237,7 @@ def test_a_rule_says_the_same_of_an_edit_everywhere(kind: Kind, examples: int) -
 def test_the_good_job_of_each_kind_breaks_no_rule() -> None:
     for kind in kinds.KINDS:
         job = sample(kind.gvk.kind)
-        full = SCHEMAS[kind.gvk.kind].default(job)
+        full = SCHEMAS[kind.gvk].default(job)
         assert kinds.admit(kind, job)[1] == []
         for rule in with_aliases(rules_of(kind), kind.api.field_aliases):
             for _, value, before in places(rule, full, full):
@@ -244,11 +245,12 @@ def test_the_good_job_of_each_kind_breaks_no_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "rule"), [pytest.param(kind, rule, id=f"{kind.gvk.kind} {rule.cel[:60]}") for kind, rule in CASES]
+    ("kind", "rule"),
+    [pytest.param(kind, rule, id=f"{kind.gvk.version} {kind.gvk.kind} {rule.cel[:60]}") for kind, rule in CASES],
 )
 def test_every_rule_compiles_and_can_be_broken(kind: Kind, rule: Rule) -> None:
     """A rule that nothing breaks tests nothing: each has a job in BROKEN that it refuses, in CEL and in Python."""
-    compiled = SCHEMAS[kind.gvk.kind]
+    compiled = SCHEMAS[kind.gvk]
     for given_new, given_old in BROKEN[kind.gvk.kind]:
         new, old = compiled.default(given_new), given_old and compiled.default(given_old)
         for _, value, before in places(rule, new, old):

@@ -29,10 +29,10 @@ def made(job: Json, config: Config | None = None) -> dict[str, Json]:
 
 
 def container(obj: Json, name: str = "tensorflow") -> Json:
-    found: Json = next(
+    template: Json = next(
         container for container in obj["spec"]["template"]["spec"]["containers"] if container["name"] == name
     )
-    return found
+    return template
 
 
 def env(obj: Json, name: str = "tensorflow") -> list[tuple[str, str]]:
@@ -66,14 +66,14 @@ def test_the_default_ps_serves_a_cluster_with_a_chief() -> None:
     assert "chief|master-76no-0:2222,ps|ps-76no-0:2222" in command
 
 
-def test_types_stand_in_the_alphabet_with_their_own_ports_and_none_of_a_type_is_an_empty_list() -> None:
+def test_tf_config_sorts_task_types_with_their_own_ports_and_an_empty_list_for_zero_replicas() -> None:
     items = replicas("WORKER", 0, tfPort=3333), replicas("PS", 1, tfPort=4444), replicas("MASTER")
     value = env(made(tfjob(*items))["Job/master-76no-0"])[0][1]
     cluster = '{"master":["master-76no-0:2222"],"ps":["ps-76no-0:4444"],"worker":[]}'
     assert value == f'{{"cluster":{cluster},"task":{{"type":"master","index":0}},"environment":"cloud"}}'
 
 
-def test_a_type_that_is_not_asked_for_is_not_in_the_cluster() -> None:
+def test_a_type_that_the_spec_does_not_have_is_not_in_the_cluster() -> None:
     value = env(made(tfjob(replicas("MASTER")))["Job/master-76no-0"])[0][1]
     assert json.loads(value)["cluster"] == {"master": ["master-76no-0:2222"]}
 
@@ -89,14 +89,14 @@ def test_every_container_tensorflow_gets_tf_config_after_the_users_variables_and
     assert master["spec"]["template"]["spec"]["initContainers"] == init
 
 
-def test_the_users_object_is_never_touched() -> None:
+def test_the_users_object_is_never_changed() -> None:
     job = tfjob(*README, tensorboard={"logDir": "/l"})
     before = encode(job)
     made(job, Config({"gpu": {"envVars": [{"name": "A", "value": "1"}]}}, PROGRAM))
     assert encode(job) == before
 
 
-def test_names_are_the_documented_ones_in_the_order_in_which_they_are_made() -> None:
+def test_child_names_are_as_documented_in_creation_order() -> None:
     names = list(made(tfjob(*README, tensorboard={"logDir": "/l"})))
     assert names[0] == "Service/tfjob-76no" and names[1] == "ConfigMap/cm-ps-76no"
     assert names[2:6] == ["Job/master-76no-0", "Job/worker-76no-0", "Job/ps-76no-0", "Job/ps-76no-1"]
@@ -112,7 +112,7 @@ def test_children_carry_the_documented_labels_on_themselves_and_on_their_pods() 
         assert meta["labels"] == {**documented, "task_index": "1", **ours}
 
 
-def test_the_users_labels_and_annotations_are_kept_and_ours_win() -> None:
+def test_the_users_labels_and_annotations_are_kept_and_the_operators_override_them() -> None:
     given_template = {
         **template(),
         "metadata": {"labels": {"team": "a", "job_type": "x"}, "annotations": {"note": "b"}},
@@ -125,9 +125,9 @@ def test_the_users_labels_and_annotations_are_kept_and_ours_win() -> None:
 
 def test_every_child_has_the_job_as_its_controller() -> None:
     owner = {"apiVersion": "tensorflow.org/v1alpha1", "kind": "TfJob", "name": "example-job", "uid": UID}
-    for one in made(tfjob(*README, tensorboard={"logDir": "/l"})).values():
-        assert one["metadata"]["ownerReferences"] == [{**owner, "controller": True, "blockOwnerDeletion": True}]
-        assert one["metadata"]["namespace"] == "default"
+    for child in made(tfjob(*README, tensorboard={"logDir": "/l"})).values():
+        assert child["metadata"]["ownerReferences"] == [{**owner, "controller": True, "blockOwnerDeletion": True}]
+        assert child["metadata"]["namespace"] == "default"
 
 
 def test_pods_resolve_each_other_through_one_headless_service() -> None:
@@ -194,7 +194,7 @@ def test_a_ps_with_a_program_of_its_own_is_left_alone() -> None:
 
 def test_a_server_is_added_beside_a_users_sidecar() -> None:
     pod = made(tfjob(replicas("MASTER"), replicas("PS", template=template("proxy"))))["Job/ps-76no-0"]
-    names = [one["name"] for one in pod["spec"]["template"]["spec"]["containers"]]
+    names = [each["name"] for each in pod["spec"]["template"]["spec"]["containers"]]
     assert names == ["proxy", "tensorflow"] and container(pod)["command"][0] == "python"
 
 
@@ -243,7 +243,7 @@ def test_a_container_that_names_an_accelerator_gets_its_volumes_mounts_and_varia
     assert [name for name, _ in env(master)] == ["LD_LIBRARY_PATH", "TF_CONFIG"]
 
 
-def test_nobody_else_gets_them() -> None:
+def test_other_containers_do_not_get_accelerators() -> None:
     asking = {"resources": {"limits": {GPU: 1}}}
     containers = [{"name": "tensorflow", "image": "x"}, {"name": "sidecar", "image": "x", **asking}]
     master = made(tfjob(replicas("MASTER", template={"spec": {"containers": containers}})), Config(ACCELERATORS))
@@ -261,12 +261,12 @@ def test_a_volume_that_is_there_already_is_not_added_again() -> None:
 
 @settings(max_examples=60)
 @given(st.sets(st.sampled_from(["a", "b", "c"])), st.lists(st.sampled_from(["a", "b", "c", "d"]), unique=True))
-def test_accelerators_come_in_the_order_of_the_configuration(asked: set[str], configured: list[str]) -> None:
-    one: Json = {"name": "tensorflow", "resources": {"limits": dict.fromkeys(asked, 1)}}
-    whole: Json = {"spec": {"containers": [one]}}
-    add_accelerators(whole, one, {name: {"envVars": [{"name": name, "value": 1}]} for name in configured})
-    assert [pair["name"] for pair in one.get("env", [])] == [name for name in configured if name in asked]
-    assert all(pair["value"] == "1" for pair in one.get("env", []))
+def test_accelerators_are_added_in_the_order_of_the_configuration(asked: set[str], configured: list[str]) -> None:
+    container: Json = {"name": "tensorflow", "resources": {"limits": dict.fromkeys(asked, 1)}}
+    whole: Json = {"spec": {"containers": [container]}}
+    add_accelerators(whole, container, {name: {"envVars": [{"name": name, "value": 1}]} for name in configured})
+    assert [pair["name"] for pair in container.get("env", [])] == [name for name in configured if name in asked]
+    assert all(pair["value"] == "1" for pair in container.get("env", []))
 
 
 # --- TensorBoard
@@ -274,13 +274,13 @@ def test_accelerators_come_in_the_order_of_the_configuration(asked: set[str], co
 
 @pytest.mark.parametrize("spelling", ["tensorboard", "tensorBoard"])
 @pytest.mark.parametrize(
-    ("given_type", "found"), [("", "ClusterIP"), (None, "ClusterIP"), ("LoadBalancer", "LoadBalancer")]
+    ("given_type", "service_type"), [("", "ClusterIP"), (None, "ClusterIP"), ("LoadBalancer", "LoadBalancer")]
 )
-def test_tensorboard_is_a_deployment_and_a_service(spelling: str, given_type: str | None, found: str) -> None:
+def test_tensorboard_is_a_deployment_and_a_service(spelling: str, given_type: str | None, service_type: str) -> None:
     board = {"logDir": "gs://x", "serviceType": given_type, "volumes": None, "volumeMounts": None}
     objects = made(tfjob(replicas("MASTER"), **{spelling: board}))
     service = objects["Service/tensorboard-76no"]["spec"]
-    assert service["type"] == found
+    assert service["type"] == service_type
     assert service["ports"] == [{"name": "tb-port", "port": 80, "targetPort": 6006}]
     deployment = objects["Deployment/tensorboard-76no"]["spec"]
     pod = deployment["template"]
@@ -293,18 +293,18 @@ def test_tensorboard_is_a_deployment_and_a_service(spelling: str, given_type: st
     assert "env" not in board_container and "volumes" not in pod["spec"]
 
 
-def test_tensorboard_goes_while_the_job_is_suspended_and_comes_back() -> None:
+def test_tensorboard_is_deleted_on_suspend_and_created_on_resume() -> None:
     job = tfjob(replicas("MASTER"), tensorboard={"logDir": "/l"}, suspend=True)
     assert all("tensorboard" not in name for name in made(job))
 
 
-def test_objects_are_json_and_always_the_same() -> None:
+def test_rendered_objects_are_deterministic_json() -> None:
     job = tfjob(*README, tensorboard={"logDir": "/l"})
     assert encode(made(job)) == encode(made(job))
     assert decode(encode(made(job))) == made(job)
 
 
-def test_a_child_of_another_spec_is_never_made() -> None:
+def test_a_child_of_another_spec_is_never_rendered() -> None:
     """A create of a plan that was made from another spec is refused, not guessed."""
     first = plan(TFJOB, tfjob(*README), Observed(), NOW)
     other = tfjob(replicas("MASTER"), status=first.status)

@@ -107,12 +107,12 @@ def written(folder: Path, wire: Json) -> str:
     return str(folder / "job.yaml")
 
 
-def test_it_is_thirty_lines() -> None:
+def test_the_sample_kind_has_thirty_lines() -> None:
     lines = Path(__file__).read_text().partition("# --- The kind.")[2].partition("# --- ... to here.")[0].splitlines()
     assert len([line for line in lines[1:] if line.strip()]) <= 30
 
 
-def test_it_has_a_definition_with_schema_rules_and_columns() -> None:
+def test_the_sample_kind_has_a_crd_with_schema_rules_and_columns() -> None:
     crd = kinds.crd(SPARKLE)
     (version,) = crd["spec"]["versions"]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
@@ -122,12 +122,12 @@ def test_it_has_a_definition_with_schema_rules_and_columns() -> None:
     assert version["additionalPrinterColumns"][0]["name"] == "Sparkling"
 
 
-def test_it_has_a_page() -> None:
+def test_the_sample_kind_has_a_page() -> None:
     text = kinds.kind_page(SPARKLE)
     assert "# SparkleJob" in text and "How many workers." in text and TEXT in text and "Sparkling" in text
 
 
-def test_it_can_be_checked_and_planned(tmp_path: Path) -> None:
+def test_a_sample_job_can_be_linted_and_planned(tmp_path: Path) -> None:
     good = CliRunner().invoke(lint, [written(tmp_path, job())])
     assert good.exit_code == 0, good.stderr
     bad = CliRunner().invoke(lint, [written(tmp_path, job(workers=0, template=None))])
@@ -141,7 +141,7 @@ def test_it_can_be_checked_and_planned(tmp_path: Path) -> None:
     assert document["status"]["state"] == "Created" and document["writes"] == 3
 
 
-def test_its_life_can_be_told() -> None:
+def test_a_sample_job_runs_through_its_life() -> None:
     """What the golden cases are made of."""
     simulated = simulate(SPARKLE, job(backoffLimit=1, cleanPodPolicy="All"))
     simulated.run()
@@ -155,7 +155,7 @@ def test_its_life_can_be_told() -> None:
     assert simulated.settle()["state"] == "Succeeded" and not simulated.names()
 
 
-def test_every_small_world_of_it_keeps_the_rules() -> None:
+def test_every_small_world_of_the_sample_kind_keeps_the_rules() -> None:
     spec = {key: value for key, value in job()["spec"].items() if key != "RuntimeId"}
     scenario = Scenario(
         kind=SPARKLE,
@@ -171,11 +171,11 @@ def test_every_small_world_of_it_keeps_the_rules() -> None:
     transitions = frozenset(
         ["pass", "dying pass", "unasked", "succeed", "fail", "drain", "suspend", "time", "delete pod"]
     )
-    found = explore(InitialState({}, scenario, bounds=Bounds(trouble=1, time=1)), transitions=transitions)
-    assert found.worlds > 100
+    exploration = explore(InitialState({}, scenario, bounds=Bounds(trouble=1, time=1)), transitions=transitions)
+    assert exploration.worlds > 100
 
 
-async def test_it_runs_for_real(tmp_path: Path) -> None:
+async def test_a_sample_job_runs_on_a_local_cluster(tmp_path: Path) -> None:
     options = LocalClusterOptions(network="shared", cache=tmp_path / "cache", say=lambda text: None, parent=tmp_path)
     async with LocalCluster(options) as cluster:
         wire = job("print('sparkle')")
@@ -189,6 +189,6 @@ async def test_it_runs_for_real(tmp_path: Path) -> None:
     assert status["state"] == "Succeeded"
 
 
-def test_another_group_is_one_word_more() -> None:
+def test_another_api_group_is_one_argument_more() -> None:
     first, second = kinds.per_api_group([replace(SPARKLE, api=replace(SPARKLE.api, groups=("example.org",)))])
     assert (first.gvk.group, second.gvk.group) == ("example.com", "example.org")

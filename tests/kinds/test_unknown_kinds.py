@@ -10,7 +10,6 @@ from trainyard.kinds.unknown_kinds import BUILT_IN, WORKLOADS, describe_kind, un
 OPERATOR = "is a kind of the Kubeflow Training Operator, which Trainyard does not run yet"
 ROWS = [
     ("kubeflow.org/v1", "MXJob", (OPERATOR, "write it as an MxJob")),
-    ("kubeflow.org/v2beta1", "MPIJob", ("is a kind of the MPI Operator of Kubeflow",)),
     ("kubeflow.org/v1", "TfJob", ("write apiVersion: kubeflow.org/v1 and kind: TFJob",)),
     ("kubeflow.org/v1beta1", "PyTorchJobs", ("write apiVersion: kubeflow.org/v1 and kind: PyTorchJob",)),
     ("trainer.kubeflow.org/v1alpha1", "TrainJob", ("is a kind of the Kubeflow Trainer",)),
@@ -33,17 +32,19 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("api_version", "kind", "parts"), ROWS, ids=[f"{row[0]} {row[1]}" for row in ROWS])
-def test_it_is_said_whose_kind_it_is(api_version: str, kind: str, parts: tuple[str, ...]) -> None:
+def test_a_known_foreign_kind_is_reported_with_its_operator(
+    api_version: str, kind: str, parts: tuple[str, ...]
+) -> None:
     text = unknown_kind_message(api_version, kind, kinds.ALL)
     assert text.startswith(f"{api_version} {kind} ")
     assert all(part in text for part in parts), text
 
 
 @pytest.mark.parametrize(("group", "kind"), WORKLOADS, ids=lambda value: str(value))
-def test_no_kind_of_another_system_is_ours(group: str, kind: str) -> None:
+def test_no_listed_foreign_kind_is_one_of_ours(group: str, kind: str) -> None:
     """A kind that Trainyard runs must leave the table."""
-    assert (group, kind) not in {(one.gvk.group, one.gvk.kind) for one in kinds.ALL}
-    assert WORKLOADS[group, kind].replacement in ("", *(one.gvk.kind for one in kinds.ALL))
+    assert (group, kind) not in {(kind_.gvk.group, kind_.gvk.kind) for kind_ in kinds.ALL}
+    assert WORKLOADS[group, kind].replacement in ("", *(kind_.gvk.kind for kind_ in kinds.ALL))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_a_built_in_kind_is_no_job_and_no_misspelling(api_version: str, kind: st
     assert describe_kind(api_version, kind) == f"{kind} ({api_version}), a built-in kind of Kubernetes"
 
 
-def test_what_nobody_knows_is_only_named() -> None:
+def test_an_unknown_kind_is_only_named() -> None:
     assert (
         unknown_kind_message("example.com/v1", "Widget", kinds.ALL)
         == ""

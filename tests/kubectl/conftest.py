@@ -33,16 +33,16 @@ def real(installed: ControlPlane) -> Iterator[KubectlCluster]:
 
 @pytest.fixture(params=BOTH)
 def person(request: pytest.FixtureRequest) -> Iterator[Person]:
-    """A story that holds for both is told of both."""
-    with request.getfixturevalue(request.param).person() as one:
-        yield one
+    """A user of either cluster: a test with this fixture runs on both."""
+    with request.getfixturevalue(request.param).person() as person:
+        yield person
 
 
 @pytest.fixture
 def here(embedded: KubectlCluster) -> Iterator[Person]:
-    """Somebody at the cluster in this process."""
-    with embedded.person() as one:
-        yield one
+    """A user of the cluster in this process."""
+    with embedded.person() as person:
+        yield person
 
 
 def kubectl() -> Path:

@@ -46,19 +46,19 @@ _numbers = itertools.count(1)
 class Ran:
     """What became of a command."""
 
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     code: int
     out: str
     err: str
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self.out + self.err
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody with kubectl and a kubeconfig, in a namespace."""
+    """A user with kubectl and a kubeconfig, in a namespace."""
 
     program: Path
     config: Path
@@ -67,16 +67,16 @@ class Person:
     node: str
     env: dict[str, str] = field(default_factory=dict)
 
-    def argv(self, *words: str) -> list[str]:
-        return [str(self.program), "--namespace", self.namespace, *words]
+    def argv(self, *arguments: str) -> list[str]:
+        return [str(self.program), "--namespace", self.namespace, *arguments]
 
     def environment(self, **more: str) -> dict[str, str]:
         path = os.environ.get("PATH", os.defpath)
         return {"PATH": path, "HOME": str(self.home), "KUBECONFIG": str(self.config), **self.env, **more}
 
-    def run(self, *words: str, stdin: str = "", **env: str) -> Ran:
+    def run(self, *arguments: str, stdin: str = "", **env: str) -> Ran:
         done = subprocess.run(
-            self.argv(*words),
+            self.argv(*arguments),
             env=self.environment(**env),
             input=stdin,
             capture_output=True,
@@ -85,19 +85,19 @@ class Person:
             timeout=KUBECTL_SECONDS,
             cwd=self.home,
         )
-        return Ran(words, done.returncode, done.stdout, done.stderr)
+        return Ran(arguments, done.returncode, done.stdout, done.stderr)
 
-    def __call__(self, *words: str, stdin: str = "", **env: str) -> str:
+    def __call__(self, *arguments: str, stdin: str = "", **env: str) -> str:
         """What a command prints that must succeed."""
-        ran = self.run(*words, stdin=stdin, **env)
-        assert ran.code == 0, f"kubectl {' '.join(words)} ended with {ran.code}: {ran.said}"
+        ran = self.run(*arguments, stdin=stdin, **env)
+        assert ran.code == 0, f"kubectl {' '.join(arguments)} ended with {ran.code}: {ran.output}"
         return ran.out
 
-    def until(self, *words: str, says: str) -> Ran:
-        """Typed again and again until it says that."""
+    def until(self, *arguments: str, says: str) -> Ran:
+        """Repeat the command until its output matches."""
         end = time.monotonic() + UNTIL_SECONDS
-        while not re.search(says, (ran := self.run(*words)).said):
-            assert time.monotonic() < end, f"kubectl {' '.join(words)} never says {says!r}, only {ran.said}"
+        while not re.search(says, (ran := self.run(*arguments)).output):
+            assert time.monotonic() < end, f"kubectl {' '.join(arguments)} never says {says!r}, only {ran.output}"
             time.sleep(PAUSE)
         return ran
 
@@ -105,19 +105,19 @@ class Person:
         """What some programs in pods wait for. An `exec` may be killed by the end that it brings on."""
         Path(f"/tmp/{self.namespace}-go").touch()
 
-    def refused(self, *words: str, **env: str) -> str:
+    def refused(self, *arguments: str, **env: str) -> str:
         """What a command complains of that must fail."""
-        ran = self.run(*words, **env)
-        assert ran.code != 0, f"kubectl {' '.join(words)} succeeded: {ran.said}"
-        return ran.said
+        ran = self.run(*arguments, **env)
+        assert ran.code != 0, f"kubectl {' '.join(arguments)} succeeded: {ran.output}"
+        return ran.output
 
-    def start(self, *words: str, **more: Any) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        argv, env = self.argv(*words), self.environment()
+        argv, env = self.argv(*arguments), self.environment()
         return subprocess.Popen(argv, env=env, bufsize=0, cwd=self.home, **{**pipes, **more})
 
     def apply(self, *names: str) -> str:
-        return self("apply", *(word for name in names for word in ("-f", str(MANIFESTS / f"{name}.yaml"))))
+        return self("apply", *(argument for name in names for argument in ("-f", str(MANIFESTS / f"{name}.yaml"))))
 
 
 class Beside:
@@ -149,25 +149,25 @@ class KubectlCluster:
 
     @contextmanager
     def person(self) -> Iterator[Person]:
-        """Somebody in a namespace of his own."""
+        """A user with a namespace of his own."""
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
         namespace = f"kubectl-{os.getpid()}-{next(_numbers)}"  # pods of all share this machine, and its /tmp
-        one = Person(self.program, self.config, home, namespace, self.node)
-        one("create", "namespace", one.namespace)
-        one("wait", "--for=create", "serviceaccount/default", "--timeout=60s")
-        one("wait", "--for=create", "configmap/kube-root-ca.crt", "--timeout=60s")
+        person = Person(self.program, self.config, home, namespace, self.node)
+        person("create", "namespace", person.namespace)
+        person("wait", "--for=create", "serviceaccount/default", "--timeout=60s")
+        person("wait", "--for=create", "configmap/kube-root-ca.crt", "--timeout=60s")
         try:
-            yield one
+            yield person
         finally:
-            one.run(
+            person.run(
                 "delete",
                 "pods,jobs,deployments,statefulsets,tfjobs.tensorflow.org",
                 "--all",
                 "--grace-period=0",
                 "--force",
             )
-            one.run("delete", "namespace", one.namespace, "--wait=false")
+            person.run("delete", "namespace", person.namespace, "--wait=false")
 
 
 @contextmanager
@@ -205,10 +205,10 @@ def real(plane: ControlPlane) -> Iterator[KubectlCluster]:
         }
         options = JoinOptions(access=read_kubeconfig([plane.kubeconfig]), name=name, state=folder / "node", **settings)
         node, operator = JoinedNode(options), Operator(api, kinds.ALL, Config(program_files=shipped_files()))
-        others = [word for word in plane.kubectl("get", "nodes", "-o", "name").split() if word]
+        nodes = [node for node in plane.kubectl("get", "nodes", "-o", "name").split() if node]
         try:
-            for one in others:
-                plane.kubectl("cordon", one)
+            for other in nodes:
+                plane.kubectl("cordon", other)
             beside.run(node.start())
             beside.run(operator.start())
             yield KubectlCluster("real", plane.programs["kubectl"], plane.kubeconfig, name, folder)
@@ -216,12 +216,12 @@ def real(plane: ControlPlane) -> Iterator[KubectlCluster]:
             beside.run(operator.stop())
             beside.run(api.close())
             beside.run(node.stop(kill=True))
-            for one in others:
-                plane.kubectl("uncordon", one)
+            for other in nodes:
+                plane.kubectl("uncordon", other)
 
 
 def _silent(text: str) -> None:
-    """What the node says about images is not what these tests are about."""
+    """Messages of the node about images are dropped."""
 
 
 @contextmanager

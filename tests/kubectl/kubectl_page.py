@@ -1,4 +1,4 @@
-"""docs/kubectl.md, made of the stories that are told at both clusters."""
+"""docs/kubectl.md, generated from the stories that run on both clusters."""
 
 from __future__ import annotations
 
@@ -104,10 +104,15 @@ def page() -> str:
 
 def _types() -> str:
     names = {(group, plural): f"{plural}.{group}" if group else plural for group, plural in ALTERNATIVES}
-    return "\n".join(f"| `{names[which]}` | {words} |" for which, words in ALTERNATIVES.items())
+    return "\n".join(f"| `{names[which]}` | {alternative} |" for which, alternative in ALTERNATIVES.items())
 
 
 def _row(line: Line) -> str:
-    words = line.words.replace("{m}/", "").replace("{node}", "NODE").replace("{ns}", "NAMESPACE").replace("{home}/", "")
-    words = words.replace("|", "\\|")
-    return f"| `{words}` | {line.code} | {f'differs: {line.differs}' if line.differs else ''} |"
+    command = (
+        line.command_line.replace("{m}/", "")
+        .replace("{node}", "NODE")
+        .replace("{ns}", "NAMESPACE")
+        .replace("{home}/", "")
+    )
+    command = command.replace("|", "\\|")
+    return f"| `{command}` | {line.code} | {f'differs: {line.differs}' if line.differs else ''} |"

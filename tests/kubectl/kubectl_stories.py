@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    words: str
+    command_line: str
     says: str = ""
     code: int = 0
     differs: str = ""

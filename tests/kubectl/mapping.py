@@ -32,11 +32,11 @@ _PATTERNS = (
 
 def mapped(ran: Ran, person: Person) -> str:
     """Output and complaints of a command, as anybody anywhere might have got them."""
-    text = ran.said
-    for name, word in ((person.namespace, "<namespace>"), (person.node, "<node>")):
-        text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", word, text)
-    for pattern, word in _PATTERNS:
-        text = re.sub(pattern, word, text)
+    text = ran.output
+    for name, placeholder in ((person.namespace, "<namespace>"), (person.node, "<node>")):
+        text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", placeholder, text)
+    for pattern, placeholder in _PATTERNS:
+        text = re.sub(pattern, placeholder, text)
     lines = [line for raw in text.splitlines() if (line := re.sub(r"[ \t]+", " ", raw).strip())]
     if all(line.startswith("[pod/") for line in lines):  # logs of several containers come side by side
         lines.sort()

@@ -22,8 +22,8 @@ PATIENCE, AGAIN = 60.0, 0.5
 
 
 @contextmanager
-def running(person: Person, *words: str, **ends: Any) -> Iterator[Running]:
-    process = person.start(*words, **ends)
+def running(person: Person, *arguments: str, **ends: Any) -> Iterator[Running]:
+    process = person.start(*arguments, **ends)
     assert process.stdout is not None
     try:
         yield Running(process, process.stdout.fileno())
@@ -33,12 +33,12 @@ def running(person: Person, *words: str, **ends: Any) -> Iterator[Running]:
 
 
 @contextmanager
-def terminal(person: Person, *words: str, rows: int = 24, columns: int = 80) -> Iterator[Running]:
+def terminal(person: Person, *arguments: str, rows: int = 24, columns: int = 80) -> Iterator[Running]:
     """The same with a terminal of that size."""
     ours, theirs = pty.openpty()
     _size(theirs, rows, columns)
     ends = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-    process = person.start(*words, start_new_session=True, **ends)
+    process = person.start(*arguments, start_new_session=True, **ends)
     os.close(theirs)
     try:
         yield Running(process, ours)
@@ -49,7 +49,7 @@ def terminal(person: Person, *words: str, rows: int = 24, columns: int = 80) -> 
 
 
 class Running:
-    """A command, and what it has said so far."""
+    """A running command, and its output so far."""
 
     def __init__(self, process: subprocess.Popen[bytes], fd: int) -> None:
         self.process, self._fd, self.seen = process, fd, ""
@@ -66,7 +66,7 @@ class Running:
         return match[0]
 
     def rest(self) -> str:
-        """All that is said until the end."""
+        """All output until the end."""
         end = time.monotonic() + PATIENCE
         while self._more(end):
             pass
@@ -94,7 +94,7 @@ class Running:
         self.changed()
 
     def changed(self) -> None:
-        """What a terminal says to its program. Before kubectl listens for it, it is not heard."""
+        """Type into the terminal. Input before kubectl reads it is lost."""
         self.process.send_signal(signal.SIGWINCH)
 
     def code(self) -> int:

@@ -1,4 +1,4 @@
-"""Every line of every story in kubectl_stories.py, at the embedded cluster and at a real one, and what they said."""
+"""Every line of every story in kubectl_stories.py, on the embedded cluster and on a real one, with its output."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ pytestmark = pytest.mark.cluster
 
 def typed(line: Line, person: Person) -> Ran:
     places = {"m": MANIFESTS, "node": person.node, "ns": person.namespace, "home": person.home}
-    words = [_filled(word, places) for word in shlex.split(line.words)]
+    arguments = [_filled(argument, places) for argument in shlex.split(line.command_line)]
     if line.patient:
-        return person.until(*words, says=line.says)
-    return person.run(*words, stdin=line.stdin)
+        return person.until(*arguments, says=line.says)
+    return person.run(*arguments, stdin=line.stdin)
 
 
-def _filled(word: str, places: dict[str, object]) -> str:
+def _filled(argument: str, places: dict[str, object]) -> str:
     for name, value in places.items():
-        word = word.replace(f"{{{name}}}", str(value))
-    return word
+        argument = argument.replace(f"{{{name}}}", str(value))
+    return argument
 
 
 def compared(line: Line, ours: str, real: str) -> str:
@@ -39,16 +39,16 @@ def compared(line: Line, ours: str, real: str) -> str:
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_both_clusters_say_the_same(story: str, embedded: KubectlCluster, real: KubectlCluster) -> None:
+def test_both_clusters_print_the_same(story: str, embedded: KubectlCluster, real: KubectlCluster) -> None:
     wrong = []
     with embedded.person() as here, real.person() as there, ThreadPoolExecutor(2) as both:
         for line in STORIES[story]:
             ours, theirs = both.map(typed, (line, line), (here, there))
             why = compared(line, mapped(ours, here), mapped(theirs, there))
-            if not re.search(line.says.replace("{node}", here.node).replace("{ns}", here.namespace), ours.said):
-                why += f"\n    not {line.says!r}: {ours.said}"
+            if not re.search(line.says.replace("{node}", here.node).replace("{ns}", here.namespace), ours.output):
+                why += f"\n    not {line.says!r}: {ours.output}"
             if ours.code != line.code:
                 why += f"\n    it ended with {ours.code}, there with {theirs.code}"
             if why:
-                wrong.append(f"--- kubectl {line.words}\n{why}")
+                wrong.append(f"--- kubectl {line.command_line}\n{why}")
     assert not wrong, "\n".join(["", *wrong])

@@ -1,4 +1,4 @@
-"""docs/kubectl.md is what its stories give. `pytest --update` writes it anew."""
+"""docs/kubectl.md is generated from the stories. `pytest --update` writes it."""
 
 from __future__ import annotations
 
@@ -74,30 +74,33 @@ def test_the_page_is_that_of_the_stories(request: pytest.FixtureRequest) -> None
 
 
 def test_every_verb_is_in_a_story() -> None:
-    told = {line.words.split()[0] for lines in STORIES.values() for line in lines}
-    assert told >= VERBS, VERBS - told
+    verbs = {line.command_line.split()[0] for lines in STORIES.values() for line in lines}
+    assert verbs >= VERBS, VERBS - verbs
 
 
 def test_every_option_is_in_a_story() -> None:
     """Or in a test of what goes on while it runs, where the words of a command stand one by one."""
-    told = [f"{line.words} " for lines in STORIES.values() for line in lines]
-    told += [text for name in TOLD_AS_TESTS for text in _commands(name)]
+    commands = [f"{line.command_line} " for lines in STORIES.values() for line in lines]
+    commands += [text for name in TOLD_AS_TESTS for text in _commands(name)]
     for verb, options in OPTIONS.items():
         for option in options.split("|"):
-            found = [one for one in told if one.startswith(f"{verb} ") and f" {option}" in one]
-            assert found, f"kubectl {verb} {option}: in no story"
-    assert any(one.startswith("proxy ") for one in told)
+            matching = [command for command in commands if command.startswith(f"{verb} ") and f" {option}" in command]
+            assert matching, f"kubectl {verb} {option}: in no story"
+    assert any(command.startswith("proxy ") for command in commands)
 
 
 def _commands(name: str) -> list[str]:
-    """The literal words of each call and each tuple, in one text each."""
+    """The literal words of each call and each tuple, one text for each."""
     tree = ast.parse(Path(__file__).with_name(name).read_text())
     calls = [node.args for node in ast.walk(tree) if isinstance(node, ast.Call)]
     groups = calls + [node.elts for node in ast.walk(tree) if isinstance(node, ast.Tuple)]
-    return [" ".join(str(word.value) for word in words if isinstance(word, ast.Constant)) + " " for words in groups]
+    return [
+        " ".join(str(argument.value) for argument in group if isinstance(argument, ast.Constant)) + " "
+        for group in groups
+    ]
 
 
-def test_what_is_not_served_is_answered_as_the_page_says() -> None:
+def test_unserved_resources_are_answered_as_the_page_says() -> None:
     text = PAGE.read_text()
     for sentence in (*pods.ALTERNATIVES.values(), subresources.NO_INPUT):
         start = sentence.split(":")[0].split(";")[0]

@@ -47,7 +47,7 @@ def echo(here: Person) -> Person:
 
 
 async def answered(url: str) -> str:
-    """The body, once somebody is there: a program needs a moment until it listens."""
+    """The body, once the program listens."""
     end = time.monotonic() + PATIENCE
     async with aiohttp.ClientSession() as session:
         while True:
@@ -91,7 +91,7 @@ async def test_redirects_stay_below_the_clients_path(echo: Person, browser: str)
             assert (got.status, got.headers["Location"]) == (301, f"{base}/?q=1")
 
 
-async def test_a_websocket_goes_through(echo: Person, browser: str) -> None:
+async def test_a_websocket_is_proxied(echo: Person, browser: str) -> None:
     await answered(f"{browser}/pods/echo:8080/proxy/")
     url = f"{browser}/pods/echo:8080/proxy/talk"
     async with aiohttp.ClientSession() as session:
@@ -104,9 +104,9 @@ async def test_a_websocket_goes_through(echo: Person, browser: str) -> None:
             assert await socket.receive_str(timeout=10) == "AGAIN"
 
 
-def test_who_is_not_there_is_said(echo: Person) -> None:
+def test_a_missing_backend_is_reported(echo: Person) -> None:
     raw = f"/api/v1/namespaces/{echo.namespace}"
-    for path, words in (
+    for path, message in (
         ("pods/echo:9/proxy/", "port 9 of pod echo does not answer"),
         ("pods/nobody/proxy/", 'pods "nobody" not found'),
         ("pods/echo:x/proxy/", "must be a number from 1 to 65535"),
@@ -116,15 +116,15 @@ def test_who_is_not_there_is_said(echo: Person) -> None:
         ("services/echo:other/proxy/", "port 9 of pod echo does not answer"),
         ("services/nobody:80/proxy/", 'services "nobody" not found'),
     ):
-        assert words in echo.refused("get", "--raw", f"{raw}/{path}"), path
+        assert message in echo.refused("get", "--raw", f"{raw}/{path}"), path
 
 
-def test_who_may_not_reach_pods_is_refused(echo: Person) -> None:
+def test_a_user_without_permission_on_pods_is_refused(echo: Person) -> None:
     path = f"/api/v1/namespaces/{echo.namespace}/pods/echo/proxy/"
     assert "forbidden" in echo.refused("get", "--raw", path, f"--as=system:serviceaccount:{echo.namespace}:default")
 
 
-async def test_tensorboard_is_seen_through_it(here: Person, browser: str) -> None:
+async def test_tensorboard_is_served_through_the_proxy(here: Person, browser: str) -> None:
     here("create", "-f", "-", stdin=BOARD)
     here("wait", "--for=jsonpath={.status.state}=Running", "tfjob/seen", "--timeout=60s")
     runtime = here("get", "tfjob", "seen", "-o", "jsonpath={.spec.RuntimeId}")

@@ -21,7 +21,7 @@ def ready(person: Person, name: str) -> None:
     person("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
 
 
-def test_a_watch_tells_what_changes(person: Person) -> None:
+def test_a_watch_prints_changes(person: Person) -> None:
     person.apply("maps")
     with running(person, "get", "cm", "-w", "-l", "app=maps", "-L", "tier", "--output-watch-events") as watch:
         watch.until(r"ADDED +two +1 +\S+ +back\n")
@@ -65,22 +65,22 @@ def test_the_log_of_the_run_before_is_kept(person: Person) -> None:
     assert person("get", "pod", "returns", "--no-headers").split()[1:4] == ["1/1", "Running", "1"]
 
 
-def test_a_terminal_is_resized_and_its_exit_code_comes_back(person: Person) -> None:
+def test_a_terminal_is_resized_and_its_exit_code_is_returned(person: Person) -> None:
     person.apply("web")
     ready(person, "web")
     # It may start before it has its first size, which then comes as a change.
     waits = (
         'trap \'stty size; test "$(stty size)" != "33 101" || exit 7\' WINCH; stty size; while :; do sleep 0.05; done'
     )
-    words = ("exec", "-it", "web", "-c", "side", "--", "/bin/sh", "-c", waits)
-    with terminal(person, *words, rows=24, columns=80) as shell:
+    arguments = ("exec", "-it", "web", "-c", "side", "--", "/bin/sh", "-c", waits)
+    with terminal(person, *arguments, rows=24, columns=80) as shell:
         shell.until("24 80\r\n")
         shell.resize(33, 101)
         shell.until("33 101\r\n", meanwhile=shell.changed)
         assert shell.code() == 7
 
 
-def test_a_terminal_passes_on_what_is_typed(person: Person) -> None:
+def test_a_terminal_forwards_input(person: Person) -> None:
     person.apply("web")
     ready(person, "web")
     with terminal(person, "exec", "-it", "web", "-c", "side", "--", "/bin/sh") as shell:
@@ -92,7 +92,7 @@ def test_a_terminal_passes_on_what_is_typed(person: Person) -> None:
         assert shell.code() == 0
 
 
-def test_what_is_typed_arrives_and_its_end_too(person: Person) -> None:
+def test_stdin_and_its_end_are_forwarded(person: Person) -> None:
     person.apply("web")
     ready(person, "web")
     many = "".join(f"line {number}\n" for number in range(20_000))
@@ -112,7 +112,7 @@ def test_files_are_copied_both_ways(person: Person) -> None:
     person("exec", "web", "-c", "side", "--", "rm", there)
 
 
-def test_what_a_container_prints_is_attached_to(here: Person) -> None:
+def test_attach_prints_the_output_of_the_container(here: Person) -> None:
     """A real API server asks the node in SPDY or by WebSocket, as its version has it; here it is always a WebSocket."""
     script = "until [ -e /tmp/$0 ]; do echo waiting; sleep 0.05; done; rm /tmp/$0; echo end"
     go = f"{here.namespace}-go"
@@ -131,8 +131,8 @@ def test_what_a_container_prints_is_attached_to(here: Person) -> None:
 def test_a_wait_ends_when_the_object_has_gone(person: Person) -> None:
     person.apply("web")
     ready(person, "web")
-    words = ("wait", "-v=6", "--for=delete", "pod/web", "--timeout=60s")
-    with running(person, *words, stderr=subprocess.STDOUT) as wait:
+    arguments = ("wait", "-v=6", "--for=delete", "pod/web", "--timeout=60s")
+    with running(person, *arguments, stderr=subprocess.STDOUT) as wait:
         wait.until("watch=true")  # what it asks for is written there
         person("delete", "pod", "web", "--wait=false")
         assert "condition met" in wait.rest() and wait.code() == 0
@@ -146,7 +146,7 @@ def test_an_object_is_edited_and_a_bad_edit_is_given_back(person: Person) -> Non
     edited = editor(person.home, "text.replace('color: blue', 'color: green')")
     assert "configmap/one edited" in person("edit", "cm", "one", EDITOR=edited)
     assert person("get", "cm", "one", "-o", "jsonpath={.data.color}") == "green"
-    assert "no changes made" in person.run("edit", "cm", "one", EDITOR=editor(person.home, "text")).said
+    assert "no changes made" in person.run("edit", "cm", "one", EDITOR=editor(person.home, "text")).output
     bad = editor(person.home, "text.replace('name: one', 'name: other')")
     assert "one" in person.refused("edit", "cm", "one", EDITOR=bad)
 
@@ -160,18 +160,18 @@ def editor(folder: Path, change: str) -> str:
     return str(path)
 
 
-def test_a_rollout_is_watched_until_it_is_done(person: Person) -> None:
+def test_rollout_status_waits_for_the_rollout(person: Person) -> None:
     person.apply("sets")
     person("rollout", "status", "deployment/many", "--timeout=60s")
     person("set", "env", "deployment/many", "A=b")
     assert "successfully rolled out" in person("rollout", "status", "deployment/many", "--timeout=60s")
     pods = json.loads(person("get", "pods", "-l", "app=many", "-o", "json"))["items"]
     live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
-    assert [one["spec"]["containers"][0]["env"] for one in live] == [[{"name": "A", "value": "b"}]] * 2
+    assert [pod["spec"]["containers"][0]["env"] for pod in live] == [[{"name": "A", "value": "b"}]] * 2
     assert "restarted" in person("rollout", "restart", "deployment/many")
 
 
-def test_events_tell_the_life_of_a_job(person: Person) -> None:
+def test_events_show_the_life_of_a_job(person: Person) -> None:
     person.apply("tfjob")
     with running(person, "events", "--watch", "--for=tfjobs.tensorflow.org/mnist") as events:
         person("wait", "--for=condition=Running", "tfjobs.tensorflow.org/mnist", "--timeout=60s")
@@ -180,11 +180,11 @@ def test_events_tell_the_life_of_a_job(person: Person) -> None:
         person("wait", "--for=condition=Succeeded", "tfjobs.tensorflow.org/mnist", "--timeout=60s")
         events.until("JobSucceeded")
     assert "JobSucceeded" in person("events", "--for=tfjobs.tensorflow.org/mnist", "--types=Normal")
-    assert "No events" in person.run("events", "--for=tfjobs.tensorflow.org/mnist", "--types=Warning").said
+    assert "No events" in person.run("events", "--for=tfjobs.tensorflow.org/mnist", "--types=Warning").output
     assert "JobSucceeded" in person("get", "events", "--field-selector=involvedObject.name=mnist")
 
 
-def test_a_token_lets_its_account_in_and_nobody_else(person: Person) -> None:
+def test_a_token_authenticates_its_service_account_only(person: Person) -> None:
     person("create", "serviceaccount", "robot")
     person("create", "rolebinding", "robot", "--clusterrole=view", f"--serviceaccount={person.namespace}:robot")
     token = person("create", "token", "robot", "--duration=10m").strip()
@@ -201,7 +201,7 @@ def test_a_token_lets_its_account_in_and_nobody_else(person: Person) -> None:
     assert "Unauthorized" in robot.refused("get", "cm") or "logged in" in robot.refused("get", "cm")
 
 
-def test_a_kubeconfig_is_looked_at_and_changed(here: Person) -> None:
+def test_kubectl_config_reads_and_changes_a_kubeconfig(here: Person) -> None:
     path = here.home / f"{here.namespace}-config"
     path.write_bytes(here.config.read_bytes())
     path.chmod(0o600)

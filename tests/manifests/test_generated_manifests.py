@@ -40,13 +40,13 @@ def named(objects: list[Json]) -> dict[tuple[str, str], Json]:
     return {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
 
 
-def printed(*words: str) -> list[Json]:
-    command = [sys.executable, "-m", "trainyard", "manifests", *words]
+def printed(*arguments: str) -> list[Json]:
+    command = [sys.executable, "-m", "trainyard", "manifests", *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     return [document for document in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if document]
 
 
-def test_the_files_are_those_of_the_code() -> None:
+def test_the_manifest_files_are_generated_from_the_code() -> None:
     written = generate_manifests.written()
     assert {path: path.read_text() for path in written} == written, "run `make manifests`"
     folders = [ROOT / name for name in ("deploy", "config/definitions", "config/rbac", "config/operator")]
@@ -62,17 +62,17 @@ def test_a_definition_is_small_enough_for_client_side_apply(kind: Kind) -> None:
     assert len(json.dumps(kinds.crd(kind))) < ANNOTATION - 1024
 
 
-def test_three_kinds_need_at_most_45_pairs_and_nothing_sensitive() -> None:
+def test_three_kinds_need_at_most_45_permissions_and_none_that_is_sensitive() -> None:
     three = (kinds.TFJOB, kinds.MXJOB, kinds.ELASTICJOB)
     assert len(operator_rbac.resource_verb_pairs(three)) <= 45
     held = operator_rbac.default_permissions(kinds.KINDS)
-    words = {word for permission in held for word in permission}
-    assert not any("*" in word for word in words)
-    assert not words & {"secrets", "pods/exec", "roles", "rolebindings", "clusterroles", "serviceaccounts", "escalate"}
-    assert {kind.gvk.kind for kind in kinds.KINDS if operator_rbac.is_opt_in(kind)} == {"ChainerJob"}
+    parts = {part for permission in held for part in permission}
+    assert not any("*" in part for part in parts)
+    assert not parts & {"secrets", "pods/exec", "roles", "rolebindings", "clusterroles", "serviceaccounts", "escalate"}
+    assert {kind.gvk.kind for kind in kinds.KINDS if operator_rbac.is_opt_in(kind)} == {"ChainerJob", "MPIJob"}
 
 
-def test_rules_say_exactly_the_rights() -> None:
+def test_the_rbac_rules_are_exactly_the_permissions() -> None:
     held = operator_rbac.default_permissions(kinds.KINDS) | operator_rbac.opt_in_permissions(kinds.KINDS)
     listed = [
         operator_rbac.Permission(group, resource, verb)
@@ -91,28 +91,28 @@ def test_without_any_of_the_granted_rights_the_role_of_a_chainer_job_could_not_b
     ]
     held = operator_rbac.permissions_of(kinds.CHAINERJOB)
     assert rbac.missing_rules(operator_rbac.rules(held), granted) == []
-    for one in operator_rbac.JOB_GRANTS["ChainerJob"]:
-        assert rbac.missing_rules(operator_rbac.rules(held - {operator_rbac.Permission(*one)}), granted)
+    for permission in operator_rbac.JOB_GRANTS["ChainerJob"]:
+        assert rbac.missing_rules(operator_rbac.rules(held - {operator_rbac.Permission(*permission)}), granted)
 
 
-def test_the_command_prints_what_an_installation_is() -> None:
+def test_manifests_prints_the_objects_of_an_installation() -> None:
     assert printed() == installation.objects(Install())
-    assert [one["kind"] for one in printed()] == [
+    assert [obj["kind"] for obj in printed()] == [
         *["CustomResourceDefinition"] * len(kinds.per_api_group(operator_rbac.DEFAULT)), *["ClusterRole"] * 2,
         "Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding",
         "Role", "RoleBinding", "ConfigMap", "Deployment",
     ]  # fmt: skip
 
 
-def test_the_operator_of_a_namespaced_installation_has_nothing_of_the_cluster() -> None:
+def test_the_operator_of_a_namespaced_installation_has_no_cluster_wide_permission() -> None:
     objects = printed("--namespace", "team-a", "--namespaced", "--kinds", "all")
     rest = printed("--namespace", "team-a", "--namespaced", "--kinds", "all", "--part", "operator")
     assert [obj for obj in objects if obj not in rest] == installation.lasting_objects(
         Install(namespace="team-a", namespaced=True, kinds=kinds.KINDS)
     )
-    assert {one["metadata"].get("namespace") for one in rest} == {"team-a", installation.LEASE_NAMESPACE}
-    shared = [one for one in rest if one["metadata"]["namespace"] == installation.LEASE_NAMESPACE]
-    assert {(one["kind"], one["metadata"]["name"]) for one in shared} == {
+    assert {obj["metadata"].get("namespace") for obj in rest} == {"team-a", installation.LEASE_NAMESPACE}
+    shared = [obj for obj in rest if obj["metadata"]["namespace"] == installation.LEASE_NAMESPACE]
+    assert {(obj["kind"], obj["metadata"]["name"]) for obj in shared} == {
         ("Role", "team-a-trainyard-leader-election"),
         ("RoleBinding", "team-a-trainyard-leader-election"),
     }
@@ -121,9 +121,9 @@ def test_the_operator_of_a_namespaced_installation_has_nothing_of_the_cluster() 
     )
 
 
-def test_chainer_jobs_rights_stand_apart() -> None:
+def test_the_permissions_of_chainer_jobs_are_separate() -> None:
     objects = printed("--kinds", "all", "--part", "operator")
-    roles = {one["metadata"]["name"]: one["rules"] for one in by_kind(objects, "ClusterRole")}
+    roles = {role["metadata"]["name"]: role["rules"] for role in by_kind(objects, "ClusterRole")}
     assert roles["trainyard-operator"] == operator_rbac.rules(operator_rbac.default_permissions(kinds.KINDS))
     assert set(roles) == {"trainyard-operator", "trainyard-operator-chainerjob"}
 
@@ -164,24 +164,24 @@ def test_kustomize_puts_together_the_same_objects() -> None:
     kubectl = find_kubectl()
     if kubectl is None:
         pytest.skip("kubectl is not on PATH; install it, or run make control-plane, which builds one")
-    found: list[Json] = []
+    documents: list[Json] = []
     for folder in ("definitions", "default"):
         command = [str(kubectl), "kustomize", str(ROOT / "config" / folder)]
         ran = subprocess.run(command, capture_output=True, text=True, check=True)
-        found += [document for document in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if document]
-    assert named(found) == named(installation.objects(generate_manifests.CONFIG))
+        documents += [document for document in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if document]
+    assert named(documents) == named(installation.objects(generate_manifests.CONFIG))
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (("--kinds", "RayJob"), "write some of TfJob, MxJob, ChainerJob, ElasticJob, TFJob,"),
         (("--kinds", ","), "names no kind"),
         (("--namespace", "Team_A"), "not a legal namespace"),
     ],
 )
-def test_a_wrong_word_is_answered_with_the_right_one(words: tuple[str, ...], message: str) -> None:
-    ran = subprocess.run([sys.executable, "-m", "trainyard", "manifests", *words], capture_output=True, text=True)
+def test_an_invalid_option_is_answered_with_the_valid_ones(arguments: tuple[str, ...], message: str) -> None:
+    ran = subprocess.run([sys.executable, "-m", "trainyard", "manifests", *arguments], capture_output=True, text=True)
     assert ran.returncode == 2 and message in " ".join(ran.stderr.split())
 
 
@@ -202,7 +202,7 @@ UNINSTALLED = {
 
 
 @pytest.mark.parametrize("command", UNINSTALLED)
-def test_what_uninstalls_the_operator_names_no_definition_and_no_namespace(command: str) -> None:
+def test_the_objects_of_an_uninstall_include_no_crd_and_no_namespace(command: str) -> None:
     """With either every job of the cluster or of the namespace would go."""
     files = [ROOT / name for name in UNINSTALLED[command]]
     if command.endswith("deploy/"):
@@ -220,12 +220,12 @@ def test_manifests_prints_the_part_that_an_uninstall_deletes() -> None:
     assert parts[0] + parts[1] == printed()
 
 
-def test_names_clash_with_nothing() -> None:
+def test_resource_names_are_unique() -> None:
     seen: set[str] = set()
     for kind in kinds.KINDS:
-        words = {kind.gvk.plural, kind.api.singular, *kind.api.short_names}
-        assert kinds.shares_name(kind) == bool(words & seen) and not words & OF_KUBERNETES
-        seen |= words
+        names = {kind.gvk.plural, kind.api.singular, *kind.api.short_names}
+        assert kinds.shares_name(kind) == bool(names & seen) and not names & OF_KUBERNETES
+        seen |= names
         assert set(kind.api.categories) <= {"all"}
 
 
@@ -237,7 +237,7 @@ def test_the_files_name_no_place_of_this_machine() -> None:
 @pytest.mark.parametrize(
     "install", [Install(), Install(namespaced=True), generate_manifests.DEPLOY, generate_manifests.CONFIG]
 )
-def test_the_operator_takes_what_the_deployment_tells_it(install: Install) -> None:
+def test_the_operator_accepts_the_arguments_of_the_deployment(install: Install) -> None:
     context = operator.make_context("operator", installation.arguments(install))
     assert parse_kinds(context.params["served"]) == kinds.per_api_group(install.kinds)
     assert context.params["namespace"] == (install.namespace if install.namespaced else "")

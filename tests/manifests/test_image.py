@@ -31,7 +31,7 @@ from trainyard.cli.install_manifests import to_yaml
 
 pytestmark = [pytest.mark.cluster, pytest.mark.network, pytest.mark.slow]
 
-PYTHON = next(one for one in ("/usr/bin/python3", sys.executable) if Path(one).exists())
+PYTHON = next(path for path in ("/usr/bin/python3", sys.executable) if Path(path).exists())
 WHO: dict[str, Any] = {"user": USER, "group": USER, "extra_groups": []} if os.geteuid() == 0 else {}
 
 
@@ -52,10 +52,10 @@ def image() -> Iterator[Path]:
     shutil.rmtree(place)
 
 
-def test_the_dockerfile_copies_what_the_script_reads() -> None:
+def test_the_dockerfile_copies_the_files_that_the_build_reads() -> None:
     text = (ROOT / "Dockerfile").read_text()
     copied = re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.M)
-    assert {word for line in copied for word in line.split()} == {
+    assert {part for line in copied for part in line.split()} == {
         *("pyproject.toml", "README.md", "requirements", "tools/image", "src"),
     }
     assert "RUN sh tools/image/assemble.sh /opt/trainyard" in text and f"USER {USER}:{USER}" in text
@@ -65,11 +65,13 @@ LEASE_NAME = "trainyard-elasticjob-mxjob-tfjob"
 
 
 def test_the_operator_of_the_image_is_ready_and_stops(image: Path) -> None:
-    one = Install()
+    install = Install()
     with ControlPlane() as plane:
-        plane.kubectl("apply", "-f", "-", stdin=to_yaml([*definitions(one.kinds), namespace(one), *access(one)]))
+        plane.kubectl(
+            "apply", "-f", "-", stdin=to_yaml([*definitions(install.kinds), namespace(install), *access(install)])
+        )
         plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
-        account = f"/api/v1/namespaces/{one.namespace}/serviceaccounts/{one.names.operator}/token"
+        account = f"/api/v1/namespaces/{install.namespace}/serviceaccounts/{install.names.operator}/token"
         code, answer = plane.ask("POST", account, {"spec": {"expirationSeconds": 3600}})
         assert code == 201, answer
         (port,) = free_ports(1)
@@ -77,10 +79,23 @@ def test_the_operator_of_the_image_is_ready_and_stops(image: Path) -> None:
         config = image.parent / "kubeconfig"
         config.write_text(yaml.safe_dump(kubeconfig(plane.url, token, authority)))
         config.chmod(0o644)
-        words = ["operator", "--kubeconfig", str(config), "--leader-elect", f"--metrics-bind-address=127.0.0.1:{port}"]
-        env = {"PATH": f"{image}/bin", "HOME": "/nonexistent", "MY_POD_NAMESPACE": one.namespace, "MY_POD_NAME": "a"}
+        arguments = [
+            "operator",
+            "--kubeconfig",
+            str(config),
+            "--leader-elect",
+            f"--metrics-bind-address=127.0.0.1:{port}",
+        ]
+        env = {
+            "PATH": f"{image}/bin",
+            "HOME": "/nonexistent",
+            "MY_POD_NAMESPACE": install.namespace,
+            "MY_POD_NAME": "a",
+        }
         env["PYTHONDONTWRITEBYTECODE"] = "1"
-        process = subprocess.Popen(["trainyard", *words], env=env, cwd="/", executable=f"{image}/bin/trainyard", **WHO)
+        process = subprocess.Popen(
+            ["trainyard", *arguments], env=env, cwd="/", executable=f"{image}/bin/trainyard", **WHO
+        )
         try:
             ready(process, port)
             # Ready is also who waits for the lease.
@@ -93,7 +108,7 @@ def test_the_operator_of_the_image_is_ready_and_stops(image: Path) -> None:
 
 
 def ready(process: subprocess.Popen[bytes], port: int) -> None:
-    """Until it says that it can do its part."""
+    """Wait until /readyz succeeds."""
     end = time.monotonic() + 60
     while True:
         assert process.poll() is None and time.monotonic() < end

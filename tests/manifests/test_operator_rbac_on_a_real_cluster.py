@@ -95,7 +95,7 @@ async def end_pods(api: ApiClient, uid: str) -> None:
 
 
 async def life(api: ApiClient, kind: Kind) -> None:
-    """It runs, is edited where something follows the edit, succeeds, and goes."""
+    """The job runs, is edited where edits take effect, succeeds, and is deleted."""
     gvk = kind.gvk
     made = await api.create(gvk, "default", job_of(kind))
     await until(api, gvk, has("Running"))
@@ -136,15 +136,15 @@ async def operator(plane: ControlPlane) -> AsyncIterator[None]:
         await task
 
 
-def permission_of(one: Asked) -> Permission:
-    return Permission(one.group, one.resource, one.verb)
+def permission_of(asked: Asked) -> Permission:
+    return Permission(asked.group, asked.resource, asked.verb)
 
 
 def never_asked() -> set[Permission]:
     """Finalizers (see docs/rbac.md), and what is held to be granted."""
     held = operator_rbac.default_permissions(KINDS) | operator_rbac.opt_in_permissions(KINDS)
-    granted = {Permission(*one) for permission in operator_rbac.JOB_GRANTS.values() for one in permission}
-    return granted | {one for one in held if one.resource.endswith("/finalizers")}
+    granted = {Permission(*rule) for permission in operator_rbac.JOB_GRANTS.values() for rule in permission}
+    return granted | {permission for permission in held if permission.resource.endswith("/finalizers")}
 
 
 async def test_every_right_is_used_and_none_is_missed() -> None:

@@ -1,4 +1,4 @@
-"""What the documents tell people to type, with the real kubectl and helm against a real API server."""
+"""The documented install commands, with the real kubectl and helm against a real API server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def plane() -> Iterator[ControlPlane]:
 
 def chart(plane: ControlPlane, *values: str, name: str = "tf-job") -> list[Json]:
     """What Helm makes of it."""
-    sets = [word for value in values for word in ("--set", value)]
+    sets = [argument for value in values for argument in ("--set", value)]
     ran = plane.run("helm", "template", name, CHART, *sets)
     assert ran.returncode == 0, ran.stderr
     return [
@@ -60,7 +60,7 @@ def of(objects: list[Json], kind: str) -> list[Json]:
     return [obj for obj in objects if obj["kind"] == kind]
 
 
-def test_plain_files_are_created_and_what_they_deploy_is_admitted(plane: ControlPlane) -> None:
+def test_plain_files_are_applied_and_their_deployment_is_admitted(plane: ControlPlane) -> None:
     """The ChainerJob README: kubectl create -f deploy/"""
     output = plane.kubectl("create", "-f", DEFINITIONS[PLAIN], "-f", PLAIN)
     assert "namespace/chainer-operator created" in output and "Warning" not in output
@@ -81,7 +81,7 @@ def test_plain_files_are_created_and_what_they_deploy_is_admitted(plane: Control
         plane.kubectl("delete", "-f", DEFINITIONS[PLAIN], "--wait=true")
 
 
-def test_kustomize_applies_twice_and_then_there_is_nothing_to_do(plane: ControlPlane) -> None:
+def test_a_second_kustomize_apply_changes_nothing(plane: ControlPlane) -> None:
     """The ElasticJob README: kubectl apply -k config/default"""
     assert "namespace/elastic-job created" in plane.kubectl("apply", "-k", DEFINITIONS[KUSTOMIZE])
     output = plane.kubectl("apply", "-k", KUSTOMIZE)
@@ -101,8 +101,8 @@ def test_the_chart_is_the_installation_that_manifests_prints(plane: ControlPlane
     names = Names("tf-job-operator", "tf-job-operator", "tf-job-operator", *["tf-job-operator-leader-election"] * 2)
     expected = Install(namespace="default", names=names, config=installation.config_of("gke"))
     for kind in ("ClusterRole", "Role"):
-        assert [one["rules"] for one in of(objects, kind)] == [
-            one["rules"] for one in of([*installation.access(expected), *installation.user_roles()], kind)
+        assert [role["rules"] for role in of(objects, kind)] == [
+            role["rules"] for role in of([*installation.access(expected), *installation.user_roles()], kind)
         ]
     assert yaml.safe_load(of(objects, "ConfigMap")[0]["data"][installation.CONFIG_FILE]) == yaml.safe_load(
         expected.config
@@ -120,13 +120,15 @@ def test_the_chart_is_the_installation_that_manifests_prints(plane: ControlPlane
         (("scope=namespace", "cloud=azure"), {"ServiceAccount", "Role", "RoleBinding", "Deployment", "ConfigMap"}),
     ],
 )
-def test_values_say_what_is_made(plane: ControlPlane, values: tuple[str, ...], kinds_of_objects: set[str]) -> None:
-    assert {one["kind"] for one in chart(plane, *values)} == kinds_of_objects
+def test_chart_values_select_the_objects(
+    plane: ControlPlane, values: tuple[str, ...], kinds_of_objects: set[str]
+) -> None:
+    assert {obj["kind"] for obj in chart(plane, *values)} == kinds_of_objects
 
 
 def test_chainer_job_is_opted_into(plane: ControlPlane) -> None:
     objects = chart(plane, "chainerjob=true", "rbac.userRoles=false")
-    roles = {one["metadata"]["name"]: one["rules"] for one in of(objects, "ClusterRole")}
+    roles = {role["metadata"]["name"]: role["rules"] for role in of(objects, "ClusterRole")}
     assert roles["tf-job-operator-chainerjob"] == operator_rbac.rules(operator_rbac.opt_in_permissions(kinds.KINDS))
     assert set(roles) == {"tf-job-operator", "tf-job-operator-chainerjob"}
 
@@ -168,7 +170,7 @@ def test_an_operator_of_one_kind_has_the_rights_for_that_kind_alone(plane: Contr
     assert f"--kinds={kind}" in operator_container(objects)["args"]
 
 
-def test_values_of_the_pod_stand_in_its_template(plane: ControlPlane) -> None:
+def test_chart_values_of_the_pod_are_in_its_template(plane: ControlPlane) -> None:
     objects = chart(
         plane,
         "labels.team=ml,annotations.a=b,podLabels.x=y,podAnnotations.c=d,serviceAccountAnnotations.e=f",
@@ -207,7 +209,7 @@ def test_monitoring_is_that_of_the_files(plane: ControlPlane) -> None:
 def test_the_templates_depend_on_the_values_alone(plane: ControlPlane) -> None:
     """As `helm template` and Argo CD need it: no lookup, nothing random, no hook but that of `helm test`."""
     templates = [path.read_text() for path in Path(CHART, "templates").rglob("*") if path.is_file()]
-    calls = {word for text in templates for word in re.findall(r"\b(lookup|rand\w+|genCA|uuidv4|now)\b", text)}
+    calls = {call for text in templates for call in re.findall(r"\b(lookup|rand\w+|genCA|uuidv4|now)\b", text)}
     assert calls == set()
     assert chart(plane, "cloud=gke", "chainerjob=true") == chart(plane, "cloud=gke", "chainerjob=true")
     assert {hook for text in templates for hook in re.findall(r"helm.sh/hook: (.*)", text)} == {"test"}
@@ -234,11 +236,11 @@ def test_a_wrong_value_is_refused_by_its_path(plane: ControlPlane, value: str) -
 def test_helm_lints_installs_upgrades_and_rolls_back_and_jobs_stay(plane: ControlPlane) -> None:
     assert plane.run("helm", "lint", "--strict", CHART).returncode == 0
     plane.kubectl("create", "namespace", "helmed")
-    for words in (
+    for step in (
         ("install", "tf-job", CHART, "--set", "rbac.install=true,cloud=gke"),
         ("upgrade", "tf-job", CHART, "--set", "cloud=azure"),
     ):
-        ran = plane.run("helm", *words, "-n", "helmed")
+        ran = plane.run("helm", *step, "-n", "helmed")
         assert ran.returncode == 0, ran.stderr
     job = ROOT / "examples" / "tf_job.yaml"
     plane.kubectl("create", "-n", "helmed", "-f", str(job))
@@ -265,7 +267,7 @@ def test_a_config_map_that_was_there_first_is_used(plane: ControlPlane, tmp_path
     assert plane.run("helm", "uninstall", "own", "-n", "ordered").returncode == 0
 
 
-def test_a_namespaced_installation_is_applied_and_its_account_may_do_nothing_elsewhere(plane: ControlPlane) -> None:
+def test_a_namespaced_installation_is_applied_and_has_no_permission_elsewhere(plane: ControlPlane) -> None:
     objects = installation.objects(Install(namespace="team-a", namespaced=True))
     plane.kubectl("apply", "-f", "-", stdin=to_yaml(objects))
     try:
@@ -292,7 +294,7 @@ MAY = {
 
 
 def may(plane: ControlPlane, user: str, verb: str, resource: str, subresource: str = "") -> bool:
-    """Whether a user may do this in the namespace `shared`, as the API server says."""
+    """Whether a user may do this in the namespace `shared`, by the API server's authorizer."""
     plural, _, group = resource.partition(".")
     where = {"namespace": "shared", "group": group, "resource": plural, "subresource": subresource, "verb": verb}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
@@ -307,8 +309,8 @@ def test_an_admin_of_a_namespace_may_edit_jobs_and_a_viewer_may_read_them(plane:
     resources = [f"{kind.gvk.plural}.{kind.gvk.group}" for kind in kinds.ALL]
     plane.kubectl("create", "namespace", "shared")
     for role in MAY:
-        words = ("--clusterrole", role, "--user", role, "-n", "shared")
-        plane.kubectl("create", "rolebinding", role, *words)
+        arguments = ("--clusterrole", role, "--user", role, "-n", "shared")
+        plane.kubectl("create", "rolebinding", role, *arguments)
     assert not any(may(plane, role, "get", resources[0]) for role in MAY)
     USER_ROLES[way](plane)
     try:
@@ -330,7 +332,7 @@ def test_an_admin_of_a_namespace_may_edit_jobs_and_a_viewer_may_read_them(plane:
         plane.kubectl("delete", "namespace", "shared")
 
 
-def test_short_names_and_plurals_clash_with_nothing_of_kubernetes(plane: ControlPlane) -> None:
+def test_short_names_and_plurals_are_unique_in_kubernetes(plane: ControlPlane) -> None:
     """Against the discovery of a real API server."""
     lines = plane.kubectl("api-resources", "--no-headers").splitlines()
     ours = {kind.gvk.group for kind in kinds.ALL}

@@ -61,10 +61,10 @@ async def server() -> AsyncIterator[Server]:
     await made.stop()
 
 
-async def kubectl(server: Server, home: Path, *words: str, stdin: str = "") -> None:
-    validate = ("--validate=false",) if words[0] == "create" else ()
+async def kubectl(server: Server, home: Path, *arguments: str, stdin: str = "") -> None:
+    validate = ("--validate=false",) if arguments[0] == "create" else ()
     process = await asyncio.create_subprocess_exec(
-        *("kubectl", "--server", server.url, *words, *validate),
+        *("kubectl", "--server", server.url, *arguments, *validate),
         cwd=ROOT,
         env={"PATH": os.environ["PATH"], "HOME": str(home)},
         stdin=asyncio.subprocess.PIPE,
@@ -76,14 +76,12 @@ async def kubectl(server: Server, home: Path, *words: str, stdin: str = "") -> N
 
 
 @pytest.mark.parametrize("name", WAYS)
-async def test_uninstalled_and_installed_again_jobs_and_definitions_are_the_same(
-    server: Server, tmp_path: Path, name: str
-) -> None:
+async def test_jobs_and_crds_survive_an_uninstall_and_reinstall(server: Server, tmp_path: Path, name: str) -> None:
     way = WAYS[name]
     operator, lasting = to_yaml(operator_objects(Install())), to_yaml(lasting_objects(Install()))
     async with ApiClient(server.url) as api:
-        for words in way.install:
-            await kubectl(server, tmp_path, *words, stdin=lasting + operator)
+        for command in way.install:
+            await kubectl(server, tmp_path, *command, stdin=lasting + operator)
         body = mxjob()
         body["metadata"] = {"name": "job"}
         job = await api.create(MXJOB, way.namespace, body)

@@ -127,7 +127,7 @@ def _patch_spec(
 
 
 def written(world: World) -> World:
-    """Whoever wrote the job: what is remembered of it is old now."""
+    """The job was written by another client: the remembered view of it is stale."""
     view = world.view
     return world if view is None else world._replace(view=view._replace(fresh=False))
 
@@ -137,7 +137,7 @@ def _arrived(before: World, world: World, act: PlannedWrites, executor: Executor
     view = world.view
     if view is None or not (view.waits and executor.waits) or before.children == world.children:
         return world
-    touched = {one[0] for one in (*act.deletes, *act.patches, *act.creates)}  # the kinds
+    touched = {write[0] for write in (*act.deletes, *act.patches, *act.creates)}  # the kinds
     kept = [obj for obj in view.children if resource(obj) not in touched]
     new = [obj for obj in world.children if resource(obj) in touched]
     return world._replace(view=view._replace(children=ordered([*kept, *new])))
@@ -172,7 +172,7 @@ def _delete(
 
 
 def _closed(cache: PlanCache, world: World, pod: Pod) -> World:
-    """A suspend ends the rendezvous of those whom it stops (S35)."""
+    """A suspension ends the rendezvous of the workers that it stops (S35)."""
     met = rendezvous(cache, pod.body)
     if not (met and cache.facts(world.status).suspended and pod.live):
         return world
@@ -228,8 +228,8 @@ def _create(
             broken.append("something that is not ours was overwritten")
             return world
         tries = next((old[2] for old in world.refused if old[:2] == (make.kind, make.name)), 0)
-        others = [old for old in world.refused if old[:2] != (make.kind, make.name)]
-        return world._replace(refused=tuple(sorted([*others, (make.kind, make.name, tries + 1, world.now)])))
+        other_refusals = [old for old in world.refused if old[:2] != (make.kind, make.name)]
+        return world._replace(refused=tuple(sorted([*other_refusals, (make.kind, make.name, tries + 1, world.now)])))
     if there is not None:
         if executor.keeps:
             again = snapshot.current or not (world.view and world.view.restarted)
@@ -273,7 +273,7 @@ def _patch(cache: PlanCache, world: World, fix: Fix, broken: list[str]) -> World
     uid = body.get("metadata", {}).get("uid", "")
     if isinstance(live, OtherChild | Set) and uid and uid != live.uid:
         return world  # 409: a namesake
-    body = {**body, "metadata": {key: one for key, one in body.get("metadata", {}).items() if key != "uid"}}
+    body = {**body, "metadata": {key: value for key, value in body.get("metadata", {}).items() if key != "uid"}}
     if isinstance(live, OtherChild):
         if live.foreign:
             broken.append("something that is not ours was changed")

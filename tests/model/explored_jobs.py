@@ -139,9 +139,9 @@ def policies() -> Iterator[Case]:
         for limit in (None, 0, 1):
             for ends in ({}, {"ttlSecondsAfterFinished": 5}, {"activeDeadlineSeconds": 30}):
                 spec: dict[str, object] = {"cleanPodPolicy": clean, "backoffLimit": limit, **ends}
-                given = {name: value for name, value in spec.items() if value not in ("", None)}
-                said = ", ".join(f"{name} {value}" for name, value in given.items()) or "no policy"
-                yield Case(said, InitialState(given, bounds=Bounds(trouble=1, time=2)), transitions)
+                set_fields = {name: value for name, value in spec.items() if value not in ("", None)}
+                policies = ", ".join(f"{name} {value}" for name, value in set_fields.items()) or "no policy"
+                yield Case(policies, InitialState(set_fields, bounds=Bounds(trouble=1, time=2)), transitions)
     stopped = _scene(activeDeadlineSeconds=30, cleanPodPolicy="All")
     yield Case("a deadline and suspend", stopped, frozenset(["pass", "unasked", "suspend", "time"]))
 
@@ -177,7 +177,7 @@ def _scene(trouble: int = 1, **policies: object) -> InitialState:
 
 
 def main(explored_jobs: Callable[[], Iterable[Case]]) -> None:
-    """Visit all, one process for each core. A rule that does not hold ends it with that world's story."""
+    """Explore all initial states, one process for each core. A broken rule ends it with the history of that world."""
     total, began = 0, time.monotonic()
     every = tuple(explored_jobs())
     with ProcessPoolExecutor(os.cpu_count(), get_context("fork")) as processes:

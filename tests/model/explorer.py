@@ -48,7 +48,7 @@ class RuleBroken(Exception):
 
 @dataclass(frozen=True)
 class InitialState:
-    """Where the exploration starts: a job that nobody has seen yet."""
+    """Where the exploration starts: a job that no operator has observed yet."""
 
     policies: Json = field(default_factory=dict)
     scenario: Scenario = field(default_factory=tf)
@@ -85,15 +85,15 @@ def explore(initial_state: InitialState, executor: ExecutorModel = REAL, transit
             world = todo.popleft()
             if rule := _settles(cache, world, executor, rested):
                 raise _Stop(rule, world, "from here on nothing goes wrong")
-            for told, after in _next(cache, world, executor, transitions):
+            for label, after in _next(cache, world, executor, transitions):
                 after = _needed(after, executor)
                 if after not in came:
                     if rule := after_step(cache, world, after):
-                        raise _Stop(rule, world, told)
-                    came[after] = (world, told)
+                        raise _Stop(rule, world, label)
+                    came[after] = (world, label)
                     todo.append(after)
     except _Stop as stop:
-        raise RuleBroken(stop.rule, [_who(initial_state.scenario), *_story(came, stop.world, stop.told)]) from None
+        raise RuleBroken(stop.rule, [_who(initial_state.scenario), *_story(came, stop.world, stop.label)]) from None
     return Found(len(came), cache.plans)
 
 
@@ -102,21 +102,21 @@ def _who(scenario: Scenario) -> str:
 
 
 class _Stop(Exception):
-    def __init__(self, rule: str, world: World, told: str) -> None:
+    def __init__(self, rule: str, world: World, label: str) -> None:
         super().__init__(rule)
-        self.rule, self.world, self.told = rule, world, told
+        self.rule, self.world, self.label = rule, world, label
 
 
 def _next(
     cache: PlanCache, world: World, executor: ExecutorModel, transitions: frozenset[str]
 ) -> Iterator[tuple[str, World]]:
-    for told, snapshot in snapshots(world, transitions):
+    for label, snapshot in snapshots(world, transitions):
         limits = [ALL, *range(1, DEATHS + 1)] if "dying pass" in transitions else [ALL]
         for limit in limits:
             done = apply_plan(cache, world, snapshot, limit, executor)
             if limit != ALL and done.writes >= done.wanted:
                 break
-            text = told if limit == ALL else f"{told}, dying after {limit}"
+            text = label if limit == ALL else f"{label}, dying after {limit}"
             if done.broken:
                 raise _Stop(done.broken[0], world, text)
             yield text, done.world
@@ -134,7 +134,7 @@ def _needed(world: World, executor: ExecutorModel) -> World:
 
 
 def _settles(cache: PlanCache, world: World, executor: ExecutorModel, rested: set[World]) -> str:
-    """From here on nothing goes wrong. Does it come to rest, in the right place?"""
+    """Whether the world converges to the right state when nothing fails any more."""
     world = world._replace(left=(), view=None)
     way: list[World] = []
     looks = 0
@@ -169,6 +169,6 @@ def _story(came: dict[World, tuple[World | None, str]], world: World, last: str)
     steps = [last]
     at: World | None = world
     while at is not None:
-        at, told = came[at]
-        steps.append(told)
+        at, label = came[at]
+        steps.append(label)
     return [step for step in reversed(steps) if step]

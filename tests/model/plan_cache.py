@@ -160,7 +160,7 @@ class PlanCache:
         return not self.scenario.kind.api.has_runtime_id or "RuntimeId" in self.value(spec)
 
     def planned_writes(self, world: World, snapshot: Snapshot) -> PlannedWrites:
-        """The plan for what `snapshot` shows, at the world's time, knowing what the executor was refused."""
+        """The plan for the objects in `snapshot`, at the world's time, with the executor's refusals."""
         key = (snapshot.spec, snapshot.status, snapshot.deleting, snapshot.children, world.now, world.refused)
         if key not in self._planned_writes:
             self._planned_writes[key] = self._plan(snapshot, world.now, world.refused)
@@ -217,18 +217,20 @@ class PlanCache:
         ours = (obj for obj in world.children if not (isinstance(obj, OtherChild) and obj.foreign))
         job = self._job(world.spec, world.status, False)
         job = replace(job, owned=frozenset(Ref(resource(obj), self.name(obj)) for obj in ours))
-        creates = [PlannedCreate(one.gvk, one.name, None) for one in self.scenario.kind.auxiliary(job)]
+        creates = [
+            PlannedCreate(auxiliary.gvk, auxiliary.name, None) for auxiliary in self.scenario.kind.auxiliary(job)
+        ]
         return {create.ref: core.render_child(job, create) if self.scenario.bodies else {} for create in creates}
 
     def held(self, world: World) -> frozenset[tuple[str, str]]:
-        """The names that are somebody else's, and those of children that are not made before these are ours."""
+        """The names that other owners hold, and those of children that wait until the job owns these."""
         held = {(obj.kind, obj.name) for obj in world.other_children() if obj.foreign}
         job = self._job(world.spec, world.status, False)
         needs = {ref: extra.depends_on for ref, extra in job.auxiliary_objects.items()}
         needs |= {Ref(self.scenario.resource(at), self.names[at]): self.scenario.kind.pods.dependencies(job, slot)
                   for at, slot in enumerate(self.scenario.slots)} if held else {}  # fmt: skip
         for _ in needs if held else ():  # until nothing more is
-            held |= {(ref.kind, ref.name) for ref, given in needs.items() if held.intersection(map(tuple, given))}
+            held |= {(ref.kind, ref.name) for ref, holders in needs.items() if held.intersection(map(tuple, holders))}
         return frozenset(held)
 
     def facts(self, status: int) -> WorldFacts:
@@ -259,11 +261,11 @@ class PlanCache:
             reason = "BackoffLimitExceeded" if obj.phase == "Failed" else ""
             return replace(child, deleting=obj.deleting, phase=obj.phase, reason=reason, finished_at=float(obj.ended))
         state = {"Pending": "waiting", "Running": "running"}.get(obj.phase, "terminated")
-        one = ContainerRecord(self.scenario.kind.roles.container, state, obj.code, obj.reason, obj.restarts, False)
+        record = ContainerRecord(self.scenario.kind.roles.container, state, obj.code, obj.reason, obj.restarts, False)
         return replace(
             child, job_uid=JOB_UID, owner_uid=obj.owner, phase=obj.phase, deleting=obj.deleting,
             disrupted=obj.disrupted, created=float(START + obj.number), start_time=float(obj.began),
-            finished_at=float(obj.ended), containers=encode_containers(one),
+            finished_at=float(obj.ended), containers=encode_containers(record),
             restarts_containers=obj.alone and self.scenario.in_place({}, obj.slot),
         )  # fmt: skip
 
@@ -276,7 +278,7 @@ class PlanCache:
         return next((obj for obj in world.children if self.name(obj) == name and resource(obj) == kind), None)
 
     def failure(self, slot: int, uid: str, attempt: int) -> tuple[int, str]:
-        """How `Truth` tells a failed attempt: of a gang, all failures of an attempt are one."""
+        """The key by which `Truth` identifies a failed attempt: in a gang, all failures of an attempt are one."""
         return self.scenario.counts(slot), f"attempt-{attempt}" if self.scenario.gang else uid
 
 
@@ -300,7 +302,7 @@ def _facts(memory: JobStatus, scenario: Scenario) -> WorldFacts:
 
 
 def holds(outer: object, inner: object) -> bool:
-    """True when everything that `inner` says is still said by `outer`."""
+    """True when `outer` has everything that `inner` has."""
     if isinstance(inner, dict):
         return isinstance(outer, dict) and all(key in outer and holds(outer[key], inner[key]) for key in inner)
     if isinstance(inner, list):

@@ -100,8 +100,8 @@ def _wrong(cache: PlanCache, world: World, facts: WorldFacts, spec: Json) -> Ite
         if spec.get("ttlSecondsAfterFinished") is not None:
             yield "a finished job outlives its time to live"
         return
-    for counts, found in enumerate(facts.failures):
-        if found < sum(by == counts for by, _ in world.truth.must):
+    for counts, failures in enumerate(facts.failures):
+        if failures < sum(by == counts for by, _ in world.truth.must):
             yield "a failure was never counted"
     if too_many(cache, world, sum(pod.restarts for pod in running)):
         yield "it goes on beyond backoffLimit"
@@ -141,18 +141,18 @@ def _uncleaned(cache: PlanCache, world: World, facts: WorldFacts, spec: Json) ->
 
 def _misplaced(cache: PlanCache, world: World, facts: WorldFacts, slot: int) -> str:
     """A replica of a job at rest runs in its current attempt, or has ended well, or its name is somebody else's."""
-    one = world.holder(slot)
-    if one is None:
+    holder = world.holder(slot)
+    if holder is None:
         held = "NameConflict" in facts.true and (cache.scenario.resource(slot), cache.names[slot]) in cache.held(world)
         fixed = slot in cache.scenario.fixed and "SpecChangeIgnored" in facts.true
         return "" if held or fixed else "a replica is missing"
-    current = one.attempt == facts.attempts[slot]
-    if isinstance(one, Set):
-        return _misshapen(cache, world, one) if current else "a StatefulSet is of an older attempt"
-    pods = [one] if isinstance(one, Pod) else world.pods(one.uid)
+    current = holder.attempt == facts.attempts[slot]
+    if isinstance(holder, Set):
+        return _misshapen(cache, world, holder) if current else "a StatefulSet is of an older attempt"
+    pods = [holder] if isinstance(holder, Pod) else world.pods(holder.uid)
     if cache.scenario.gang and not current:
         return "a replica is of an older attempt"
-    if _ended_well(world, one):
+    if _ended_well(world, holder):
         decide = cache.scenario.deciding & cache.wants(world.spec)
         all_well = decide <= {obj.slot for obj in world.holders() if _ended_well(world, obj)}
         return "the MASTER has ended well and the job has not" if slot in cache.scenario.deciding and all_well else ""
@@ -161,21 +161,21 @@ def _misplaced(cache: PlanCache, world: World, facts: WorldFacts, slot: int) -> 
     return "" if any(pod.phase == "Running" for pod in pods) else "a replica does not run"
 
 
-def _ended_well(world: World, one: Batch | Set | Pod) -> bool:
-    if isinstance(one, Pod):
-        return one.phase == "Succeeded"
-    pods = world.pods(one.uid)
-    return isinstance(one, Batch) and (one.phase == "Complete" or any(pod.phase == "Succeeded" for pod in pods))
+def _ended_well(world: World, child: Batch | Set | Pod) -> bool:
+    if isinstance(child, Pod):
+        return child.phase == "Succeeded"
+    pods = world.pods(child.uid)
+    return isinstance(child, Batch) and (child.phase == "Complete" or any(pod.phase == "Succeeded" for pod in pods))
 
 
-def _misshapen(cache: PlanCache, world: World, one: Set) -> str:
-    wanted = cache.body(world, one.slot, one.attempt)
-    if cache.value(one.body) != unsized(wanted):
+def _misshapen(cache: PlanCache, world: World, workers: Set) -> str:
+    wanted = cache.body(world, workers.slot, workers.attempt)
+    if cache.value(workers.body) != unsized(wanted):
         return "a StatefulSet is not what the spec says"
-    if one.replicas != wanted["spec"]["replicas"]:
+    if workers.replicas != wanted["spec"]["replicas"]:
         return "a StatefulSet has not the size that the spec says"
-    runs = sum(pod.phase == "Running" for pod in world.pods(one.uid))
-    return "" if runs == one.replicas else "a replica does not run"
+    runs = sum(pod.phase == "Running" for pod in world.pods(workers.uid))
+    return "" if runs == workers.replicas else "a replica does not run"
 
 
 def _misfitting(cache: PlanCache, world: World, facts: WorldFacts) -> str:
@@ -184,22 +184,22 @@ def _misfitting(cache: PlanCache, world: World, facts: WorldFacts) -> str:
     A spec that is not followed does not say which are not needed any more.
     """
     wanted = cache.extras(world)
-    found = {
+    violations = {
         (other_child.kind, other_child.name): other_child
         for other_child in world.other_children()
         if not other_child.foreign
     }
     held = {ref for ref in wanted if "NameConflict" in facts.true and tuple(ref) in cache.held(world)}
-    if missing := sorted(wanted.keys() - found.keys() - held):
+    if missing := sorted(wanted.keys() - violations.keys() - held):
         return f"the {missing[0].kind} is missing"
-    surplus = sorted(found.keys() - wanted.keys())
+    surplus = sorted(violations.keys() - wanted.keys())
     if surplus and "SpecChangeIgnored" not in facts.true:
         return f"the {surplus[0][0]} stays although the spec does not have it any more"
     for ref, body in wanted.items():
-        if cache.scenario.bodies and ref in found and cache.value(found[ref].body) != body:
+        if cache.scenario.bodies and ref in violations and cache.value(violations[ref].body) != body:
             return f"the {ref.kind} {ref.name} is not what the spec says"
     if cache.scenario.styles[0] == "alone" and SERVICE in cache.scenario.kind.roles.child_resources:
-        names = {name for kind, name in found if kind == "Service"}
+        names = {name for kind, name in violations if kind == "Service"}
         if not held and names != {cache.names[slot] for slot in cache.wants(world.spec)}:
             return "the Services are not those of the workers"
         if len({rendezvous(cache, pod.body) for pod in world.pods() if pod.live}) > 1:

@@ -22,7 +22,7 @@ from trainyard.objects import Json
 class Edit(NamedTuple):
     """Something that a person may do to a spec; None: not to this one."""
 
-    told: str
+    description: str
     change: Callable[[Json], Json | None]
     early: bool = False  # before the defaults are stored
 
@@ -255,5 +255,5 @@ def _another_a(spec: Json) -> Json | None:
 
 
 def _without_a(spec: Json) -> Json | None:
-    sets = {name: one for name, one in spec["workerSets"].items() if name != "a"}
+    sets = {name: workers for name, workers in spec["workerSets"].items() if name != "a"}
     return {**spec, "workerSets": sets} if "a" in spec["workerSets"] else None

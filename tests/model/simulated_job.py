@@ -101,14 +101,14 @@ class SimulatedJob:
         """The pods of one child: itself, or those it owns."""
         if Ref("Pod", workload) in self.objects:
             return [workload]
-        owners = {uid_of(one) for ref, one in self.objects.items() if ref.name == workload and ref.kind != "Service"}
-        return [ref.name for ref, one in self.objects.items() if ref.kind == "Pod" and owner_of(one) in owners]
+        owners = {uid_of(obj) for ref, obj in self.objects.items() if ref.name == workload and ref.kind != "Service"}
+        return [ref.name for ref, obj in self.objects.items() if ref.kind == "Pod" and owner_of(obj) in owners]
 
     def end(self, workload: str, code: int, reason: str = "", container: str = "", message: str = "") -> None:
         """The pod of this child ends; a Job that tries no more says so in the same breath."""
         name = self.pods(workload)[-1]
         pod = self.get("Pod", name)
-        listed = [one["name"] for one in pod["spec"]["containers"]]
+        listed = [container["name"] for container in pod["spec"]["containers"]]
         culprit = container or (self.kind.roles.container if self.kind.roles.container in listed else listed[0])
         pod["status"] = ended(pod, self.now, culprit, code, reason, message)
         job = self.objects.get(Ref("Job", workload))
@@ -117,9 +117,11 @@ class SimulatedJob:
 
     def finish(self, job: str, failed: str = "", message: str = "") -> None:
         """The batch Job's last condition: Complete, or Failed with this reason."""
-        kind, word = ("Failed", failed) if failed else ("Complete", "")
+        kind, reason_ = ("Failed", failed) if failed else ("Complete", "")
         last = {"type": kind, "status": "True", "lastTransitionTime": format_time(self.now)}
-        more = {"reason": word, "message": message or "Job has reached the specified backoff limit"} if failed else {}
+        more = (
+            {"reason": reason_, "message": message or "Job has reached the specified backoff limit"} if failed else {}
+        )
         body = self.get("Job", job)
         body["status"] = {"conditions": [{**last, **more}]}
 
@@ -139,23 +141,23 @@ class SimulatedJob:
         status["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}]
 
     def foreign(self, kind: str, name: str, owner: str = "") -> None:
-        """Somebody else's object holds a child's name."""
+        """An object of another owner holds a child's name."""
         text = f"belongs to {owner}" if owner else "has no owner"
         message = f"an object of that name exists that is not this job's ({text}); delete or rename it"
         self.refused[Ref(kind, name)] = Refusal(409, "AlreadyExists", message, self.now)
         self.objects.pop(Ref(kind, name), None)
 
     def lose(self, kind: str, name: str) -> None:
-        """Somebody deletes this child, and its pods go with it."""
+        """Another client deletes this child with its pods."""
         self.drop(uid_of(self.get(kind, name)))
 
     def drop(self, uid: str) -> None:
         """An object is gone, and what it owns."""
-        for ref, one in list(self.objects.items()):
-            if uid_of(one) == uid:
+        for ref, obj in list(self.objects.items()):
+            if uid_of(obj) == uid:
                 del self.objects[ref]
-        for one in [obj for obj in self.objects.values() if owner_of(obj) == uid]:
-            self.drop(uid_of(one))
+        for obj in [obj for obj in self.objects.values() if owner_of(obj) == uid]:
+            self.drop(uid_of(obj))
 
     def _patch(self, patch: Patch) -> None:
         ref = Ref(patch.gvk.kind, patch.name)
@@ -186,13 +188,13 @@ def merged(target: Any, patch: Any) -> Any:
     """A JSON merge patch (RFC 7386)."""
     if not isinstance(patch, dict):
         return patch
-    found = dict(target) if isinstance(target, dict) else {}
+    result = dict(target) if isinstance(target, dict) else {}
     for name, part in patch.items():
         if part is None:
-            found.pop(name, None)
+            result.pop(name, None)
         else:
-            found[name] = merged(found.get(name), part)
-    return found
+            result[name] = merged(result.get(name), part)
+    return result
 
 
 def running(template: Json, at: float) -> Json:
@@ -208,17 +210,17 @@ def ended(pod: Json, at: float, culprit: str, code: int, reason: str, message: s
     listed = []
     for container_status in pod["status"]["containerStatuses"]:
         mine = code if container_status["name"] == culprit else 0
-        word = (reason if container_status["name"] == culprit else "") or ("Completed" if mine == 0 else "Error")
-        state: Json = {"exitCode": mine, "reason": word, "finishedAt": format_time(at)}
+        end_reason = (reason if container_status["name"] == culprit else "") or ("Completed" if mine == 0 else "Error")
+        state: Json = {"exitCode": mine, "reason": end_reason, "finishedAt": format_time(at)}
         if message and container_status["name"] == culprit:
             state["message"] = message
         listed.append({**container_status, "state": {"terminated": state}})
     return {**pod["status"], "phase": "Failed" if code else "Succeeded", "containerStatuses": listed}
 
 
-def owner_of(one: Json) -> str:
+def owner_of(obj: Json) -> str:
     """The uid of what an object belongs to."""
-    owners = one["metadata"].get("ownerReferences") or [{}]
+    owners = obj["metadata"].get("ownerReferences") or [{}]
     return str(owners[0].get("uid", ""))
 
 

@@ -39,7 +39,7 @@ class Bounds:
         return tuple(getattr(self, field.name) for field in fields(self))
 
 
-PLACES = {one.name: place for place, one in enumerate(fields(Bounds))}
+PLACES = {bound.name: place for place, bound in enumerate(fields(Bounds))}
 FREE = frozenset({"time", "views", "restarts"})
 """Moves that have a bound of their own but are no trouble."""
 
@@ -96,13 +96,15 @@ def _limit(cache: PlanCache, world: World, style: str) -> int:
     return {"judged": 0, "retrying": own}.get(style, ALL)
 
 
-def _set_controller(world: World, one: Set) -> World:
-    pods = world.pods(one.uid)
+def _set_controller(world: World, workers: Set) -> World:
+    pods = world.pods(workers.uid)
     for pod in pods:
-        if pod.number >= one.replicas and not pod.deleting:
+        if pod.number >= workers.replicas and not pod.deleting:
             world = world.swap(pod, pod._replace(deleting=True))
     there = {pod.number for pod in pods}
-    made = (Pod(one.slot, one.gen, n, attempt=one.attempt) for n in range(one.replicas) if n not in there)
+    made = (
+        Pod(workers.slot, workers.gen, n, attempt=workers.attempt) for n in range(workers.replicas) if n not in there
+    )
     return world.with_children(*made)
 
 
@@ -174,9 +176,11 @@ def _failed(cache: PlanCache, world: World, pod: Pod, code: int, reason: str) ->
         return world
     if cache.scenario.permanent(code, reason) and not (cache.scenario.gang and stale):
         world = world._replace(truth=world.truth._replace(permanent=True))
-    one = cache.failure(pod.slot, pod.uid if style == "alone" else pod.owner, attempt)
-    known = one in world.truth.must or (cache.scenario.gang and one in world.truth.may)  # then it waits for that one
-    world = world.fail(one, certain=not stale)
+    failure = cache.failure(pod.slot, pod.uid if style == "alone" else pod.owner, attempt)
+    known = failure in world.truth.must or (
+        cache.scenario.gang and failure in world.truth.may
+    )  # then it waits for that one
+    world = world.fail(failure, certain=not stale)
     if (
         stale
         or known
@@ -185,7 +189,7 @@ def _failed(cache: PlanCache, world: World, pod: Pod, code: int, reason: str) ->
         or cache.facts(world.status).suspended
     ):
         return world  # a resume starts anew, without a back-off
-    count = sum(by == one[0] for by, _ in world.truth.must)
+    count = sum(by == failure[0] for by, _ in world.truth.must)
     return world._replace(truth=world.truth._replace(wait=world.now + int(backoff(count))))
 
 
@@ -225,7 +229,7 @@ def delete_pod(cache: PlanCache, world: World) -> Next:
 
 
 def delete_job(cache: PlanCache, world: World) -> Next:
-    """A batch Job or a StatefulSet goes with its pods."""
+    """A batch Job or a StatefulSet is deleted with its pods."""
     for workload in world.workloads():
         if workload.slot < cache.scenario.touched and (after := spend(world, "jobs_deleted")):
             pods = world.pods(workload.uid)
@@ -235,13 +239,13 @@ def delete_job(cache: PlanCache, world: World) -> Next:
             yield f"somebody deletes {workload.uid}", _without(_forget(after) if lost else after, workload)
 
 
-def _without(world: World, one: Batch | Set) -> World:
-    pods = world.pods(one.uid)
-    return world.with_children(*(pod._replace(ownerless=True) for pod in pods), gone=(one, *pods))
+def _without(world: World, child: Batch | Set) -> World:
+    pods = world.pods(child.uid)
+    return world.with_children(*(pod._replace(ownerless=True) for pod in pods), gone=(child, *pods))
 
 
 def meddle(cache: PlanCache, world: World) -> Next:
-    """Somebody deletes an extra, or scales a StatefulSet."""
+    """Another client deletes an auxiliary object, or scales a StatefulSet."""
     after = spend(world, "jobs_deleted")
     if after is None:
         return
@@ -251,12 +255,12 @@ def meddle(cache: PlanCache, world: World) -> Next:
                 f"somebody deletes the {other_child.kind} {other_child.name}",
                 after.with_children(gone=(other_child,)),
             )
-    for one in world.sets():
-        yield f"somebody scales {one.uid} to 3", after.swap(one, one._replace(replicas=3))
+    for workers in world.sets():
+        yield f"somebody scales {workers.uid} to 3", after.swap(workers, workers._replace(replicas=3))
 
 
 def _forget(world: World) -> World:
-    """Who takes evidence away takes the back-off along."""
+    """Deleting a failed pod also removes the time that its back-off counts from."""
     return world._replace(truth=world.truth._replace(wait=0))
 
 
@@ -269,7 +273,7 @@ def suspend(cache: PlanCache, world: World) -> Next:
 
 
 def edit(cache: PlanCache, world: World) -> Next:
-    """Somebody edits the spec."""
+    """A user edits the spec."""
     yield from _edits(cache, world, early=False)
 
 
@@ -285,7 +289,7 @@ def _edits(cache: PlanCache, world: World, early: bool) -> Next:
     spec = cache.value(world.spec)
     for edit in cache.scenario.edits:
         if edit.early is early and (changed := edit.change(spec)) and changed != spec:
-            yield f"somebody {edit.told}", _rescaled(cache, world, _edited(after, cache.number(changed)))
+            yield f"somebody {edit.description}", _rescaled(cache, world, _edited(after, cache.number(changed)))
 
 
 def _rescaled(cache: PlanCache, before: World, after: World) -> World:
@@ -293,13 +297,13 @@ def _rescaled(cache: PlanCache, before: World, after: World) -> World:
     old, new = cache.wants(before.spec), cache.wants(after.spec)
     for pod in after.pods() if old != new else ():
         if pod.alone and pod.phase == "Failed" and not pod.disrupted:
-            one = cache.failure(pod.slot, pod.uid, pod.attempt)
+            failure = cache.failure(pod.slot, pod.uid, pod.attempt)
             if pod.slot in new - old:
-                after = after.fail(one, certain=False)
+                after = after.fail(failure, certain=False)
                 lasting = after.truth.permanent or cache.scenario.permanent(pod.code, pod.reason)
                 after = after._replace(truth=after.truth._replace(permanent=lasting))
             elif pod.slot in old - new:
-                after = after.doubt(one)
+                after = after.doubt(failure)
     return after
 
 

@@ -174,22 +174,22 @@ class World(NamedTuple):
     def swap(self, old: ChildState, new: ChildState) -> World:
         return self.with_children(new, gone=(old,))
 
-    def fail(self, one: tuple[int, str], certain: bool) -> World:
+    def fail(self, failure: tuple[int, str], certain: bool) -> World:
         truth = self.truth
-        if one in truth.must or (one in truth.may and not certain):
+        if failure in truth.must or (failure in truth.may and not certain):
             return self
         if certain:
-            may = tuple(kept for kept in truth.may if kept != one)
-            return self._replace(truth=truth._replace(must=tuple(sorted({*truth.must, one})), may=may))
-        return self._replace(truth=truth._replace(may=tuple(sorted({*truth.may, one}))))
+            may = tuple(kept for kept in truth.may if kept != failure)
+            return self._replace(truth=truth._replace(must=tuple(sorted({*truth.must, failure})), may=may))
+        return self._replace(truth=truth._replace(may=tuple(sorted({*truth.may, failure}))))
 
-    def doubt(self, one: tuple[int, str]) -> World:
-        """The evidence of a failure goes: from now on it can be missed."""
+    def doubt(self, failure: tuple[int, str]) -> World:
+        """The evidence of a failure is deleted: from now on the failure can be missed."""
         truth = self.truth
-        if one not in truth.must:
+        if failure not in truth.must:
             return self
-        must = tuple(kept for kept in truth.must if kept != one)
-        return self._replace(truth=truth._replace(must=must, may=tuple(sorted({*truth.may, one}))))
+        must = tuple(kept for kept in truth.must if kept != failure)
+        return self._replace(truth=truth._replace(must=must, may=tuple(sorted({*truth.may, failure}))))
 
 
 def fills(obj: ChildState) -> bool:

@@ -29,18 +29,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def processes(mark: str) -> dict[int, str]:
     """Living processes whose command line has the mark."""
-    found = {}
+    mounted = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             with contextlib.suppress(OSError):
                 line = Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 if mark in line:
-                    found[int(name)] = line
-    return found
+                    mounted[int(name)] = line
+    return mounted
 
 
 def stat(pid: int) -> list[str]:
-    """What the kernel tells of a process, from its state on."""
+    """The fields of /proc/PID/stat, from the state on."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
@@ -50,15 +50,15 @@ def everybody() -> list[int]:
 
 def namespaces(pids: list[int], hold: contextlib.ExitStack | None = None) -> set[str]:
     """The namespaces of those processes that we may look at. One that is held has its number for itself until then."""
-    found = set()
+    numbers = set()
     for pid in pids:
         for kind in KINDS:
             with contextlib.suppress(OSError):
                 path = f"/proc/{pid}/ns/{kind}"
                 if hold is not None:
                     hold.callback(os.close, os.open(path, os.O_RDONLY))
-                found.add(os.readlink(path))
-    return found
+                numbers.add(os.readlink(path))
+    return numbers
 
 
 def mounts() -> list[str]:
@@ -90,7 +90,7 @@ def wait_until_none(look: object, seconds: float = PATIENCE) -> list[str]:
         time.sleep(0.02)
 
 
-def one(network: str, dice: random.Random, stage: str) -> tuple[str, list[str]]:
+def one_life(network: str, dice: random.Random, stage: str) -> tuple[str, list[str]]:
     """One life of a runner: what was killed when, and what was left. `stage` is what the runner has said by then."""
     state = tempfile.mkdtemp(prefix="cluster-left-")
     mounted, linked, own = mounts(), links(), namespaces([os.getpid()])
@@ -141,10 +141,10 @@ def main(network: str, count: int, seed: int) -> int:
     dice = random.Random(seed)
     bad = 0
     for number in range(count):
-        told, left = one(network, dice, ("running", "", "started", "running")[number % 4])
+        description, left = one_life(network, dice, ("running", "", "started", "running")[number % 4])
         if left:
             bad += 1
-            print(f"{number}: {told}: LEFT {left}", flush=True)
+            print(f"{number}: {description}: LEFT {left}", flush=True)
     print(f"{network} as uid {os.getuid()}: {count} kills, {bad} left something, seed {seed}", flush=True)
     return 1 if bad else 0
 

@@ -1,4 +1,4 @@
-"""A server with one node, images that are the current interpreter, and the words that tests use."""
+"""A server with one node, images that are the current interpreter, and helpers for tests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CurrentInterpreter(Images):
 
 
 class NodeCluster:
-    """A server with one node, and the words that tests use."""
+    """A server with one node, and helpers for tests."""
 
     def __init__(self, api: ApiClient, node: Node, lines: list[str]) -> None:
         self.api, self.node, self.lines = api, node, lines
@@ -78,7 +78,9 @@ class NodeCluster:
                 await self.printed(name, container["name"])
                 for container in (last.get("spec") or {}).get("containers") or []
             ]
-            logs += [await self.printed(name, one["name"]) for one in last["spec"].get("initContainers") or []]
+            logs += [
+                await self.printed(name, container["name"]) for container in last["spec"].get("initContainers") or []
+            ]
             raise AssertionError(f"pod {name} stays {status}; printed {logs}; said {self.lines}") from None
         raise AssertionError("the watch ended")
 
@@ -91,7 +93,7 @@ class NodeCluster:
             while True:
                 listed = await self.api.list(EVENT, "default")
                 items = [item for item in listed["items"] if item["involvedObject"]["name"] == name]
-                if any(one["reason"] == last for one in items):
+                if any(event["reason"] == last for event in items):
                     return items
                 async for _ in self.api.watch(EVENT, "default", listed["metadata"]["resourceVersion"]):
                     break
@@ -125,14 +127,14 @@ class NodeCluster:
 
 
 def terminated(status: Json, container: str = "main") -> Json | None:
-    for one in [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]:
-        if one["name"] == container:
-            return (one["state"] or {}).get("terminated")
+    for container_status in [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]:
+        if container_status["name"] == container:
+            return (container_status["state"] or {}).get("terminated")
     return None
 
 
 def waiting(status: Json, container: str = "main") -> Json:
-    for one in [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]:
-        if one["name"] == container:
-            return (one["state"] or {}).get("waiting") or {}
+    for container_status in [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]:
+        if container_status["name"] == container:
+            return (container_status["state"] or {}).get("waiting") or {}
     return {}

@@ -85,7 +85,7 @@ async def kubelet_port(cluster: NodeCluster) -> int:
 
 
 def query(command: Sequence[str], streams: Sequence[str]) -> list[tuple[str, str]]:
-    return [*(("command", word) for word in command), *((stream, "1") for stream in streams)]
+    return [*(("command", argument) for argument in command), *((stream, "1") for stream in streams)]
 
 
 @asynccontextmanager
@@ -107,15 +107,15 @@ async def talk(
 
 async def execute(cluster: NodeCluster, pod: str, *command: str) -> Talk:
     """Run a command to its end."""
-    async with talk(cluster, pod, command) as said:
-        await said.end()
-        return said
+    async with talk(cluster, pod, command) as session:
+        await session.end()
+        return session
 
 
 async def refusal(
     cluster: NodeCluster, path: str, parameters: list[tuple[str, str]], protocol: str = V5
 ) -> tuple[int, str]:
-    """How the kubelet says no."""
+    """Status code and text of the kubelet's refusal."""
     url = f"http://127.0.0.1:{await kubelet_port(cluster)}/exec/{path}"
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
     headers = {"Authorization": f"Bearer {TOKEN}", "Sec-WebSocket-Key": "c29tZSBzaXh0ZWVuIGJ5dA==", **upgrade}

@@ -1,4 +1,4 @@
-"""What the supervisor holds for a pod is given back when the pod is given up on the way."""
+"""The supervisor releases the resources of a pod whose start fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.node.leftovers import supervisors
 from tests.node.node_cluster import NodeCluster
 from tests.node.test_exec import WAITS, soon
-from trainyard.node.kubelet.supervisor_client import Sandbox, StartError
+from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxCallbacks, StartError
 from trainyard.node.kubelet.supervisor_process import SupervisorProcess
 from trainyard.objects.resources import POD
 
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.slow
 
 def held(supervisor: int) -> list[str]:
     """The namespaces that it keeps open."""
-    found = []
+    links = []
     for fd in os.listdir(f"/proc/{supervisor}/fd"):
         with contextlib.suppress(FileNotFoundError):
-            found.append(os.readlink(f"/proc/{supervisor}/fd/{fd}"))
-    return sorted(one for one in found if one.startswith(("net:", "uts:", "ipc:")))
+            links.append(os.readlink(f"/proc/{supervisor}/fd/{fd}"))
+    return sorted(link for link in links if link.startswith(("net:", "uts:", "ipc:")))
 
 
 @pytest.mark.parametrize("cluster", ["namespace"], indirect=True)
@@ -51,7 +51,7 @@ async def test_a_pod_that_is_deleted_while_its_namespaces_are_made_leaves_none(
 
 
 async def test_a_pod_that_cannot_be_furnished_leaves_no_namespaces(state: Path) -> None:
-    sandbox = Sandbox("namespace", lambda *_: None, lambda: None)
+    sandbox = Sandbox("namespace", SandboxCallbacks())
     await sandbox.start(SupervisorProcess("namespace", state / "supervisor.log"))
     (supervisor,) = supervisors(str(state))[1]
     before = held(supervisor)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from trainyard.node.kubelet import mount_paths
-from trainyard.node.kubelet.supervisor_client import Mount, Sandbox
+from trainyard.node.kubelet.supervisor_client import Mount, Sandbox, SandboxCallbacks
 from trainyard.node.network import dns, host_ports
 from trainyard.node.network.address_rewrite import NameScope, PortOf, declared_ports, rewriter
 from trainyard.node.network.directory import Directory, Peer, Port, ports_of
@@ -29,18 +29,18 @@ def service(name: str, **spec: object) -> Json:
 
 
 def directory(publish: bool) -> Directory:
-    found = Directory()
+    directory = Directory()
     selector = {"job": "one"}
-    found.replace_services(
+    directory.replace_services(
         [
             service("job", clusterIP="None", selector=selector, publishNotReadyAddresses=publish),
             service("web", clusterIP="10.96.0.7", selector=selector, ports=[{"port": 80, "targetPort": "http"}]),
             service("bare", clusterIP="None"),
         ]
     )
-    for one in (peer("a", "10.244.0.2"), peer("b", "10.244.0.3", ready=False), peer("c", "10.244.0.4", job="two")):
-        found.peers[one.uid] = one
-    return found
+    for each in (peer("a", "10.244.0.2"), peer("b", "10.244.0.3", ready=False), peer("c", "10.244.0.4", job="two")):
+        directory.peers[each.uid] = each
+    return directory
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def directory(publish: bool) -> Directory:
         ("x.y.z.default.svc.cluster.local", False, None),
     ],
 )
-def test_who_has_which_name(name: str, publish: bool, expected: list[str] | None) -> None:
+def test_dns_names_and_their_addresses(name: str, publish: bool, expected: list[str] | None) -> None:
     assert directory(publish).lookup(name) == expected
 
 
@@ -70,7 +70,7 @@ def test_a_service_leads_to_ready_pods_by_the_name_of_their_port() -> None:
     web = known.services[next(key for key in known.services if key.name == "web")]
     (port,) = ports_of(web)
     assert port == Port(80, "http")
-    assert [(one.name, number) for one, number in known.backends(web, port)] == [("a", 8080)]
+    assert [(pod.name, number) for pod, number in known.backends(web, port)] == [("a", 8080)]
 
 
 def question(name: str, kind: int = 1, flags: int = 0x0100) -> bytes:
@@ -86,10 +86,10 @@ def asked(query: bytes, addresses: list[str] | None, limit: int = 65535) -> tupl
     return flags, answers, answer
 
 
-def test_an_address_is_answered_with_no_time_to_live() -> None:
-    flags, answers, said = asked(question("a.b"), ["10.244.0.2"])
+def test_dns_answers_have_a_ttl_of_zero() -> None:
+    flags, answers, reply = asked(question("a.b"), ["10.244.0.2"])
     assert (flags & 0xF, answers) == (0, 1)
-    assert said.endswith(struct.pack("!HHIH", 1, 1, 0, 4) + bytes([10, 244, 0, 2]))
+    assert reply.endswith(struct.pack("!HHIH", 1, 1, 0, 4) + bytes([10, 244, 0, 2]))
 
 
 @pytest.mark.parametrize(
@@ -103,20 +103,20 @@ def test_an_address_is_answered_with_no_time_to_live() -> None:
         (question("a.b", flags=0x2800), ["10.244.0.2"], 4, 0),
     ],
 )
-def test_what_is_answered_to_what(query: bytes, addresses: list[str] | None, code: int, answers: int) -> None:
-    flags, found, _ = asked(query, addresses)
-    assert (flags & 0xF, found) == (code, answers)
+def test_dns_questions_and_answers(query: bytes, addresses: list[str] | None, code: int, answers: int) -> None:
+    flags, resolved, _ = asked(query, addresses)
+    assert (flags & 0xF, resolved) == (code, answers)
 
 
-def test_an_answer_too_long_for_udp_says_so() -> None:
+def test_an_answer_too_long_for_udp_is_truncated() -> None:
     many = [f"10.244.1.{number}" for number in range(100)]
-    flags, answers, said = asked(question("a.b"), many, dns.UDP_LIMIT)
-    assert flags & 0x0200 and answers == 0 and len(said) <= dns.UDP_LIMIT
+    flags, answers, reply = asked(question("a.b"), many, dns.UDP_LIMIT)
+    assert flags & 0x0200 and answers == 0 and len(reply) <= dns.UDP_LIMIT
     assert asked(question("a.b"), many)[1] == 100
 
 
 @pytest.mark.parametrize("noise", [b"", b"x" * 11, question("a.b", flags=0x8100)])
-def test_what_is_no_question_gets_no_answer(noise: bytes) -> None:
+def test_a_malformed_query_gets_no_answer(noise: bytes) -> None:
     assert dns.answer(noise, lambda _: None) is None
 
 
@@ -269,8 +269,8 @@ def test_a_host_and_its_port_in_two_variables_are_rewritten_together(
 )
 def test_a_host_and_its_port_in_two_flags_are_rewritten_together(line: str, expected: str) -> None:
     with placeholders() as (port_of, readable):
-        words = host_ports.arguments(line.split(" "), rewriter(KNOWN, port_of))
-        assert readable(" ".join(words)) == expected
+        arguments = host_ports.arguments(line.split(" "), rewriter(KNOWN, port_of))
+        assert readable(" ".join(arguments)) == expected
 
 
 def test_declared_ports_are_those_of_the_containers() -> None:
@@ -283,15 +283,20 @@ def test_declared_ports_are_those_of_the_containers() -> None:
 
 
 def test_a_port_is_given_once_and_to_one_only() -> None:
-    one, other = PortAllocator(), PortAllocator()
+    first_node, other = PortAllocator(), PortAllocator()
     try:
-        first = one.allocate("here", "a", 80)
-        assert one.allocate("here", "a", 80) == first
-        found = {first, one.allocate("here", "a", 81), one.allocate("here", "b", 80), one.allocate("there", "a", 80)}
-        found |= {other.allocate("here", "a", number) for number in range(20)}
-        assert len(found) == 24
+        first = first_node.allocate("here", "a", 80)
+        assert first_node.allocate("here", "a", 80) == first
+        ports = {
+            first,
+            first_node.allocate("here", "a", 81),
+            first_node.allocate("here", "b", 80),
+            first_node.allocate("there", "a", 80),
+        }
+        ports |= {other.allocate("here", "a", number) for number in range(20)}
+        assert len(ports) == 24
     finally:
-        one.close()
+        first_node.close()
         other.close()
 
 
@@ -304,7 +309,7 @@ def test_a_text_that_is_only_a_name_becomes_loopback() -> None:
 
 def test_a_network_after_a_killed_one_gives_no_address_twice() -> None:
     known = Directory()
-    sandbox = Sandbox("namespace", lambda *_: None, lambda: None)
+    sandbox = Sandbox("namespace", SandboxCallbacks())
 
     def allotted(network: NamespaceNetwork, name: str) -> str:
         return network.allocate_ip({"metadata": {"name": name, "namespace": "default"}})

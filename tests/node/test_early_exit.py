@@ -15,7 +15,7 @@ from trainyard.node.kubelet.supervisor_client import StartError
 POD = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"containers": [{"name": "main"}]}}
 
 
-async def test_the_exit_of_a_run_whose_start_failed_is_not_that_of_the_next_run(tmp_path: Path) -> None:
+async def test_the_exit_of_a_failed_start_is_not_taken_for_that_of_the_next_run(tmp_path: Path) -> None:
     events: list[Event] = []
     failures = iter([StartError(128, "StartError", "no such program")])
 

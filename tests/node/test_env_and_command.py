@@ -86,7 +86,7 @@ def test_resources_are_in_units_of_the_divisor_rounded_up(reference: Json, expec
     assert resource(container, reference, GIVEN.capacity) == expected
 
 
-def test_variables_see_those_before_them_and_win_over_env_from() -> None:
+def test_env_may_refer_to_earlier_variables_and_overrides_env_from() -> None:
     container = {
         "envFrom": [{"configMapRef": {"name": "map"}, "prefix": "P_"}, {"secretRef": {"name": "secret"}}],
         "env": [
@@ -113,7 +113,7 @@ def test_variables_see_those_before_them_and_win_over_env_from() -> None:
     }
 
 
-def test_the_base_is_not_seen_by_references() -> None:
+def test_references_do_not_see_variables_of_the_image() -> None:
     container = {"env": [{"name": "MINE", "value": "$(PATH)"}]}
     assert environment(container, GIVEN, {"PATH": "/bin"})["MINE"] == "$(PATH)"
 
@@ -128,13 +128,13 @@ def test_the_base_is_not_seen_by_references() -> None:
         ({"fieldRef": {"fieldPath": "spec.nonsense"}}, "unsupported fieldPath: spec.nonsense"),
     ],
 )
-def test_what_cannot_be_found_is_said_in_the_kubelets_words(source: Json, message: str) -> None:
+def test_a_missing_reference_is_reported_with_the_kubelets_message(source: Json, message: str) -> None:
     with pytest.raises(Missing) as missing:
         environment({"env": [{"name": "X", "valueFrom": source}]}, GIVEN, {})
     assert (missing.value.reason, missing.value.message) == ("CreateContainerConfigError", message)
 
 
-def test_what_is_optional_may_be_missing() -> None:
+def test_optional_references_may_be_missing() -> None:
     container = {
         "envFrom": [{"configMapRef": {"name": "gone", "optional": True}}],
         "env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "secret", "key": "k", "optional": True}}}],
@@ -166,7 +166,7 @@ def test_every_reference_of_a_pod_is_found() -> None:
             {"projected": {"sources": [{"configMap": {"name": "e"}}, {"secret": {"name": "f"}}]}},
         ],
     }
-    found = {
+    read_references = {
         ("secret", "a"),
         ("configmap", "b"),
         ("configmap", "c"),
@@ -174,8 +174,8 @@ def test_every_reference_of_a_pod_is_found() -> None:
         ("configmap", "e"),
         ("secret", "f"),
     }
-    assert references({"spec": spec}) == found
-    assert [(one["name"], init) for one, init in containers({"spec": spec})] == [("i", True), ("c", False)]
+    assert references({"spec": spec}) == read_references
+    assert [(container["name"], init) for container, init in containers({"spec": spec})] == [("i", True), ("c", False)]
 
 
 SHELL = {

@@ -45,7 +45,7 @@ while True:
 
 
 async def soon(true: Callable[[], object], seconds: float = 20) -> bool:
-    """Wait for something on this machine of which nobody tells."""
+    """Poll for a state of this machine that causes no event."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if true():
@@ -92,7 +92,7 @@ async def up(cluster: NodeCluster, name: str = "box", script: str = WAITS, **mor
     await cluster.phase(name, "Running")
 
 
-async def test_a_command_runs_in_the_container_and_its_streams_and_code_come_back(cluster: NodeCluster) -> None:
+async def test_a_command_runs_in_the_container_with_its_streams_and_exit_code(cluster: NodeCluster) -> None:
     await up(cluster)
     done = await execute(cluster, "box", "sh", "-c", "echo out; echo err >&2; exit 3")
     assert (done.out, done.err, done.code) == (b"out\n", b"err\n", 3)
@@ -107,7 +107,7 @@ async def test_a_command_runs_in_the_container_and_its_streams_and_code_come_bac
     assert (await execute(cluster, "box", "true")).status == {"metadata": {}, "status": "Success"}
 
 
-async def test_it_has_the_environment_and_the_folder_of_the_container(cluster: NodeCluster) -> None:
+async def test_exec_has_the_environment_and_working_directory_of_the_container(cluster: NodeCluster) -> None:
     env = [{"name": "WORD", "value": "of the pod"}]
     await up(cluster, container={"workingDir": "/usr/share", "env": env})
     script = "import os; print(os.getcwd(), os.environ['WORD'], os.environ['FROM_IMAGE'], os.environ['HOSTNAME'])"
@@ -120,26 +120,26 @@ async def test_every_byte_arrives_in_both_directions(cluster: NodeCluster) -> No
     sent = random.Random(7).randbytes(3_000_000)
     script = "import sys, hashlib; piece = sys.stdin.buffer.read(); sys.stdout.buffer.write(piece); "
     script += "print(hashlib.sha256(piece).hexdigest(), file=sys.stderr)"
-    async with talk(cluster, "box", ["python", "-c", script], ("input", "output", "error")) as said:
+    async with talk(cluster, "box", ["python", "-c", script], ("input", "output", "error")) as session:
         for at in range(0, len(sent), 100_000):
-            await said.say(sent[at : at + 100_000])
-        await said.end_stdin()
-        await said.end()
-    assert said.err.decode().strip() == hashlib.sha256(sent).hexdigest()
-    assert said.out == sent and said.code == 0
+            await session.say(sent[at : at + 100_000])
+        await session.end_stdin()
+        await session.end()
+    assert session.err.decode().strip() == hashlib.sha256(sent).hexdigest()
+    assert session.out == sent and session.code == 0
 
 
-async def test_a_conversation_goes_back_and_forth(cluster: NodeCluster) -> None:
+async def test_stdin_and_stdout_of_exec_are_interactive(cluster: NodeCluster) -> None:
     await up(cluster)
-    async with talk(cluster, "box", ["cat"], ("input", "output")) as said:
-        for word in (b"one\n", b"two\n"):
-            await said.say(word)
-            await said.until(word)
-        await said.end_stdin()
-        assert (await said.end())["status"] == "Success"
+    async with talk(cluster, "box", ["cat"], ("input", "output")) as session:
+        for line in (b"one\n", b"two\n"):
+            await session.say(line)
+            await session.until(line)
+        await session.end_stdin()
+        assert (await session.end())["status"] == "Success"
 
 
-async def test_who_reads_slowly_slows_the_program_down(cluster: NodeCluster, state: Path) -> None:
+async def test_a_slow_reader_slows_the_program_down(cluster: NodeCluster, state: Path) -> None:
     await up(cluster)
     mark = state / "written"
     script = f"""
@@ -149,11 +149,11 @@ for n in range(600):
     with open({str(mark)!r}, 'w') as file:
         file.write(str(n))
 """
-    async with talk(cluster, "box", ["python", "-c", script], ("output",)) as said:
+    async with talk(cluster, "box", ["python", "-c", script], ("output",)) as session:
         await there(mark)
         assert await stands_still(mark) < 400
-        await said.end(60)
-        assert len(said.out) == 600 * 65536
+        await session.end(60)
+        assert len(session.out) == 600 * 65536
 
 
 async def test_without_stdin_the_program_reads_an_end(cluster: NodeCluster) -> None:
@@ -173,26 +173,26 @@ print('size', *os.get_terminal_size(), flush=True)
 print('said', input(), flush=True)
 os.kill(os.getpid(), 9) if input() == 'die' else None
 """
-    async with talk(cluster, "box", ["python", "-c", script], ("input", "output", "tty")) as said:
-        await said.until(b"True True True xterm True\r\n")
-        await said.resize(123, 45)
-        await said.until(b"size 123 45")
-        await said.say(b"hello\r")
-        await said.until(b"said hello")
-        await said.say(b"die\r")
-        await said.end()
-    assert said.code == 128 + signal.SIGKILL and said.err == b""
+    async with talk(cluster, "box", ["python", "-c", script], ("input", "output", "tty")) as session:
+        await session.until(b"True True True xterm True\r\n")
+        await session.resize(123, 45)
+        await session.until(b"size 123 45")
+        await session.say(b"hello\r")
+        await session.until(b"said hello")
+        await session.say(b"die\r")
+        await session.end()
+    assert session.code == 128 + signal.SIGKILL and session.err == b""
 
 
 async def test_ctrl_c_in_a_terminal_interrupts(cluster: NodeCluster) -> None:
     await up(cluster)
     script = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); print('ready', flush=True); "
     script += "time.sleep(600)"
-    async with talk(cluster, "box", ["python", "-c", script], ("input", "output", "tty")) as said:
-        await said.until(b"ready")
-        await said.say(b"\x03")
-        await said.end()
-    assert said.code == 128 + signal.SIGINT
+    async with talk(cluster, "box", ["python", "-c", script], ("input", "output", "tty")) as session:
+        await session.until(b"ready")
+        await session.say(b"\x03")
+        await session.end()
+    assert session.code == 128 + signal.SIGINT
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ async def test_ctrl_c_in_a_terminal_interrupts(cluster: NodeCluster) -> None:
         (["/no/such"], 127, 'exec: "/no/such": no such file or directory'),
     ],
 )
-async def test_a_program_that_cannot_be_run_says_why(
+async def test_a_program_that_cannot_be_executed_is_reported(
     cluster: NodeCluster, command: list[str], code: int, text: str
 ) -> None:
     await up(cluster)
@@ -212,13 +212,13 @@ async def test_a_program_that_cannot_be_run_says_why(
     assert done.status["message"] == f"command terminated with non-zero exit code: {text}"
 
 
-async def test_the_older_protocol_is_spoken_too(cluster: NodeCluster) -> None:
+async def test_the_older_subprotocol_is_supported(cluster: NodeCluster) -> None:
     await up(cluster)
-    async with talk(cluster, "box", ["echo", "old"], protocol=V4) as said:
-        assert (await said.end())["status"] == "Success" and said.out == b"old\n"
+    async with talk(cluster, "box", ["echo", "old"], protocol=V4) as session:
+        assert (await session.end())["status"] == "Success" and session.out == b"old\n"
 
 
-async def test_what_cannot_be_is_refused_before_the_upgrade(cluster: NodeCluster) -> None:
+async def test_an_impossible_exec_is_refused_before_the_upgrade(cluster: NodeCluster) -> None:
     await up(cluster)
     await cluster.pod("done", "pass")
     await cluster.phase("done", "Succeeded")
@@ -235,7 +235,7 @@ async def test_what_cannot_be_is_refused_before_the_upgrade(cluster: NodeCluster
     assert code == 400 and V5 in text and V4 in text
 
 
-async def test_only_those_who_hold_the_token_may(cluster: NodeCluster) -> None:
+async def test_exec_needs_the_token(cluster: NodeCluster) -> None:
     await up(cluster)
     with pytest.raises(WSServerHandshakeError) as refused:
         async with talk(cluster, "box", ["true"], token="guess"):
@@ -273,31 +273,31 @@ async def test_a_daemon_dies_when_the_containers_program_ends(cluster: NodeClust
 
 async def test_a_session_ends_with_its_container(cluster: NodeCluster) -> None:
     await up(cluster)
-    async with talk(cluster, "box", ["sh", "-c", "echo there; sleep 600"]) as said:
-        await said.until(b"there")
+    async with talk(cluster, "box", ["sh", "-c", "echo there; sleep 600"]) as session:
+        await session.until(b"there")
         await cluster.api.delete(POD, "default", "box", grace_period_seconds=0)
-        await said.end()
-    assert said.code == 137
+        await session.end()
+    assert session.code == 137
 
 
-async def test_a_program_goes_on_when_its_client_is_gone(cluster: NodeCluster, state: Path) -> None:
+async def test_a_program_continues_when_its_client_disconnects(cluster: NodeCluster, state: Path) -> None:
     await up(cluster)
     mark = state / "goes-on"
     script = "import os, sys, time; print('up', flush=True); sys.stdin.read(); open(sys.argv[1], 'w').close()"
-    async with talk(cluster, "box", ["python", "-c", script, str(mark)], ("input", "output")) as said:
-        await said.until(b"up\n")  # unbuffered Python writes a line and its end one after the other
+    async with talk(cluster, "box", ["python", "-c", script, str(mark)], ("input", "output")) as session:
+        await session.until(b"up\n")  # unbuffered Python writes a line and its end one after the other
     await there(mark)
 
 
 async def test_many_sessions_at_once_do_not_mix(cluster: NodeCluster) -> None:
     await up(cluster)
     done = await asyncio.gather(*(execute(cluster, "box", "sh", "-c", f"echo {n}; exit {n}") for n in range(20)))
-    assert [(one.out.decode().strip(), one.code) for one in done] == [(str(n), n) for n in range(20)]
+    assert [(answer.out.decode().strip(), answer.code) for answer in done] == [(str(n), n) for n in range(20)]
     assert len(os.listdir("/proc/self/fd")) < 200
 
 
 @pytest.mark.parametrize("cluster", ["namespace"], indirect=True)
-async def test_it_sees_what_the_container_sees(cluster: NodeCluster) -> None:
+async def test_exec_sees_the_mounts_of_the_container(cluster: NodeCluster) -> None:
     await up(cluster, script="open('/of-the-container', 'w').write('private')\n" + WAITS)
     script = """
 import os, socket, time
@@ -313,7 +313,7 @@ print(open('/of-the-container').read(), socket.gethostname(), os.path.exists('/p
 
 
 @pytest.mark.parametrize("cluster", ["shared"], indirect=True)
-async def test_names_in_its_words_are_rewritten_as_in_the_containers(cluster: NodeCluster) -> None:
+async def test_host_names_in_the_arguments_of_exec_are_rewritten_as_in_containers(cluster: NodeCluster) -> None:
     mounts = {"volumeMounts": [{"name": "made", "mountPath": "/made"}]}
     env = [{"name": "PEER", "value": "box:2222"}]
     await up(cluster, container={**mounts, "env": env}, volumes=[{"name": "made", "emptyDir": {}}])
@@ -331,7 +331,7 @@ def test_the_parameters_of_the_kubelets_path() -> None:
         ExecRequest.read({"output": "1"}, [""])
 
 
-def test_what_a_pipe_without_a_code_means() -> None:
+def test_a_connection_that_ends_without_an_exit_code_is_137_or_an_error() -> None:
     assert ExecResult.read(json.dumps({"pid": 7}).encode() + b"\n") == ExecResult(137)
     never = ExecResult.read(b"").status(["x"])
     assert never["reason"] == "InternalError" and "before the program was started" in never["message"]

@@ -62,7 +62,7 @@ async def test_a_container_finds_the_files_of_its_image_and_its_own_empty_folder
     assert "place-of-mine" not in os.listdir("/") and "etcd-of-mine" not in os.listdir("/var/lib")
 
 
-async def test_a_program_of_the_machine_stands_where_the_image_has_it(cluster: NodeCluster) -> None:
+async def test_a_program_of_the_machine_is_at_the_path_that_it_has_in_the_image(cluster: NodeCluster) -> None:
     await cluster.pod(
         "one", container={"image": "mine", "command": ["/usr/local/bin/our-shell", "-c", "echo here; pwd"]}
     )
@@ -97,7 +97,7 @@ async def test_the_commands_of_the_readmes_run_in_a_pod(
     assert expected_message in await cluster.logs("main")
 
 
-def test_what_the_machine_has_stays_and_the_highest_folder_that_is_missing_is_made(tmp_path: Path) -> None:
+def test_existing_folders_stay_and_the_topmost_missing_folder_is_created(tmp_path: Path) -> None:
     here = tmp_path / "machine"
     here.mkdir()
     source = tmp_path / "real.py"

@@ -10,7 +10,7 @@ from trainyard.node import Node
 from trainyard.server import Server
 
 
-async def test_a_pod_reads_nothing_of_what_the_cluster_keeps(state: Path) -> None:
+async def test_a_pod_cannot_read_the_clusters_files(state: Path) -> None:
     secrets = state / "cluster"
     (secrets / "node").mkdir(parents=True)
     (secrets / "keys").mkdir()

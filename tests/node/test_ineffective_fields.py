@@ -1,4 +1,4 @@
-"""What the node says of fields without an effect: of a user's own pod, not of a job's, of which `run` has said it."""
+"""The node's notes about ineffective fields: of a user's own pod, not of a job's pods, which `run` has noted."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ PROBE = {"exec": {"command": ["true"]}}
 LINE = "node: containers.livenessProbe: no effect on one machine: a container is ready while its program runs"
 
 
-async def test_the_node_says_once_what_has_no_effect_in_pods_of_a_user(cluster: NodeCluster) -> None:
+async def test_the_node_reports_ineffective_fields_of_a_users_pods_once(cluster: NodeCluster) -> None:
     for name in ("first", "second"):
         await cluster.pod(name, "print('done')", container={"livenessProbe": PROBE})
         await cluster.phase(name, "Succeeded")
     assert [line for line in cluster.lines if "no effect" in line] == [LINE]
 
 
-async def test_the_node_does_not_repeat_what_was_said_of_a_job(cluster: NodeCluster) -> None:
+async def test_the_node_does_not_repeat_notes_about_a_job(cluster: NodeCluster) -> None:
     labels = {"metadata": {"labels": {OWNER: "a-job"}}}
     await cluster.pod("of-a-job", "print('done')", container={"livenessProbe": PROBE}, **labels)
     await cluster.phase("of-a-job", "Succeeded")

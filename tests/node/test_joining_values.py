@@ -1,4 +1,4 @@
-"""What a joined node computes: pods of its former life, its Node object, whom it lets in; its lease."""
+"""What a joined node computes: pods from before its restart, its Node object, allowed clients, its lease."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ class Election:
 
 
 async def test_an_unforeseen_fault_does_not_end_the_renewal_of_the_lease(tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     access = ClusterAccess("http://127.0.0.1:1")
-    joined = JoinedNode(JoinOptions(access=access, name="one", state=tmp_path, lease_seconds=0.04, say=said.append))
+    joined = JoinedNode(JoinOptions(access=access, name="one", state=tmp_path, lease_seconds=0.04, say=messages.append))
     joined._election = Election()  # type: ignore[assignment]  # a scripted one
     await asyncio.wait_for(joined._renew_lease(), 10)
     assert joined.lease_taken.is_set()
-    assert said == [
+    assert messages == [
         "node: the lease kube-node-lease/one could not be renewed: ValueError('what is this')",
         "node: somebody has taken the name one; stopping",
     ]
     await joined.stop()
 
 
-def told(name: str = "main", restarts: int = 0, last: Json | None = None, **state: Json) -> Json:
+def container_status(name: str = "main", restarts: int = 0, last: Json | None = None, **state: Json) -> Json:
     container_status = {"name": name, "state": state, "restartCount": restarts, "containerID": "trainyard://u/main/1"}
     return container_status | ({"lastState": {"terminated": last}} if last else {})
 
@@ -85,24 +85,26 @@ def back(policy: str, *statuses: Json, containers: tuple[Container, ...] = (), *
     return seen, actions
 
 
-RUNNING = told(running={"startedAt": THEN})
+RUNNING = container_status(running={"startedAt": THEN})
 
 
-def test_a_pod_that_nobody_began_is_as_new() -> None:
+def test_a_pod_that_was_never_started_is_new() -> None:
     waiting = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}, "restartCount": 0}
     assert returned(life(), {"containerStatuses": [waiting], "startTime": THEN}) == (life(), ())
     assert returned(life(), {}) == (life(), ())
 
 
-def test_what_may_run_once_is_not_run_twice() -> None:
+def test_a_pod_that_may_run_once_is_not_run_twice() -> None:
     pod, actions = back("Never", RUNNING)
     assert pod.over and not [action for action in actions if isinstance(action, Start)]
     last = pod.container("main").last
     assert last is not None and (last.code, last.reason, last.started) == (137, LOST[0], AT)
 
 
-@pytest.mark.parametrize("statuses", [(), (told(waiting={"reason": "ContainerCreating"}) | {"containerID": ""},)])
-def test_what_was_killed_before_it_could_say_that_it_had_begun_is_not_run_twice(statuses: tuple[Json, ...]) -> None:
+@pytest.mark.parametrize(
+    "statuses", [(), (container_status(waiting={"reason": "ContainerCreating"}) | {"containerID": ""},)]
+)
+def test_a_pod_killed_before_its_status_was_written_is_not_run_twice(statuses: tuple[Json, ...]) -> None:
     seen, lost = returned(life(), {"containerStatuses": list(statuses)}, {"main": 1})
     assert lost == ("main",)
     seen, actions = lifecycle.step(seen, Ended(AT, "main", 137, *LOST))
@@ -112,26 +114,26 @@ def test_what_was_killed_before_it_could_say_that_it_had_begun_is_not_run_twice(
 
 
 @pytest.mark.parametrize("policy", ["OnFailure", "Always"])
-def test_what_may_run_again_is_run_again_and_counted(policy: str) -> None:
+def test_a_restartable_container_is_restarted_and_counted(policy: str) -> None:
     pod, actions = back(policy, RUNNING)
     assert [action for action in actions if isinstance(action, Start)] == [Start("main", 2)]
     assert (pod.container("main").restarts, pod.started) == (1, AT)
 
 
 def test_many_restarts_make_the_next_one_wait() -> None:
-    pod, actions = back("Always", told(restarts=4, last=ended(1), waiting={"reason": "CrashLoopBackOff"}))
-    one = pod.container("main")
-    assert one.state is ContainerState.STARTING and one.run == 6  # ten minutes later it is due
+    pod, actions = back("Always", container_status(restarts=4, last=ended(1), waiting={"reason": "CrashLoopBackOff"}))
+    container = pod.container("main")
+    assert container.state is ContainerState.STARTING and container.run == 6  # ten minutes later it is due
     recent = ended(1) | {"finishedAt": "2026-11-21T12:09:59Z"}
-    pod, actions = back("Always", told(restarts=4, last=recent, waiting={"reason": "CrashLoopBackOff"}))
+    pod, actions = back("Always", container_status(restarts=4, last=recent, waiting={"reason": "CrashLoopBackOff"}))
     assert pod.container("main").state is ContainerState.PAUSING and pod.container("main").restarts == 4
     assert not [action for action in actions if isinstance(action, Start)]
 
 
-def test_what_had_ended_stays_ended() -> None:
-    pod, actions = back("OnFailure", told(terminated=ended(0)))
+def test_a_terminated_container_stays_terminated() -> None:
+    pod, actions = back("OnFailure", container_status(terminated=ended(0)))
     assert pod.over and not [action for action in actions if isinstance(action, Start)]
-    pod, actions = back("OnFailure", told(terminated=ended(3)))
+    pod, actions = back("OnFailure", container_status(terminated=ended(3)))
     assert [action for action in actions if isinstance(action, Start)] == [Start("main", 2)]
     first = pod.container("main").last
     assert first is not None and first.code == 3
@@ -139,13 +141,13 @@ def test_what_had_ended_stays_ended() -> None:
 
 def test_init_containers_that_have_succeeded_are_not_run_again() -> None:
     containers = (Container("first", init=True), Container("main"))
-    inits = [told("first", terminated=ended(0))]
+    inits = [container_status("first", terminated=ended(0))]
     pod, actions = back("Never", containers=containers, initContainerStatuses=inits)
     assert [action for action in actions if isinstance(action, Start)] == [Start("main", 1)]
     assert pod.container("first").state is ContainerState.ENDED
 
 
-def test_a_deletion_that_waited_starts_nothing() -> None:
+def test_a_pod_whose_deletion_was_pending_is_not_started() -> None:
     seen, lost = returned(life("Always"), {"containerStatuses": [RUNNING]})
     seen, actions = lifecycle.step(seen, Stop(AT, 30.0))
     for name in lost:
@@ -154,7 +156,7 @@ def test_a_deletion_that_waited_starts_nothing() -> None:
     assert seen.over and not [action for action in actions if isinstance(action, Start)]
 
 
-def test_a_node_object_says_who_made_it_and_what_it_keeps_away() -> None:
+def test_the_node_object_has_the_created_annotation_and_its_taints() -> None:
     taint = {"key": "laptop", "value": "true", "effect": "NoSchedule"}
     node = node_object("here", NodeConfig(taints=[taint]))
     assert (
@@ -190,32 +192,32 @@ def test_the_api_server_is_known_by_its_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("shown", [None, {}, {"subject": ()}, {"subject": ((("commonName", "ann"),),)}])
-def test_nobody_else_is(shown: object) -> None:
+def test_any_other_client_certificate_is_refused(shown: object) -> None:
     assert certificate_refusal(shown, API_SERVERS)
 
 
-def test_a_life_knows_that_it_lives_and_that_others_on_this_machine_are_over() -> None:
+def test_a_holder_identity_tells_whether_its_process_has_ended() -> None:
     mine = HolderIdentity.new("here")
     assert HolderIdentity.parse(mine.text) == mine and not mine.ended()
-    name, machine, process, word = mine.text.split("_")
+    name, machine, process, token = mine.text.split("_")
     pid, start = process.split(".")
-    assert HolderIdentity.parse(f"{name}_{machine}_{pid}.{int(start) - 1}_{word}").ended()  # its number is ours now
-    assert not HolderIdentity.parse(f"{name}_other.1_{pid}.1_{word}").ended()  # of another machine nobody can know
+    assert HolderIdentity.parse(f"{name}_{machine}_{pid}.{int(start) - 1}_{token}").ended()  # its number is ours now
+    assert not HolderIdentity.parse(f"{name}_other.1_{pid}.1_{token}").ended()  # of another machine nobody can know
     for text in ("", "here", "here_x", f"here_{machine}__", f"here_{machine}_x.y_z", "a_b_c_d_e"):
         assert not HolderIdentity.parse(text).ended()
     assert host_name() == host_name().lower() and host_name()
 
 
-def test_the_ranges_of_services_are_told_and_those_around_the_pods_are_not_taken() -> None:
-    from trainyard.node.kubelet.supervisor_client import Sandbox
+def test_service_ranges_are_published_and_pod_ranges_in_use_are_not_taken() -> None:
+    from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxCallbacks
     from trainyard.node.network.directory import Directory
     from trainyard.node.network.namespaced import NamespaceNetwork
 
     def ranges(*services: str) -> list[str]:
-        sandbox = Sandbox("namespace", lambda *_: None, lambda: None)
+        sandbox = Sandbox("namespace", SandboxCallbacks())
         network = NamespaceNetwork(sandbox, Directory(), print, ClusterNetwork(services=services))
         around = network.environment({"metadata": {"name": "p", "namespace": "default"}})["no_proxy"].split(",")
-        return [one for one in around if "/" in one]
+        return [entry for entry in around if "/" in entry]
 
     assert ranges("10.0.0.0/16", "fd00::/108") == ["10.244.0.0/16", "10.0.0.0/16"]
     assert ranges("10.0.0.0/8") == ["10.244.0.0/16"]

@@ -47,7 +47,7 @@ async def main() -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a disk")
-def test_a_disk_may_come_and_go_while_the_node_runs() -> None:
+def test_a_disk_may_appear_and_disappear_while_the_node_runs() -> None:
     if subprocess.run([*SHARED, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this root may not make a mount namespace")
     python, env = command(ordinary=False)

@@ -1,4 +1,4 @@
-"""Nothing is left behind, whoever is killed: a few random kills here, fifty by `make leftovers`."""
+"""Nothing is left after a SIGKILL of any process: a few random kills here, fifty by `make leftovers`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.node.ordinary_user import checkout, command
 @pytest.mark.slow
 @pytest.mark.parametrize("who", ["self", "ordinary"])
 @pytest.mark.parametrize("network", ["namespace", "shared"])
-def test_nothing_is_left_after_a_kill(network: str, who: str) -> None:
+def test_nothing_is_left_after_a_sigkill(network: str, who: str) -> None:
     python, env = command(who == "ordinary")
     seed = str(random.randrange(10**6))
     arguments = [*python, "-m", "tests.node.leftovers", network, "4", seed]

@@ -39,29 +39,29 @@ def pod(policy: str = "Never", *names: str, inits: tuple[str, ...] = (), deadlin
     return Pod("pod", "uid", policy, tuple(containers), deadline=deadline)
 
 
-def play(one: Pod, *events: object) -> tuple[Pod, list[Action]]:
+def play(pod_: Pod, *events: object) -> tuple[Pod, list[Action]]:
     """Step through all events; the actions of the last one."""
     actions: list[Action] = []
     for event in events:
-        one, actions = step(one, event)  # type: ignore[arg-type]
-    return one, actions
+        pod_, actions = step(pod_, event)  # type: ignore[arg-type]
+    return pod_, actions
 
 
-def test_a_pod_starts_all_its_containers_when_there_is_nothing_before_them() -> None:
+def test_all_containers_of_a_pod_without_init_containers_start_together() -> None:
     after, actions = play(pod("Never", "a", "b"), Tick(1))
     assert actions == [Start("a", 1), Start("b", 1)]
     assert phase(after) == "Pending"
 
 
-def test_init_containers_come_one_after_the_other() -> None:
-    one = pod("Never", "main", inits=("first", "second"))
-    one, actions = play(one, Tick(1))
+def test_init_containers_run_in_order() -> None:
+    state = pod("Never", "main", inits=("first", "second"))
+    state, actions = play(state, Tick(1))
     assert actions == [Start("first", 1)]
-    one, actions = play(one, Started(2, "first"), Ended(3, "first", 0))
-    assert actions == [Start("second", 1)] and phase(one) == "Pending"
-    one, actions = play(one, Started(4, "second"), Ended(5, "second", 0))
+    state, actions = play(state, Started(2, "first"), Ended(3, "first", 0))
+    assert actions == [Start("second", 1)] and phase(state) == "Pending"
+    state, actions = play(state, Started(4, "second"), Ended(5, "second", 0))
     assert actions == [Start("main", 1)]
-    assert phase(play(one, Started(6, "main"))[0]) == "Running"
+    assert phase(play(state, Started(6, "main"))[0]) == "Running"
 
 
 @pytest.mark.parametrize(
@@ -75,26 +75,26 @@ def test_init_containers_come_one_after_the_other() -> None:
         ("Always", 1, "Running", True),
     ],
 )
-def test_the_policy_decides_what_an_end_means(policy: str, code: int, expected: str, again: bool) -> None:
-    one, actions = play(pod(policy), Tick(1), Started(2, "main"), Ended(3, "main", code))
-    assert phase(one) == expected
+def test_the_restart_policy_determines_what_follows_an_exit(policy: str, code: int, expected: str, again: bool) -> None:
+    state, actions = play(pod(policy), Tick(1), Started(2, "main"), Ended(3, "main", code))
+    assert phase(state) == expected
     assert (Start("main", 2) in actions) is again
     assert (Over() in actions) is not again
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("Never", "Failed"), ("OnFailure", "Pending"), ("Always", "Pending")])
 def test_a_failed_init_container_is_repeated_unless_the_policy_is_never(policy: str, expected: str) -> None:
-    one = pod(policy, "main", inits=("init",))
-    one, actions = play(one, Tick(1), Started(2, "init"), Ended(3, "init", 1))
-    assert phase(one) == expected
+    state = pod(policy, "main", inits=("init",))
+    state, actions = play(state, Tick(1), Started(2, "init"), Ended(3, "init", 1))
+    assert phase(state) == expected
     assert (Start("init", 2) in actions) is (policy != "Never")
 
 
 def test_a_pod_ends_when_its_last_container_has() -> None:
-    one, _ = play(pod("Never", "a", "b"), Tick(1), Started(1, "a"), Started(1, "b"), Ended(2, "a", 1))
-    assert phase(one) == "Running" and not one.over
-    one, actions = play(one, Ended(3, "b", 0))
-    assert phase(one) == "Failed" and actions == [Over()]
+    state, _ = play(pod("Never", "a", "b"), Tick(1), Started(1, "a"), Started(1, "b"), Ended(2, "a", 1))
+    assert phase(state) == "Running" and not state.over
+    state, actions = play(state, Ended(3, "b", 0))
+    assert phase(state) == "Failed" and actions == [Over()]
 
 
 def test_the_pauses_are_the_kubelets() -> None:
@@ -102,50 +102,50 @@ def test_the_pauses_are_the_kubelets() -> None:
 
 
 def test_a_pause_is_counted_from_the_end_and_shown_with_its_length() -> None:
-    one, now = play(pod("Always"), Tick(0))[0], 0.0
+    state, now = play(pod("Always"), Tick(0))[0], 0.0
     waits = []
     for _ in range(5):
-        one, actions = play(one, Started(now, "main"), Ended(now + 1, "main", 1))
-        if Start("main", one.containers[0].run) not in actions:
+        state, actions = play(state, Started(now, "main"), Ended(now + 1, "main", 1))
+        if Start("main", state.containers[0].run) not in actions:
             (wake,) = [action for action in actions if isinstance(action, Wake)]
             waits.append(wake.at - (now + 1))
-            shown = status(one, PLACE, [], now)["containerStatuses"][0]["state"]["waiting"]
+            shown = status(state, PLACE, [], now)["containerStatuses"][0]["state"]["waiting"]
             assert shown["reason"] == "CrashLoopBackOff" and shown["message"].startswith("back-off ")
-            one, early = play(one, Tick(wake.at - 0.1))
+            state, early = play(state, Tick(wake.at - 0.1))
             assert not [action for action in early if isinstance(action, Start)]
             now = wake.at
-            one, actions = play(one, Tick(now))
-        assert Start("main", one.containers[0].run) in actions
+            state, actions = play(state, Tick(now))
+        assert Start("main", state.containers[0].run) in actions
     assert waits == [10, 20, 40, 80]
 
 
-def test_ten_minutes_of_running_forgive_what_was_before() -> None:
-    one, _ = play(pod("Always"), Tick(0), Started(0, "main"), Ended(1, "main", 1), Started(2, "main"))
-    one, actions = play(one, Ended(602, "main", 1))
+def test_ten_minutes_of_running_reset_the_back_off() -> None:
+    state, _ = play(pod("Always"), Tick(0), Started(0, "main"), Ended(1, "main", 1), Started(2, "main"))
+    state, actions = play(state, Ended(602, "main", 1))
     assert Start("main", 3) in actions
 
 
-def test_stop_sends_term_then_kill_when_the_grace_period_is_over() -> None:
-    one, actions = play(pod(), Tick(0), Started(1, "main"), Stop(10, 30))
+def test_stop_sends_sigterm_and_sigkill_after_the_grace_period() -> None:
+    state, actions = play(pod(), Tick(0), Started(1, "main"), Stop(10, 30))
     assert actions == [Signal("main", False), Wake(40)]
-    one, actions = play(one, Tick(40))
+    state, actions = play(state, Tick(40))
     assert actions == [Signal("main", True)]
-    one, actions = play(one, Ended(41, "main", 137))
-    assert actions == [Over()] and phase(one) == "Failed"
+    state, actions = play(state, Ended(41, "main", 137))
+    assert actions == [Over()] and phase(state) == "Failed"
 
 
 def test_a_second_stop_can_only_bring_the_end_nearer() -> None:
-    one, actions = play(pod(), Tick(0), Started(1, "main"), Stop(10, 30), Stop(11, 60))
+    state, actions = play(pod(), Tick(0), Started(1, "main"), Stop(10, 30), Stop(11, 60))
     assert actions == [Wake(40)]
-    one, actions = play(one, Stop(12, 0))
+    state, actions = play(state, Stop(12, 0))
     assert actions == [Signal("main", True)]
 
 
-def test_a_stopped_pod_drops_what_has_not_started() -> None:
-    one, actions = play(pod("Always", "main", inits=("init",)), Tick(0), Stop(1, 30))
-    assert Cancel("init") in actions and not one.over
-    one, actions = play(one, Dropped(2, "init"))
-    assert one.over and actions == [Over()]
+def test_a_stopped_pod_drops_containers_that_have_not_started() -> None:
+    state, actions = play(pod("Always", "main", inits=("init",)), Tick(0), Stop(1, 30))
+    assert Cancel("init") in actions and not state.over
+    state, actions = play(state, Dropped(2, "init"))
+    assert state.over and actions == [Over()]
 
 
 def test_a_container_that_started_too_late_is_stopped_like_the_others() -> None:
@@ -155,45 +155,45 @@ def test_a_container_that_started_too_late_is_stopped_like_the_others() -> None:
     assert Signal("main", True) in actions
 
 
-def test_nothing_is_started_again_while_the_pod_is_stopped() -> None:
-    one, actions = play(pod("Always"), Tick(0), Started(1, "main"), Stop(2, 30), Ended(3, "main", 0))
-    assert one.over and actions == [Over()]
+def test_no_container_is_restarted_while_the_pod_is_stopped() -> None:
+    state, actions = play(pod("Always"), Tick(0), Started(1, "main"), Stop(2, 30), Ended(3, "main", 0))
+    assert state.over and actions == [Over()]
 
 
-def test_a_deadline_stops_the_pod_and_gives_it_a_reason() -> None:
-    one, actions = play(pod("Always", deadline=100), Tick(0), Started(1, "main"))
+def test_active_deadline_seconds_stops_the_pod_with_its_reason() -> None:
+    state, actions = play(pod("Always", deadline=100), Tick(0), Started(1, "main"))
     assert Wake(100) in actions
-    one, actions = play(one, Tick(100))
+    state, actions = play(state, Tick(100))
     assert Signal("main", False) in actions
-    one, _ = play(one, Ended(101, "main", 143))
-    pod_status = status(one, PLACE, [], 101)
-    assert (pod_status["phase"], pod_status["reason"]) == ("Failed", "DeadlineExceeded") and not one.deleting
+    state, _ = play(state, Ended(101, "main", 143))
+    pod_status = status(state, PLACE, [], 101)
+    assert (pod_status["phase"], pod_status["reason"]) == ("Failed", "DeadlineExceeded") and not state.deleting
 
 
 def test_a_blocked_container_waits_with_its_reason() -> None:
-    one, _ = play(pod(), Tick(0), Blocked(1, "main", "ErrImagePull", "no such image"))
-    shown = status(one, PLACE, [], 1)["containerStatuses"][0]["state"]
+    state, _ = play(pod(), Tick(0), Blocked(1, "main", "ErrImagePull", "no such image"))
+    shown = status(state, PLACE, [], 1)["containerStatuses"][0]["state"]
     assert shown == {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
 
 
 def test_a_restarted_container_remembers_its_last_end() -> None:
-    one, _ = play(pod("Always"), Tick(0), Started(1, "main"), Ended(2, "main", 3), Started(3, "main"))
-    shown = status(one, PLACE, [], 3)["containerStatuses"][0]
+    state, _ = play(pod("Always"), Tick(0), Started(1, "main"), Ended(2, "main", 3), Started(3, "main"))
+    shown = status(state, PLACE, [], 3)["containerStatuses"][0]
     assert shown["restartCount"] == 1 and "running" in shown["state"]
     assert shown["lastState"]["terminated"]["exitCode"] == 3
     assert shown["lastState"]["terminated"]["containerID"] != shown["containerID"]
 
 
-def test_a_run_that_is_being_started_is_not_yet_the_one_whose_output_is_shown() -> None:
+def test_a_run_that_is_starting_is_not_yet_the_current_log() -> None:
     events = (Tick(0), Started(1, "main"), Ended(2, "main", 3), Started(3, "main"), Ended(4, "main", 3))
     shown = [play(pod("OnFailure"), *events[:count])[0].container("main").log_run for count in range(1, 6)]
     assert shown == [0, 1, 1, 2, 2]
 
 
-def test_a_condition_keeps_its_time_until_it_changes() -> None:
-    one, _ = play(pod(), Tick(0), Started(1, "main"))
-    first = status(one, PLACE, [], 1)["conditions"]
-    assert status(one, PLACE, first, 500)["conditions"] == first
+def test_a_condition_keeps_its_transition_time_until_its_status_changes() -> None:
+    state, _ = play(pod(), Tick(0), Started(1, "main"))
+    first = status(state, PLACE, [], 1)["conditions"]
+    assert status(state, PLACE, first, 500)["conditions"] == first
 
 
 def test_conditions_of_others_are_kept() -> None:
@@ -235,16 +235,16 @@ class Machine:
 
     def choices(self) -> list[object]:
         self.now += 7
-        found: list[object] = [Tick(self.now)]
+        possible: list[object] = [Tick(self.now)]
         for name in sorted(self.starting):
-            found += [Started(self.now, name), Ended(self.now, name, 127), Blocked(self.now, name, "Waits")]
+            possible += [Started(self.now, name), Ended(self.now, name, 127), Blocked(self.now, name, "Waits")]
             if self.pod.kill_at is not None:
-                found.append(Dropped(self.now, name))
+                possible.append(Dropped(self.now, name))
         for name in sorted(self.running):
-            found += [Ended(self.now, name, 0), Ended(self.now, name, 1)]
+            possible += [Ended(self.now, name, 0), Ended(self.now, name, 1)]
         if not self.pod.over:
-            found += [Stop(self.now, 30), Stop(self.now, 0)]
-        return found
+            possible += [Stop(self.now, 30), Stop(self.now, 0)]
+        return possible
 
     def happen(self, event: object) -> None:
         match event:
@@ -262,7 +262,7 @@ class Machine:
     inits=st.integers(0, 2),
     picks=st.lists(st.integers(0, 99), max_size=40),
 )
-def test_whatever_happens_in_whatever_order_the_rules_hold(policy: str, inits: int, picks: list[int]) -> None:
+def test_the_invariants_hold_for_any_order_of_events(policy: str, inits: int, picks: list[int]) -> None:
     machine = Machine(policy, inits)
     machine.feed(Tick(0.5))
     for pick in picks:
@@ -273,7 +273,7 @@ def test_whatever_happens_in_whatever_order_the_rules_hold(policy: str, inits: i
         assert all(len(container_status["state"]) == 1 for container_status in pod_status["containerStatuses"])
 
 
-def test_a_stopped_pod_ends_whatever_its_containers_were_doing() -> None:
+def test_a_stopped_pod_ends_in_any_state_of_its_containers() -> None:
     for policy, moves in itertools.product(("Always", "Never"), itertools.product(range(4), repeat=3)):
         machine = Machine(policy, 1)
         machine.feed(Tick(0.5))

@@ -43,15 +43,15 @@ def left_out(log: LimitedLogFile) -> tuple[int, int] | None:
         return hole(file)
 
 
-async def answer(path: Path, **words: Any) -> list[str]:
+async def answer(path: Path, **options: Any) -> list[str]:
     return (
-        b"".join([piece async for piece in read_log(ContainerLog(path, lambda: True), LogOptions(**words))])
+        b"".join([piece async for piece in read_log(ContainerLog(path, lambda: True), LogOptions(**options))])
         .decode()
         .splitlines()
     )
 
 
-def test_beginning_and_end_are_kept_in_whole_lines_and_the_number_of_bytes_between_is_told(log: LimitedLogFile) -> None:
+def test_beginning_and_end_of_a_long_log_are_kept_in_whole_lines_with_the_omitted_size(log: LimitedLogFile) -> None:
     written(log, range(60_000))
     stat = os.fstat(log.fd)
     assert stat.st_size == 60_000 * LINE and stat.st_blocks * 512 <= SIZE + 4096
@@ -65,12 +65,14 @@ def test_beginning_and_end_are_kept_in_whole_lines_and_the_number_of_bytes_betwe
     assert f"{end - begin} bytes" in lines[note]
 
 
-def test_a_log_within_its_bound_is_whole(log: LimitedLogFile) -> None:
+def test_a_log_within_its_limit_is_complete(log: LimitedLogFile) -> None:
     written(log, range(SIZE // LINE))
     assert left_out(log) is None and text(log) == [f"line {n:05d}" for n in range(SIZE // LINE)]
 
 
-def test_a_file_system_without_holes_keeps_the_whole_log(log: LimitedLogFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_sparse_files_keeps_the_complete_log(
+    log: LimitedLogFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unsupported(fd: int, begin: int, size: int) -> None:
         raise OSError("not supported")
 
@@ -80,7 +82,7 @@ def test_a_file_system_without_holes_keeps_the_whole_log(log: LimitedLogFile, mo
 
 
 @pytest.mark.parametrize("tail", [0, 1, 12_000, 17_000, 50_000])
-async def test_the_kubelet_serves_what_is_kept(log: LimitedLogFile, tmp_path: Path, tail: int) -> None:
+async def test_the_kubelet_serves_the_kept_parts_of_the_log(log: LimitedLogFile, tmp_path: Path, tail: int) -> None:
     written(log, range(60_000))
     log.append(b"a zero: \0\n")
     lines = text(log)
@@ -88,7 +90,7 @@ async def test_the_kubelet_serves_what_is_kept(log: LimitedLogFile, tmp_path: Pa
     assert await answer(tmp_path / "1.log", tail=tail) == lines[max(0, len(lines) - tail) :]
 
 
-def test_when_the_job_is_over_the_file_has_no_hole_any_more(log: LimitedLogFile, tmp_path: Path) -> None:
+def test_after_the_end_of_the_job_the_log_file_is_no_longer_sparse(log: LimitedLogFile, tmp_path: Path) -> None:
     path = tmp_path / "1.log"
     written(log, range(60_000))
     before = text(log)
@@ -110,7 +112,7 @@ def test_output_that_cannot_be_written_is_counted_with_its_last_bytes() -> None:
     assert message["last"].endswith("xthe last line\n") and len(message["last"]) < 2000
 
 
-def test_a_line_of_the_log_tells_where_output_is_missing(log: LimitedLogFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_the_log_marks_omitted_output(log: LimitedLogFile, monkeypatch: pytest.MonkeyPatch) -> None:
     write, free = os.write, [6]
 
     def limited(fd: int, piece: bytes) -> int:

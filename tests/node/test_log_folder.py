@@ -1,4 +1,4 @@
-"""Logs that are to outlive their pod: `log_folder` says where they are kept."""
+"""Logs that outlive their pod: `log_folder` is where they are kept."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ async def keeping(state: Path, kept: Path, lines: list[str], log_size: int = 0) 
     await server.start()
     images = CurrentInterpreter(state)
     async with ApiClient(server.url, TOKEN) as api:
-        words = {"network": "shared", "token": TOKEN, "print_message": lines.append, "log_size": log_size}
-        node = Node(api, state, images, log_folder=log_folder, **words)  # type: ignore[arg-type]
+        options = {"network": "shared", "token": TOKEN, "print_message": lines.append, "log_size": log_size}
+        node = Node(api, state, images, log_folder=log_folder, **options)  # type: ignore[arg-type]
         await node.start()
         try:
             yield NodeCluster(api, node, lines)
@@ -40,7 +40,7 @@ async def keeping(state: Path, kept: Path, lines: list[str], log_size: int = 0) 
             await server.stop()
 
 
-async def test_logs_are_kept_where_they_are_to_be_and_served_from_there(state: Path, tmp_path: Path) -> None:
+async def test_logs_are_written_to_the_configured_folder_and_served_from_it(state: Path, tmp_path: Path) -> None:
     async with keeping(state, tmp_path, []) as cluster:
         for name in ("kept", "plain"):
             await cluster.pod(name, "print('hello', end='')")
@@ -71,7 +71,7 @@ async def test_the_log_of_a_program_that_runs_is_kept_small(state: Path, tmp_pat
         assert lines[0] == "line 00000" and lines[-1] == "line 29999" and "were removed" in " ".join(lines)
 
 
-async def test_a_folder_that_cannot_be_written_is_said_and_the_pod_runs(state: Path, tmp_path: Path) -> None:
+async def test_a_log_folder_that_cannot_be_written_is_reported_and_the_pod_runs(state: Path, tmp_path: Path) -> None:
     (tmp_path / "broken").write_text("a file, no folder")
     lines: list[str] = []
     async with keeping(state, tmp_path, lines) as cluster:
@@ -81,7 +81,7 @@ async def test_a_folder_that_cannot_be_written_is_said_and_the_pod_runs(state: P
         assert (tmp_path / "broken").read_text() == "a file, no folder"
 
 
-async def test_a_log_that_was_removed_is_not_said_to_be_waiting(state: Path, tmp_path: Path) -> None:
+async def test_a_removed_log_is_not_reported_as_waiting(state: Path, tmp_path: Path) -> None:
     async with keeping(state, tmp_path, []) as cluster:
         await cluster.pod("kept", "print('hello')")
         assert await cluster.result("kept") == "hello\n"

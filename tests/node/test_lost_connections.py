@@ -1,5 +1,4 @@
-"""The other side goes, or says no: a client of logs or exec, a stranger, the supervisor, the API server. Nothing
-stays."""
+"""Disconnects and refusals of a client of logs or exec, of the supervisor or the API server leave nothing behind."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from trainyard.node.kubelet.authentication import TokenAuthenticator
 from trainyard.node.kubelet.exec import ExecRequest, ExecSession
 from trainyard.node.kubelet.pod_spec import TokenRequest
 from trainyard.node.kubelet.server import ContainerLog, Kubelet, RequestError
-from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxError
+from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxCallbacks, SandboxError
 from trainyard.node.supervisor.channel import Channel
 
 
@@ -45,7 +44,7 @@ def opened(path: Path) -> bool:
     return str(path) in [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
 
 
-async def test_a_log_is_let_go_when_who_followed_it_has_gone(silent: tuple[Kubelet, Path]) -> None:
+async def test_a_followed_log_is_closed_when_its_reader_disconnects(silent: tuple[Kubelet, Path]) -> None:
     kubelet, path = silent
     async with ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as client:
         url = f"http://127.0.0.1:{kubelet.port}/containerLogs/default/box/main?follow=true"
@@ -72,7 +71,7 @@ class Gone:
         raise ConnectionResetError
 
 
-async def test_a_client_who_goes_at_once_leaves_no_descriptors() -> None:
+async def test_a_client_that_disconnects_at_once_leaks_no_descriptors() -> None:
     gc.collect()  # what earlier tests have left
     before = set(os.listdir("/proc/self/fd"))
     for tty in (False, True):
@@ -80,8 +79,8 @@ async def test_a_client_who_goes_at_once_leaves_no_descriptors() -> None:
     assert await soon(lambda: set(os.listdir("/proc/self/fd")) <= before)
 
 
-async def test_who_waits_for_room_hears_that_the_supervisor_is_gone() -> None:
-    sandbox = Sandbox("shared", lambda *_: None, lambda: None)
+async def test_a_send_that_waits_for_buffer_space_fails_when_the_supervisor_is_gone() -> None:
+    sandbox = Sandbox("shared", SandboxCallbacks())
     ours, supervisor = socket.socketpair()
     ours.setblocking(False)
     sandbox._channel = Channel(ours)
@@ -91,12 +90,12 @@ async def test_who_waits_for_room_hears_that_the_supervisor_is_gone() -> None:
     await sandbox.close()
     async with asyncio.timeout(20):
         results = await asyncio.gather(*asking, return_exceptions=True)
-    assert [type(one) for one in results] == [SandboxError] * 3
+    assert [type(error) for error in results] == [SandboxError] * 3
     supervisor.close()
 
 
 class Accounts:
-    """An API server that gives one token and then knows the account no more."""
+    """An API server that issues one token and then does not know the service account any more."""
 
     def __init__(self) -> None:
         self.asked = 0

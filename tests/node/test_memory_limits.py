@@ -114,7 +114,7 @@ def test_a_mechanism_is_named() -> None:
     assert re.fullmatch("cgroup v1|cgroup v2|sampling|none", memory_limits())
 
 
-async def test_sampling_sees_what_the_programs_below_an_init_have() -> None:
+async def test_memory_samples_include_the_programs_below_an_init() -> None:
     """What an ordinary user gets where no cgroup can be made: this test plays the init."""
     argv = [sys.executable, "-c", "import time; " + GROWS.format(8) + "; time.sleep(600)"]
     child = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)

@@ -125,7 +125,7 @@ async def test_a_service_leads_to_ready_pods_and_translates_the_port(cluster: No
 
 
 @pytest.mark.parametrize("cluster", ["namespace"], indirect=True)
-async def test_a_pod_keeps_its_connections_while_others_come_and_go(cluster: NodeCluster) -> None:
+async def test_a_pod_keeps_its_connections_while_others_start_and_end(cluster: NodeCluster) -> None:
     script = """
 import socket, time
 slowest = 0.0
@@ -182,7 +182,7 @@ async def test_a_pod_has_a_hostname_an_address_and_names_of_its_own(cluster: Nod
 
 
 @only_namespace
-async def test_a_name_that_nobody_has_is_refused_at_once(cluster: NodeCluster) -> None:
+async def test_an_unknown_host_name_is_refused_at_once(cluster: NodeCluster) -> None:
     script = """
 import socket, time
 begin = time.monotonic()
@@ -198,7 +198,7 @@ print(time.monotonic() - begin < 4.5)  # an answer that was lost is waited for f
 
 
 @only_namespace
-async def test_a_pod_that_comes_back_keeps_its_address(cluster: NodeCluster) -> None:
+async def test_a_restarted_pod_keeps_its_address(cluster: NodeCluster) -> None:
     addresses = []
     for _ in range(2):
         await cluster.pod("again", "pass", hostname="srv-0")
@@ -289,7 +289,7 @@ except OSError:
 
 
 @only_namespace
-async def test_the_proxy_is_not_for_neighbours_and_the_pod_may_set_its_own(cluster: NodeCluster) -> None:
+async def test_the_http_proxy_is_bypassed_inside_the_cluster_and_a_pod_may_set_its_own(cluster: NodeCluster) -> None:
     script = "import os; print(os.environ['no_proxy'], os.environ['http_proxy'], repr(os.environ['grpc_proxy']))"
     await cluster.pod("sees", script, container={"env": env(http_proxy="http://mine:1")}, metadata=member("ps-[0-1]"))
     around, own, grpc = (await cluster.result("sees")).split()
@@ -301,7 +301,7 @@ async def test_the_proxy_is_not_for_neighbours_and_the_pod_may_set_its_own(clust
 
 
 @pytest.mark.parametrize("cluster", ["shared"], indirect=True)
-async def test_a_name_alone_becomes_loopback_and_other_words_stay(cluster: NodeCluster) -> None:
+async def test_a_bare_host_name_becomes_loopback_and_other_words_stay(cluster: NodeCluster) -> None:
     values = env(HOST="srv-0", TEXT="srv-0 is a server", OTHER="xsrv-0:2222", PAIR="tcp://srv-0:2222/x")
     script = "import os; print([os.environ[name] for name in ('HOST', 'TEXT', 'OTHER', 'PAIR')])"
     await cluster.pod("reads", script, container={"env": values}, metadata=member())

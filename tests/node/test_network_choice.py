@@ -1,4 +1,4 @@
-"""Which network is taken, and what is said when one does not work."""
+"""Which network is used, and the message when one does not work."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def refused(network: str, state: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(arguments, env=env, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_auto_takes_the_next_network_and_says_why(state: Path) -> None:
+def test_network_auto_uses_the_next_network_and_reports_why(state: Path) -> None:
     done = refused("auto", state)
     lines = done.stdout.splitlines()
     reason = "namespace does not work on this machine: the kernel's limit"
@@ -58,7 +58,7 @@ def test_auto_takes_the_next_network_and_says_why(state: Path) -> None:
     assert lines[1] == "shared hello"
 
 
-def test_a_network_that_was_asked_for_is_not_replaced(state: Path) -> None:
+def test_a_requested_network_is_not_replaced(state: Path) -> None:
     done = refused("namespace", state)
     assert done.returncode != 0 and "try --network shared" in done.stderr
 

@@ -1,4 +1,4 @@
-"""Pods on a real node, in both networks: what runs, how it ends, what its status says."""
+"""Pods on a real node, in both networks: how they run, how they end, and their status."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_an_exit_code_is_the_containers(cluster: NodeCluster) -> None:
     assert not is_condition_true(seen["status"]["conditions"], "Ready")
 
 
-async def test_a_finished_pod_says_completed(cluster: NodeCluster) -> None:
+async def test_a_finished_pod_has_the_reason_completed(cluster: NodeCluster) -> None:
     await cluster.pod("done", "pass")
     seen = await cluster.phase("done", "Succeeded")
     ended = terminated(seen["status"])
@@ -83,7 +83,7 @@ async def test_a_program_that_cannot_be_started_is_named(
     assert command[0] in ended["message"] and says in ended["message"]
 
 
-async def test_a_process_that_outlives_its_program_goes_with_it(cluster: NodeCluster) -> None:
+async def test_a_child_process_that_outlives_its_program_is_killed(cluster: NodeCluster) -> None:
     mark = f"98765.{time.time_ns()}"
     script = f"import subprocess; print(subprocess.Popen(['sleep', '{mark}'], start_new_session=True).pid)"
     await cluster.pod("orphan", script)
@@ -108,13 +108,13 @@ async def test_programs_that_end_at_once_are_not_lost(cluster: NodeCluster) -> N
 
 
 async def test_init_containers_run_in_order_before_the_others(cluster: NodeCluster) -> None:
-    def one(name: str, code: str) -> dict[str, object]:
+    def appending(name: str, code: str) -> dict[str, object]:
         mounts = [{"name": "work", "mountPath": "/work-of-the-pod"}]
         line = f"with open('/work-of-the-pod/log', 'a') as file: {code}"
         return {"name": name, "image": "any", "command": ["python", "-c", line], "volumeMounts": mounts}
 
-    last = one("main", "print(open(file.name).read() + 'main')")
-    inits = [one("first", "file.write('first ')"), one("second", "file.write('second ')")]
+    last = appending("main", "print(open(file.name).read() + 'main')")
+    inits = [appending("first", "file.write('first ')"), appending("second", "file.write('second ')")]
     await cluster.pod("ordered", initContainers=inits, containers=[last], volumes=[{"name": "work", "emptyDir": {}}])
     assert await cluster.result("ordered") == "first second main\n"
 
@@ -141,7 +141,7 @@ async def test_a_failed_container_is_restarted_at_once_then_waits_and_its_former
     assert await cluster.logs("again") == await cluster.logs("again", previous=True) == "run\n"
 
 
-async def test_deletion_sends_term_and_the_object_goes_when_the_program_has(cluster: NodeCluster) -> None:
+async def test_deletion_sends_sigterm_and_the_object_is_removed_after_the_exit(cluster: NodeCluster) -> None:
     await cluster.pod("polite", POLITE)
     await cluster.until("polite", lambda status: status.get("phase") == "Running")
     await printed(cluster, "polite")
@@ -183,13 +183,13 @@ async def test_a_forced_deletion_kills_at_once(cluster: NodeCluster) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_pod_over_its_deadline_fails_and_says_so(cluster: NodeCluster) -> None:
+async def test_a_pod_over_its_deadline_fails_with_the_reason(cluster: NodeCluster) -> None:
     await cluster.pod("late", "import time; time.sleep(60)", activeDeadlineSeconds=1, terminationGracePeriodSeconds=1)
     seen = await cluster.phase("late", "Failed")
     assert seen["status"]["reason"] == "DeadlineExceeded"
 
 
-async def test_a_condition_that_somebody_else_wrote_stays(cluster: NodeCluster) -> None:
+async def test_a_condition_of_another_writer_stays(cluster: NodeCluster) -> None:
     await cluster.pod("drained", POLITE)
     seen = await cluster.phase("drained", "Running")
     await printed(cluster, "drained")
@@ -215,7 +215,7 @@ async def test_a_missing_config_map_is_waited_for(cluster: NodeCluster) -> None:
     assert await cluster.result("waits") == "here\n"
 
 
-async def test_an_image_that_cannot_be_had_is_a_waiting_reason_and_the_pod_can_be_deleted(cluster: NodeCluster) -> None:
+async def test_an_unavailable_image_is_a_waiting_reason_and_the_pod_can_be_deleted(cluster: NodeCluster) -> None:
     await cluster.pod("imageless", container={"image": "missing"})
     seen = await cluster.until("imageless", lambda status: waiting(status).get("reason") == "ErrImagePull")
     assert waiting(seen["status"])["message"] == "no such image; write another"
@@ -234,8 +234,8 @@ async def test_args_go_to_the_program_of_the_image(cluster: NodeCluster) -> None
     await cluster.pod("default-args", containers=[{"name": "main", "image": "with-program"}])
     assert await cluster.result("default-args") == "default\n"
     args = ["import os; print('$(WORD)', '$(NO)', '$$(WORD)', os.environ['FROM_IMAGE'])"]
-    one = {"name": "main", "image": "with-program", "args": args, "env": [{"name": "WORD", "value": "hi"}]}
-    await cluster.pod("own-args", containers=[one])
+    container = {"name": "main", "image": "with-program", "args": args, "env": [{"name": "WORD", "value": "hi"}]}
+    await cluster.pod("own-args", containers=[container])
     assert await cluster.result("own-args") == "hi $(NO) $(WORD) yes\n"
 
 
@@ -248,7 +248,7 @@ time.sleep(60)
 """
 
 
-async def test_each_pod_has_a_temporary_folder_of_its_own_whose_name_sockets_take(
+async def test_each_pod_has_its_own_temporary_folder_with_a_path_short_enough_for_sockets(
     cluster: NodeCluster, state: Path
 ) -> None:
     """Two MPI daemons of one job in one such folder take away what the other needs."""
@@ -268,10 +268,10 @@ async def test_the_runners_environment_stays_outside(cluster: NodeCluster, monke
     assert await cluster.result("clean") == f"False / {os.getuid()}\n"
 
 
-async def test_a_program_finds_its_signals_as_a_shell_would_leave_them(cluster: NodeCluster) -> None:
+async def test_a_program_starts_with_default_signal_dispositions(cluster: NodeCluster) -> None:
     script = """
 import signal as s
-print([s.getsignal(one) for one in (s.SIGHUP, s.SIGTERM, s.SIGCHLD)] == [s.SIG_DFL] * 3)
+print([s.getsignal(number) for number in (s.SIGHUP, s.SIGTERM, s.SIGCHLD)] == [s.SIG_DFL] * 3)
 print(s.getsignal(s.SIGINT) is s.default_int_handler, s.pthread_sigmask(s.SIG_BLOCK, []))
 """
     await cluster.pod("plain", script)
@@ -283,7 +283,7 @@ async def test_a_working_directory_is_where_the_program_starts(cluster: NodeClus
     assert await cluster.result("elsewhere") == "/usr/share\n"
 
 
-async def test_what_this_machine_does_not_have_is_said_once_and_ignored(cluster: NodeCluster) -> None:
+async def test_an_unsupported_field_is_reported_once_and_ignored(cluster: NodeCluster) -> None:
     limits = {"resources": {"limits": {"example.com/gpu": "1", "cpu": "1"}}, "securityContext": {"runAsUser": 1000}}
     for name in ("gpu-1", "gpu-2"):
         await cluster.pod(name, "print('fine')", container=limits)
@@ -292,14 +292,14 @@ async def test_what_this_machine_does_not_have_is_said_once_and_ignored(cluster:
     assert len([line for line in cluster.lines if "runAsUser" in line]) == 1
 
 
-async def test_a_sidecar_is_refused_with_what_to_write(cluster: NodeCluster) -> None:
+async def test_a_sidecar_container_is_refused_with_a_fix(cluster: NodeCluster) -> None:
     sidecar = {"name": "side", "image": "any", "command": ["sleep", "60"], "restartPolicy": "Always"}
     await cluster.pod("sidecar", initContainers=[sidecar])
     seen = await cluster.phase("sidecar", "Failed")
     assert "make it an ordinary container" in seen["status"]["message"]
 
 
-async def test_the_node_says_what_it_is(cluster: NodeCluster) -> None:
+async def test_the_node_object_has_the_nodes_properties(cluster: NodeCluster) -> None:
     status = (await cluster.api.get(NODE, "", "local"))["status"]
     assert is_condition_true(status["conditions"], "Ready")
     assert {"type": "InternalIP", "address": "127.0.0.1"} in status["addresses"]
@@ -330,7 +330,7 @@ async def test_a_stopping_node_lets_programs_end_by_themselves(cluster: NodeClus
         await cluster.node.stop()
 
 
-async def test_logs_are_for_those_who_hold_the_token(cluster: NodeCluster) -> None:
+async def test_logs_need_the_token(cluster: NodeCluster) -> None:
     await cluster.pod("secret", "print('x')")
     await cluster.phase("secret", "Succeeded")
     port = (await cluster.api.get(NODE, "", "local"))["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]

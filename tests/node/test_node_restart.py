@@ -15,7 +15,7 @@ from trainyard.server import Server
 pytestmark = pytest.mark.slow
 
 
-async def test_a_pod_whose_start_was_not_told_is_not_run_twice(state: Path) -> None:
+async def test_a_pod_whose_start_was_not_reported_is_not_run_twice(state: Path) -> None:
     server = Server(token=TOKEN)
     await server.start()
     async with ApiClient(server.url, TOKEN) as api:

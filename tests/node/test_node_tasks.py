@@ -1,4 +1,4 @@
-"""A task of the node that ends, and a status that is refused: said, visible in the Node, and over when its cause is."""
+"""A task of the node that ends, and a refused status: logged, visible in the Node, and cleared with their cause."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_a_node_is_not_ready_while_a_task_is_down_and_runs_pods_afterwards
     await cluster.phase("later", "Succeeded")
 
 
-async def test_a_joined_node_has_these_tasks_and_starts_each_again(tmp_path: Any) -> None:
+async def test_the_tasks_of_a_joined_node_are_restarted(tmp_path: Any) -> None:
     server, lines = Server(token=TOKEN), list[str]()
     await server.start()
     async with ApiClient(server.url, TOKEN) as api:
@@ -82,7 +82,7 @@ async def test_a_joined_node_has_these_tasks_and_starts_each_again(tmp_path: Any
 
 
 @pytest.mark.parametrize("cluster", ["shared"], indirect=True)
-async def test_a_status_that_is_refused_is_said_once_and_a_later_one_is_written(
+async def test_a_refused_status_is_logged_once_and_a_later_one_is_written(
     cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, refusals = cluster.node._cluster.write_status, [0]
@@ -96,5 +96,5 @@ async def test_a_status_that_is_refused_is_said_once_and_a_later_one_is_written(
     monkeypatch.setattr(cluster.node._cluster, "write_status", refuse_twice)
     await cluster.pod("box", "pass")
     await cluster.phase("box", "Succeeded")
-    said = [text for text in cluster.lines if "refuses its status" in text]
-    assert len(said) == 1 and "box" in said[0] and "status.phase" in said[0]
+    messages = [text for text in cluster.lines if "refuses its status" in text]
+    assert len(messages) == 1 and "box" in messages[0] and "status.phase" in messages[0]

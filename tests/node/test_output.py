@@ -9,18 +9,18 @@ from tests.node.node_cluster import NodeCluster
 pytestmark = pytest.mark.slow
 
 
-async def test_who_opens_his_streams_by_their_names_loses_nothing(cluster: NodeCluster) -> None:
+async def test_a_program_that_opens_dev_stdout_loses_no_output(cluster: NodeCluster) -> None:
     script = "echo one; echo two > /dev/stderr; echo three | tee /dev/stderr; echo four > /proc/self/fd/1"
     await cluster.pod("names", container={"command": ["sh", "-c", script]})
     assert await cluster.result("names") == "one\ntwo\nthree\nthree\nfour\n"
 
 
-async def test_a_long_output_arrives_whole_and_in_order(cluster: NodeCluster) -> None:
+async def test_a_long_output_arrives_completely_and_in_order(cluster: NodeCluster) -> None:
     await cluster.pod("long", "for n in range(300_000): print(n)")
     assert await cluster.result("long") == "".join(f"{n}\n" for n in range(300_000))
 
 
-async def test_the_last_words_of_a_program_that_is_killed_are_kept(cluster: NodeCluster) -> None:
+async def test_the_last_output_of_a_killed_program_is_kept(cluster: NodeCluster) -> None:
     script = "import os, signal; os.write(2, b'x' * 60_000); os.kill(os.getpid(), signal.SIGKILL)"
     await cluster.pod("last", script)
     assert await cluster.result("last", "Failed") == "x" * 60_000

@@ -1,4 +1,4 @@
-"""Which events a pod gets: the words of a kubelet for the steps of its lifecycle."""
+"""Which events a pod gets: the kubelet's events for the steps of its lifecycle."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ STARTED = [
 MISSING = 'MountVolume.SetUp failed for volume "v" : configmap "c" not found'
 
 
-def told(policy: str, *steps: Event) -> list[tuple[str, str]]:
+def events_of(policy: str, *steps: Event) -> list[tuple[str, str]]:
     """Reasons and messages of a pod with one container that takes these events in."""
     pod = lifecycle.Pod("web_default", "u-1", policy, (Container("main"),))
-    found: list[PodEvent] = []
+    recorded: list[PodEvent] = []
     for step in (Tick(0), *steps):
         after, _ = lifecycle.step(pod, step)
-        found += events.of_step(pod, after, step, IMAGES)
+        recorded += events.of_step(pod, after, step, IMAGES)
         pod = after
-    assert all(one.field == "spec.containers{main}" for one in found)
-    return [(one.reason, one.message) for one in found]
+    assert all(event.field == "spec.containers{main}" for event in recorded)
+    return [(event.reason, event.message) for event in recorded]
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ def told(policy: str, *steps: Event) -> list[tuple[str, str]]:
 def test_each_step_has_the_events_of_a_kubelet(
     policy: str, steps: list[Event], expected: list[tuple[str, str]]
 ) -> None:
-    assert told(policy, *steps) == expected
+    assert events_of(policy, *steps) == expected
 
 
-async def test_the_same_words_are_written_once_in_ten_minutes() -> None:
+async def test_an_equal_event_is_written_once_in_ten_minutes() -> None:
     written: list[PodEvent] = []
     now = 0.0
 
@@ -86,14 +86,14 @@ async def test_the_same_words_are_written_once_in_ten_minutes() -> None:
         written.append(event)
 
     writer = EventWriter(write, lambda: now)
-    one, other = PodEvent("Normal", "Started", "Started container a"), PodEvent("Normal", "Started", "container b")
-    assert writer.enqueue([one, other, one])
+    started, other = PodEvent("Normal", "Started", "Started container a"), PodEvent("Normal", "Started", "container b")
+    assert writer.enqueue([started, other, started])
     await writer.run()
-    assert written == [one, other] and not writer.enqueue([one])
+    assert written == [started, other] and not writer.enqueue([started])
     now = REPEAT_SECONDS
-    assert writer.enqueue([one])
+    assert writer.enqueue([started])
     await writer.run()
-    assert written == [one, other, one]
+    assert written == [started, other, started]
 
 
 async def test_a_pod_of_its_own_gets_events_and_one_of_a_training_job_gets_none(cluster: NodeCluster) -> None:
@@ -101,11 +101,13 @@ async def test_a_pod_of_its_own_gets_events_and_one_of_a_training_job_gets_none(
     await cluster.phase("trained", "Succeeded")
     await cluster.pod("mine", "")
     about = await cluster.events("mine")
-    assert [one["reason"] for one in sorted(about, key=lambda one: int(one["metadata"]["resourceVersion"]))] == [
+    assert [
+        event["reason"] for event in sorted(about, key=lambda event: int(event["metadata"]["resourceVersion"]))
+    ] == [
         "Pulled",
         "Created",
         "Started",
     ]
-    assert {one["source"]["component"] for one in about} == {"kubelet"}
+    assert {event["source"]["component"] for event in about} == {"kubelet"}
     listed = await cluster.api.list(EVENT, "default")
     assert {item["involvedObject"]["name"] for item in listed["items"]} == {"mine"}

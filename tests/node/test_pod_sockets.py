@@ -25,7 +25,7 @@ async def refusing() -> Streams:
     raise ConnectionRefusedError
 
 
-async def test_a_socket_leads_to_the_port_and_goes_with_its_pod(place: Path) -> None:
+async def test_a_socket_forwards_to_the_port_and_is_removed_with_its_pod(place: Path) -> None:
     async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(await reader.readline())
         writer.close()
@@ -48,7 +48,7 @@ async def test_a_socket_leads_to_the_port_and_goes_with_its_pod(place: Path) -> 
     server.close()
 
 
-async def test_a_port_that_nobody_serves_tears_the_connection(place: Path) -> None:
+async def test_a_port_without_listener_resets_the_connection(place: Path) -> None:
     inlets = PodSockets(place)
     reader, writer = await asyncio.open_unix_connection(await inlets.open("uid", 80, refusing))
     async with asyncio.timeout(10):

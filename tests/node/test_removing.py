@@ -31,13 +31,13 @@ beside.rmdir()
 """
 
 
-def test_what_a_pod_has_made_read_only_is_removed() -> None:
+def test_read_only_folders_of_a_pod_are_removed() -> None:
     python, env = command(ordinary=True)
     done = subprocess.run([*python, "-c", READ_ONLY], env=env, capture_output=True, text=True, check=False, cwd="/")
     assert done.returncode == 0, done.stderr
 
 
-def test_a_link_is_not_followed_and_what_is_not_there_is_no_error(tmp_path: Path) -> None:
+def test_removal_follows_no_link_and_ignores_a_missing_path(tmp_path: Path) -> None:
     real, link = tmp_path / "real", tmp_path / "link"
     real.mkdir(mode=0o755)
     link.symlink_to(real)

@@ -74,17 +74,17 @@ class Issuer:
     """The API server's part of TokenRequest. `life` is that of the next tokens."""
 
     life: float = 3607.0
-    given: list[tuple[str, Json]] = field(default_factory=list)
+    tokens: list[tuple[str, Json]] = field(default_factory=list)
     refusal: ApiError | None = None
     renewed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def token(self, namespace: str, body: Json, now: float) -> Json:
         if self.refusal:
             raise self.refusal
-        self.given.append((namespace, body))
-        if len(self.given) > 1:
+        self.tokens.append((namespace, body))
+        if len(self.tokens) > 1:
             self.renewed.set()
-        return {"status": {"token": f"token-{len(self.given)}", "expirationTimestamp": format_time(now + self.life)}}
+        return {"status": {"token": f"token-{len(self.tokens)}", "expirationTimestamp": format_time(now + self.life)}}
 
 
 class WithTokens(ApiClient):
@@ -141,12 +141,12 @@ async def world(request: pytest.FixtureRequest, state: Path, tmp_path: Path) -> 
     await runner.cleanup()
 
 
-async def test_a_pod_asks_the_api_server_with_the_standard_library(world: World) -> None:
+async def test_a_pod_reaches_the_api_server_with_the_standard_library(world: World) -> None:
     await world.root_ca()
     await world.cluster.pod("asks", ASK + "print(ask(host))", container=MOUNT, **ACCOUNT)
     assert await world.cluster.result("asks") == "hello Bearer token-1\n"
     assert world.tls.asked == [("/api/v1/namespaces/default/pods", "Bearer token-1")]
-    ((namespace, body),) = world.issuer.given
+    ((namespace, body),) = world.issuer.tokens
     pod = await world.cluster.phase("asks", "Succeeded")
     bound = {"apiVersion": "v1", "kind": "Pod", "name": "asks", "uid": pod["metadata"]["uid"]}
     assert (namespace, body["metadata"]["name"]) == ("default", "robot")
@@ -185,7 +185,7 @@ async def test_a_pod_waits_for_its_service_account(world: World) -> None:
     assert await world.cluster.result("waits") == "runs\n"
 
 
-async def test_a_token_is_renewed_in_the_file_before_it_dies(world: World) -> None:
+async def test_a_token_file_is_renewed_before_the_token_expires(world: World) -> None:
     await world.root_ca()
     world.issuer.life = 2.0
     script = f"""
@@ -204,19 +204,19 @@ while True:
     assert (first, second) != ("", "") and int(second.removeprefix("token-")) > int(first.removeprefix("token-"))
 
 
-async def test_a_server_whose_clock_is_behind_is_not_asked_all_the_time(world: World) -> None:
+async def test_a_token_request_is_not_repeated_when_the_servers_clock_is_behind(world: World) -> None:
     await world.root_ca()
     world.issuer.life = -3600.0
     await world.cluster.pod("stays", "import time; time.sleep(1.2); print('done')", container=MOUNT, **ACCOUNT)
     assert await world.cluster.result("stays") == "done\n"
-    assert len(world.issuer.given) == 1
+    assert len(world.issuer.tokens) == 1
 
 
 async def test_a_pod_without_the_volume_gets_no_token(world: World) -> None:
     script = "import os; print(os.environ['KUBERNETES_SERVICE_PORT'], os.environ['KUBERNETES_PORT'])"
     await world.cluster.pod("plain", script)
     port, place = (await world.cluster.result("plain")).split()
-    assert place.endswith(f":{port}") and not world.issuer.given
+    assert place.endswith(f":{port}") and not world.issuer.tokens
 
 
 async def test_the_variables_of_the_pod_win(world: World) -> None:
@@ -234,7 +234,7 @@ async def test_the_api_server_has_its_names_and_its_address(world: World, host: 
 
 
 @pytest.mark.parametrize("world", ["namespace"], indirect=True)
-async def test_neighbours_are_not_asked_through_the_proxy(world: World) -> None:
+async def test_requests_inside_the_cluster_bypass_the_http_proxy(world: World) -> None:
     service = {"ports": [{"port": 2379}], "selector": {"app": "x"}}
     address = (await world.cluster.service("etcd-service", **service))["spec"]["clusterIP"]
     script = """
@@ -248,7 +248,7 @@ print(json.dumps([host for host in {hosts} if not urllib.request.proxy_bypass(ho
 
 
 @pytest.mark.parametrize("world", ["shared"], indirect=True)
-async def test_texts_that_name_the_mounted_files_lead_to_them(world: World) -> None:
+async def test_paths_of_mounted_files_inside_scripts_are_rewritten(world: World) -> None:
     await world.root_ca()
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "agent"}}
     script = f"print(len(open('{FOLDER}/token').read()), open(__file__).read().startswith('#!/ag' + 'ent/'))"

@@ -72,7 +72,7 @@ async def may_look(api: ApiClient) -> None:
     await api.create(BINDING, "default", {**named, "kind": "RoleBinding", "subjects": subjects, "roleRef": role})
 
 
-async def test_a_pod_does_what_its_account_may_and_nothing_else(inside: NodeCluster) -> None:
+async def test_a_pod_has_exactly_the_permissions_of_its_service_account(inside: NodeCluster) -> None:
     await inside.pod("asks", ASK, serviceAccountName="robot")
     own, refused = (await inside.result("asks")).splitlines()
     assert own == "asks"
@@ -83,7 +83,7 @@ async def test_a_pod_does_what_its_account_may_and_nothing_else(inside: NodeClus
 
 
 @pytest.mark.parametrize("protocol", [V5, V4])
-async def test_exec_goes_through_the_api_server(inside: NodeCluster, protocol: str) -> None:
+async def test_exec_from_a_pod_is_proxied_by_the_api_server(inside: NodeCluster, protocol: str) -> None:
     await inside.pod("box", "import time; time.sleep(600)", serviceAccountName="robot")
     await inside.phase("box", "Running")
     url = f"{inside.api.url}/api/v1/namespaces/default/pods/box/exec"
@@ -93,7 +93,7 @@ async def test_exec_goes_through_the_api_server(inside: NodeCluster, protocol: s
         ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as client,
         client.ws_connect(url, params=asked, protocols=[protocol]) as socket,
     ):
-        said = Talk(socket)
-        await said.say(b"word\n")
-        await said.end()
-    assert (said.out, said.code) == (b"word\nword\nword\n", 5)
+        session = Talk(socket)
+        await session.say(b"word\n")
+        await session.end()
+    assert (session.out, session.code) == (b"word\nword\nword\n", 5)

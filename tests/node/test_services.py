@@ -83,7 +83,7 @@ async def test_a_service_of_another_namespace_is_reached_with_its_namespace(clus
     assert await asks(cluster, "near", "etcd-service:2379") == "etcd in default\n"
 
 
-async def test_an_address_that_was_asked_for_is_served(cluster: NodeCluster) -> None:
+async def test_a_requested_cluster_ip_is_served(cluster: NodeCluster) -> None:
     assert await etcd(cluster, "default", 2379, "10.96.104.168") == "10.96.104.168"
     assert await asks(cluster, "asks", "10.96.104.168:2379") == "etcd in default\n"
 
@@ -99,7 +99,7 @@ async def test_a_program_started_later_finds_the_service_too(cluster: NodeCluste
         assert (done.out, done.code) == (b"etcd in default\n", 0)
 
 
-async def test_two_pods_listen_on_one_number(cluster: NodeCluster) -> None:
+async def test_two_pods_listen_on_the_same_port(cluster: NodeCluster) -> None:
     for where in ("default", "elastic-job", "third"):
         await etcd(cluster, where, 2379)
     for where in ("elastic-job", "third"):
@@ -146,7 +146,7 @@ async def test_a_headless_service_without_ports_is_its_ready_pods_or_all(cluster
 
 
 @only_namespace
-async def test_a_program_that_knows_no_exceptions_reaches_services_through_the_proxy(cluster: NodeCluster) -> None:
+async def test_a_program_without_no_proxy_support_reaches_services_through_the_proxy(cluster: NodeCluster) -> None:
     await etcd(cluster, "elastic-job", 2379)
     script = """
 import http.client, os, time
@@ -168,7 +168,7 @@ for attempt in range(100):
     assert await cluster.result("asks") == "etcd in elastic-job\n"
 
 
-async def test_a_service_follows_the_labels_of_a_pod_and_leaves_it_when_it_is_stopped(cluster: NodeCluster) -> None:
+async def test_a_service_follows_the_labels_of_its_pods_and_drops_stopped_ones(cluster: NodeCluster) -> None:
     service = await cluster.service("web", selector={"app": "web"}, ports=[{"port": 80}])
 
     def behind() -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.node.kubelet.supervisor_client import Sandbox
+from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxCallbacks
 from trainyard.node.supervisor import memory, reaper
 from trainyard.node.supervisor.channel import UNREADABLE, Channel
 from trainyard.node.supervisor.container import Failed
@@ -31,7 +31,7 @@ def _raw(body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("body", [b'{"re": 1, "err', b"[1]", b'{"fds": "x"}', b"\xff"])
-def test_a_message_that_cannot_be_read_leaves_those_beside_it_whole(ends: tuple[Channel, Channel], body: bytes) -> None:
+def test_a_malformed_message_does_not_affect_those_beside_it(ends: tuple[Channel, Channel], body: bytes) -> None:
     ours, theirs = ends
     ours.sock.sendall(Channel.pack({"re": 1}, 0) + _raw(body) + Channel.pack({"re": 2}, 0))
     messages = [message for message, _ in theirs.receive() or []]
@@ -67,7 +67,7 @@ def test_half_a_report_ends_one_start_and_not_the_supervisor(ends: tuple[Channel
     assert replies[7]["error"]["reason"] == "StartError" and "no such request" in replies[8]["error"]["message"]
 
 
-def test_the_exit_of_a_container_is_reported_whatever_fails_while_another_is_cleaned_up(
+def test_the_exit_of_a_container_is_reported_even_if_another_cleanup_fails(
     ends: tuple[Channel, Channel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = ends
@@ -94,7 +94,7 @@ async def test_one_bad_message_of_a_batch_does_not_drop_the_exits_of_others(
         exits.append((container, code))
 
     ours, theirs = ends
-    sandbox = Sandbox("shared", exited, lambda: None)
+    sandbox = Sandbox("shared", SandboxCallbacks(exited))
     sandbox._channel = theirs
     good: list[dict[str, Any]] = [
         {"event": "exited", "container": f"u/{name}/1", "code": 3, "reason": ""} for name in "ab"

@@ -134,9 +134,18 @@ def outcome(request: pytest.FixtureRequest) -> Iterator[Outcome]:
             for path in (folder, *folder.rglob("*")):
                 os.chown(path, ORDINARY, ORDINARY)
         env |= {"HOME": str(folder / "home"), "XDG_CACHE_HOME": str(folder / "cache")}
-        words = ("run", "project/job.yaml", "--network", network, "--images", "images.yaml", "--timeout", str(SECONDS))
+        arguments = (
+            "run",
+            "project/job.yaml",
+            "--network",
+            network,
+            "--images",
+            "images.yaml",
+            "--timeout",
+            str(SECONDS),
+        )
         done = subprocess.run(
-            [*python, "-m", "trainyard", *words, "--mount", f"mounted={folder}/mounted"],
+            [*python, "-m", "trainyard", *arguments, "--mount", f"mounted={folder}/mounted"],
             env=env, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
@@ -162,7 +171,7 @@ def test_a_file_in_a_folder_of_the_user_is_there_afterwards(outcome: Outcome, pl
     ("who", "path"),
     [("master-0", "/empty/empty.pt"), ("master-0", "/driver/driver.pt"), ("worker-0", "/in-the-image/workdir.pt")],
 )
-def test_a_file_that_goes_with_the_pod_is_named(outcome: Outcome, who: str, path: str) -> None:
+def test_a_file_that_is_lost_with_the_pod_is_reported(outcome: Outcome, who: str, path: str) -> None:
     assert path in outcome.lost(who), outcome.output
 
 
@@ -181,13 +190,13 @@ def test_a_file_below_the_root_is_named_or_is_there_or_was_refused(outcome: Outc
         assert f"refused {outcome.in_root} Permission denied" in outcome.output
 
 
-def test_the_claim_that_goes_with_the_cluster_is_named_and_the_one_with_a_folder_is_not(outcome: Outcome) -> None:
+def test_a_claim_that_is_deleted_with_the_cluster_is_reported_unless_it_has_a_folder(outcome: Outcome) -> None:
     line = "claim default/kept: 1 file, 2.0 kB, is gone with the cluster: kept.pt; use --mount kept=DIR to keep it"
     assert line in outcome.output.splitlines()
     assert "claim default/mounted" not in outcome.output
 
 
-def test_one_line_per_pod_says_number_size_and_what_to_do(outcome: Outcome) -> None:
+def test_one_line_per_pod_reports_number_and_size_of_lost_files_with_a_fix(outcome: Outcome) -> None:
     number = 3 if outcome.network == "namespace" else 2
     line = outcome.lost("master-0")
     assert line.startswith(f"master-0: {number} files, {2 * number}.0 kB, are gone with the pod: /")

@@ -30,13 +30,18 @@ REFS = {
 @pytest.fixture
 def room(tmp_path: Path) -> VolumeContext:
     tokens: dict[TokenRequest, str | Missing] = {TokenRequest("", 3607): "a token", TokenRequest("vault", 600): LATER}
-    given = EnvContext(POD, REFS, {"cpu": "2", "memory": "4Gi"}, tokens)
-    said: list[str] = []
+    env_context = EnvContext(POD, REFS, {"cpu": "2", "memory": "4Gi"}, tokens)
+    messages: list[str] = []
     made = tmp_path / "claimed"
     made.mkdir()
     claimed = {"mine": made, "lost": tmp_path / "lost"}
     return VolumeContext(
-        given, tmp_path / "v", tmp_path / "claims", claimed, lambda text: text.replace("ps-0", "X"), said.append
+        env_context,
+        tmp_path / "v",
+        tmp_path / "claims",
+        claimed,
+        lambda text: text.replace("ps-0", "X"),
+        messages.append,
     )
 
 
@@ -88,7 +93,7 @@ def tree(folder: Path) -> dict[str, str]:
         ({"persistentVolumeClaim": {"claimName": "mine"}}, {}),
     ],
 )
-def test_what_a_volume_holds(source: Json, files: dict[str, str], room: VolumeContext) -> None:
+def test_the_files_of_each_volume_type(source: Json, files: dict[str, str], room: VolumeContext) -> None:
     assert tree(build({"name": "vol", **source}, room).path) == files
 
 
@@ -103,14 +108,16 @@ def test_what_a_volume_holds(source: Json, files: dict[str, str], room: VolumeCo
         ),
     ],
 )
-def test_what_is_missing_is_waited_for_with_the_kubelets_words(source: Json, message: str, room: VolumeContext) -> None:
+def test_a_missing_volume_source_is_waited_for_with_the_kubelets_message(
+    source: Json, message: str, room: VolumeContext
+) -> None:
     with pytest.raises(Missing) as missing:
         build({"name": "vol", **source}, room)
     assert missing.value.message == f'MountVolume.SetUp failed for volume "vol" : {message}'
     assert missing.value.reason == "ContainerCreating" and missing.value.ref
 
 
-def test_a_token_that_is_refused_is_asked_for_again(room: VolumeContext) -> None:
+def test_a_refused_token_is_requested_again(room: VolumeContext) -> None:
     source = {"serviceAccountToken": {"path": "token", "audience": "vault", "expirationSeconds": 600}}
     with pytest.raises(Missing) as missing:
         build({"name": "vol", "projected": {"sources": [source]}}, room)
@@ -148,7 +155,7 @@ def test_the_files_of_a_projected_volume_may_be_missing_have_modes_and_other_nam
         ({"path": "/etc", "type": "Socket"}, "/etc is not a socket: it is a directory"),
     ],
 )
-def test_a_host_path_of_another_type_is_waited_for_in_the_words_of_the_kubelet(
+def test_a_host_path_of_another_type_is_waited_for_with_the_kubelets_message(
     source: Json, problem: str, room: VolumeContext
 ) -> None:
     with pytest.raises(Missing) as missing:
@@ -167,7 +174,7 @@ def test_a_host_path_of_another_type_is_waited_for_in_the_words_of_the_kubelet(
         ({"configMap": {"name": "map", "items": [{"key": "a", "path": "../up"}]}}, 'without ".."'),
     ],
 )
-def test_what_will_never_work_is_said(source: Json, says: str, room: VolumeContext) -> None:
+def test_a_volume_that_can_never_work_is_reported(source: Json, says: str, room: VolumeContext) -> None:
     with pytest.raises(FatalStartError) as hopeless:
         build({"name": "vol", **source}, room)
     assert says in str(hopeless.value)
@@ -179,21 +186,21 @@ def test_modes_are_the_items_or_the_default(room: VolumeContext) -> None:
     assert [stat.S_IMODE((folder / name).stat().st_mode) for name in ("a", "b")] == [0o700, 0o400]
 
 
-def test_a_claim_is_one_folder_for_all_and_a_mount_overrides_it(room: VolumeContext) -> None:
+def test_a_claim_is_one_shared_folder_and_a_mount_overrides_it(room: VolumeContext) -> None:
     new = build({"name": "a", "persistentVolumeClaim": {"claimName": "new"}}, room)
     assert build({"name": "b", "persistentVolumeClaim": {"claimName": "new"}}, room).path == new.path
     mine = build({"name": "c", "persistentVolumeClaim": {"claimName": "mine"}}, room)
     assert mine.path.name == "claimed" and not mine.pod_owned
 
 
-def test_a_host_path_may_be_made_when_its_type_says_so(room: VolumeContext, tmp_path: Path) -> None:
+def test_a_host_path_is_created_if_its_type_allows_it(room: VolumeContext, tmp_path: Path) -> None:
     volume = {"name": "v", "hostPath": {"path": str(tmp_path / "new"), "type": "DirectoryOrCreate"}}
     assert build(volume, room).path.is_dir()
     volume = {"name": "v", "hostPath": {"path": str(tmp_path / "file"), "type": "FileOrCreate"}}
     assert build(volume, room).path.is_file()
 
 
-def test_memory_is_asked_for(room: VolumeContext) -> None:
+def test_a_memory_backed_empty_dir_is_a_tmpfs(room: VolumeContext) -> None:
     folder = build({"name": "v", "emptyDir": {"medium": "Memory"}}, room).path
     assert room.tmpfs_folders == [str(folder)]
 
@@ -209,9 +216,7 @@ def owner(path: Path) -> int:
     return path.stat().st_uid
 
 
-async def test_a_pod_waits_for_a_directory_of_this_machine_until_it_is_there(
-    cluster: NodeCluster, tmp_path: Path
-) -> None:
+async def test_a_pod_waits_for_a_host_path_of_type_directory(cluster: NodeCluster, tmp_path: Path) -> None:
     folder = tmp_path / "later"
     volumes = [{"name": "v", "hostPath": {"path": str(folder), "type": "Directory"}}]
     mounts = {"volumeMounts": [{"name": "v", "mountPath": "/v"}], "command": ["cat", "/v/file"]}
@@ -230,7 +235,7 @@ async def test_a_missing_host_path_without_a_type_is_created_and_an_event_names_
     await cluster.pod("writes", f"open('{tmp_path}/v/model', 'w').write('m')", container=mounts, volumes=volumes)
     await cluster.phase("writes", "Succeeded")
     assert (tmp_path / "results/new/model").read_text() == "m"
-    (event,) = [one for one in await cluster.events("writes") if one["reason"] == "HostPathMissing"]
+    (event,) = [each for each in await cluster.events("writes") if each["reason"] == "HostPathMissing"]
     assert event["type"] == "Warning" and f"there was no {tmp_path}/results/new on this machine" in event["message"]
 
 
@@ -241,7 +246,7 @@ async def test_a_host_path_that_cannot_be_created_is_an_empty_folder_and_an_even
     mounts = {"volumeMounts": [{"name": "v", "mountPath": "/v"}], "command": ["ls", "/v"]}
     await cluster.pod("driver", container=mounts, volumes=volumes)
     assert await cluster.result("driver") == ""
-    (event,) = [one for one in await cluster.events("driver") if one["reason"] == "HostPathMissing"]
+    (event,) = [each for each in await cluster.events("driver") if each["reason"] == "HostPathMissing"]
     assert event["type"] == "Warning" and "there is no /proc/no/such/driver on this machine" in event["message"]
     assert "`mkdir -p /proc/no/such/driver`" in event["message"]
 

@@ -43,7 +43,7 @@ async def test_the_containers_own_folder_wins(cluster: NodeCluster, tmp_path: Pa
     assert await cluster.result("mine") == f"{tmp_path}/own\n"
 
 
-async def test_a_folder_that_is_not_on_this_machine_is_said_and_the_root_is_used(
+async def test_a_working_directory_missing_on_this_machine_is_reported_and_replaced_by_the_root(
     cluster: NodeCluster, tmp_path: Path
 ) -> None:
     for name in ("one", "two"):
@@ -71,7 +71,7 @@ async def events_of(cluster: NodeCluster, pod: str) -> list[Json]:
     return [item for item in listed["items"] if item["involvedObject"]["name"] == pod]
 
 
-async def said(cluster: NodeCluster, name: str) -> str:
+async def termination_message(cluster: NodeCluster, name: str) -> str:
     """The line about a pod, once the node has forgotten it."""
     await cluster.api.delete(POD, "default", name)
     assert await soon(lambda: not cluster.node._pods.workers)
@@ -79,12 +79,12 @@ async def said(cluster: NodeCluster, name: str) -> str:
 
 
 @only_namespace
-async def test_a_program_that_is_killed_has_its_files_named_and_an_event_says_it(cluster: NodeCluster) -> None:
+async def test_the_lost_files_of_a_killed_program_are_reported_in_an_event(cluster: NodeCluster) -> None:
     script = "import os; open('/lost.pt', 'w').write('x' * 1500); os.kill(os.getpid(), 9)"
     await cluster.pod("killed", script)
     await cluster.phase("killed", "Failed")
     message = "1 file, 1.5 kB, is gone with the pod: /lost.pt; mount a volume"
-    assert (await said(cluster, "killed")).startswith(f"killed: {message}")
+    assert (await termination_message(cluster, "killed")).startswith(f"killed: {message}")
     (event,) = [event for event in await events_of(cluster, "killed") if event["reason"] == "FilesLost"]
     assert (event["type"], event["reason"]) == ("Normal", "FilesLost") and event["message"].startswith(message)
 
@@ -107,7 +107,7 @@ time.sleep(60)
 
 
 @only_namespace
-async def test_what_a_further_program_wrote_counts_and_what_the_image_and_the_node_brought_does_not(
+async def test_files_of_an_exec_count_and_files_of_image_and_node_do_not(
     cluster: NodeCluster,
 ) -> None:
     script = "import subprocess; subprocess.run(['sh', '-c', 'echo hello > /by-a-child'])"
@@ -116,16 +116,18 @@ async def test_what_a_further_program_wrote_counts_and_what_the_image_and_the_no
     volumes = [{"name": "facts", "downwardAPI": facts}, {"name": "memory", "emptyDir": {"medium": "Memory"}}]
     await cluster.pod("child", script, container={"volumeMounts": mounts}, volumes=volumes)
     await cluster.phase("child", "Succeeded")
-    assert "1 file, 6 bytes, is gone with the pod: /by-a-child;" in await said(cluster, "child")
+    assert "1 file, 6 bytes, is gone with the pod: /by-a-child;" in await termination_message(cluster, "child")
 
 
-async def test_what_an_init_container_prepared_is_not_named_unless_it_was_changed(cluster: NodeCluster) -> None:
+async def test_files_of_an_init_container_count_only_if_they_were_changed(cluster: NodeCluster) -> None:
     mounts = {"image": "any", "volumeMounts": [{"name": "work", "mountPath": "/work"}]}
     init = {"name": "init", "command": ["sh", "-c", "echo a > /work/input; echo b > /work/changed"], **mounts}
     main = {"name": "main", "command": ["sh", "-c", "echo c >> /work/changed; echo d > /work/made"], **mounts}
     await cluster.pod("work", initContainers=[init], containers=[main], volumes=[{"name": "work", "emptyDir": {}}])
     await cluster.phase("work", "Succeeded")
-    assert "2 files, 6 bytes, are gone with the pod: /work/changed, /work/made;" in await said(cluster, "work")
+    assert "2 files, 6 bytes, are gone with the pod: /work/changed, /work/made;" in await termination_message(
+        cluster, "work"
+    )
 
 
 def mounted_at(path: object, **mount: Any) -> Json:
@@ -152,7 +154,7 @@ async def test_files_beside_a_mount_point_that_was_missing_stay(
     container = mounted_at(tmp_path / mount_path)
     await cluster.pod("beside", BESIDE, container=container, volumes=EMPTY, metadata=in_folder(tmp_path))
     await cluster.phase("beside", "Succeeded")
-    assert await said(cluster, "beside") == ""
+    assert await termination_message(cluster, "beside") == ""
     assert sorted(os.listdir(tmp_path)) == ["link", "model.pt", "real", "sub"]
     assert (tmp_path / "sub/model.pt").read_text() == "m" and os.listdir(tmp_path / "real") == []
 
@@ -167,7 +169,7 @@ async def test_the_mount_point_of_a_file_that_was_missing_is_an_empty_file_until
     script = f"{BESIDE}\nprint(open('name.txt').read())"
     await cluster.pod("beside", script, container=container, volumes=volumes, metadata=in_folder(tmp_path))
     assert await cluster.result("beside") == "beside\n"
-    assert await said(cluster, "beside") == "" and sorted(os.listdir(tmp_path)) == ["model.pt", "sub"]
+    assert await termination_message(cluster, "beside") == "" and sorted(os.listdir(tmp_path)) == ["model.pt", "sub"]
 
 
 @only_namespace
@@ -179,11 +181,11 @@ async def test_a_mount_point_below_another_mount_is_created_in_the_mounted_folde
     script = "open('/of-host/model.pt', 'w').write('m'); open('/of-host/data/x', 'w')"
     await cluster.pod("nested", script, container={"volumeMounts": mounts}, volumes=volumes)
     await cluster.phase("nested", "Succeeded")
-    assert await said(cluster, "nested") == "" and os.listdir(tmp_path) == ["model.pt"]
+    assert await termination_message(cluster, "nested") == "" and os.listdir(tmp_path) == ["model.pt"]
 
 
 @only_namespace
-async def test_a_mount_point_stays_while_another_pod_uses_it_and_while_it_has_files(
+async def test_a_mount_point_stays_while_another_pod_uses_it_or_it_has_files(
     cluster: NodeCluster, tmp_path: Path
 ) -> None:
     more: dict[str, Any] = {
@@ -228,12 +230,12 @@ def test_a_mount_point_that_cannot_be_created_in_the_project_is_an_error_with_th
         MountPoints().create("a", [mount], "/", "/proc")
 
 
-async def test_a_pod_that_leaves_nothing_is_not_spoken_of(cluster: NodeCluster, tmp_path: Path) -> None:
+async def test_a_pod_without_lost_files_is_not_reported(cluster: NodeCluster, tmp_path: Path) -> None:
     script = "import tempfile; open(tempfile.mktemp(), 'w').write('temporary')"
     await cluster.pod("tidy", script, metadata=in_folder(tmp_path))
     await cluster.phase("tidy", "Succeeded")
     reasons = [event["reason"] for event in await events_of(cluster, "tidy")]
-    assert await said(cluster, "tidy") == "" and "FilesLost" not in reasons
+    assert await termination_message(cluster, "tidy") == "" and "FilesLost" not in reasons
 
 
 # The parts.
@@ -256,7 +258,7 @@ def count_of(*files: tuple[str, int], number: int = 0, complete: bool = True) ->
         ({}, ""),
     ],
 )
-def test_the_words(count: Json, start: str) -> None:
+def test_the_messages_about_lost_files(count: Json, start: str) -> None:
     files = UnsavedFiles("")
     files.add("main", count)
     assert files.message(whole_pod=True).startswith(start) and bool(files.message(True)) == bool(start)
@@ -278,14 +280,14 @@ def test_the_largest_files_of_all_containers_come_first(tmp_path: Path) -> None:
     assert files.message(whole_pod=False).startswith("2 files, 101 bytes, ")
 
 
-def test_of_the_runs_of_a_container_the_one_that_left_most_is_told() -> None:
+def test_the_container_run_with_most_lost_files_is_reported() -> None:
     files = UnsavedFiles("")
     for count in (count_of(("/a", 1)), count_of(("/b", 1), ("/c", 1)), count_of(("/d", 1))):
         files.add("main", count)
     assert files.message(True).startswith("2 files, 2 bytes, are gone with the pod: /b, /c; ")
 
 
-def test_a_claim_that_goes_with_the_cluster_is_named(tmp_path: Path) -> None:
+def test_a_claim_that_is_deleted_with_the_cluster_is_reported(tmp_path: Path) -> None:
     (tmp_path / "default/results").mkdir(parents=True)
     (tmp_path / "default/empty").mkdir()
     (tmp_path / "default/results/model.pt").write_bytes(b"x" * 10)

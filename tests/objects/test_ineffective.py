@@ -1,4 +1,4 @@
-"""Which fields of a pod have no effect on one machine, and which have one and are not spoken of."""
+"""Which fields of a pod have no effect on one machine, and which have one and are not reported."""
 
 from __future__ import annotations
 
@@ -66,18 +66,18 @@ def test_a_field_of_several_containers_has_one_name() -> None:
     }
 
 
-def test_what_an_api_server_fills_in_is_not_spoken_of_in_a_stored_pod() -> None:
+def test_defaults_of_an_api_server_are_not_reported_for_a_stored_pod() -> None:
     container = {"name": "a", "imagePullPolicy": "Always"}
     spec = {"containers": [container], "tolerations": [{"key": "x"}], "priority": 5, "nodeSelector": {"a": "b"}}
     assert paths(spec, stored=True) == ["spec.nodeSelector"]
 
 
-def test_what_a_scheduler_looks_at_has_an_effect_where_there_is_one() -> None:
+def test_scheduling_fields_are_effective_where_there_is_a_scheduler() -> None:
     container = {"name": "a", "resources": {"requests": {"cpu": 1}}, "livenessProbe": PROBE}
     spec = {"containers": [container], "nodeSelector": {"a": "b"}, "affinity": {"podAffinity": {}}}
     assert paths(spec, scheduled=True) == ["spec.containers[0].livenessProbe"]
 
 
 @pytest.mark.parametrize("pod", [{}, {"spec": None}, {"spec": {"containers": [None, 5], "securityContext": 7}}])
-def test_a_malformed_pod_has_no_such_fields(pod: Json) -> None:
+def test_a_malformed_pod_has_no_ineffective_fields(pod: Json) -> None:
     assert ineffective_fields(pod) == []

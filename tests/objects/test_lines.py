@@ -64,7 +64,7 @@ def test_a_path_is_found_at_the_line_of_its_field(path: str, line: int) -> None:
 
 def test_json_has_lines_as_well() -> None:
     text = json.dumps(only(TEXT).obj, indent=2)
-    line = next(number for number, words in enumerate(text.splitlines(), 1) if '"image"' in words)
+    line = next(number for number, content in enumerate(text.splitlines(), 1) if '"image"' in content)
     assert only(text).location("spec.containers[1].image") == f"f.yaml:{line}"
 
 
@@ -93,7 +93,7 @@ def test_the_second_document_of_a_file_has_lines_of_its_own() -> None:
     assert second.location("spec.x") == "f:7"
 
 
-def test_what_an_alias_or_a_merge_brings_stands_where_it_was_written() -> None:
+def test_values_of_an_alias_or_merge_key_have_the_line_where_they_were_written() -> None:
     text = """\
 kind: A
 apiVersion: v1

@@ -30,7 +30,7 @@ def refused(text: str | bytes) -> list[str]:
 # --- What is read ---------------------------------------------------------------------------------------------------
 
 
-def test_documents_come_in_order_with_their_lines_and_empty_ones_are_nothing() -> None:
+def test_documents_are_read_in_order_with_their_lines_and_empty_ones_are_skipped() -> None:
     text = f"# a comment\n---\n{HEAD}metadata: {{name: a}}\n---\n---\n# nothing\n---\n{HEAD}metadata: {{name: b}}\n"
     assert [(d.obj["metadata"]["name"], d.line) for d in read(text, "f")] == [("a", 3), ("b", 10)]
     assert read(text, "f")[0].object_location == "f:3"
@@ -50,7 +50,7 @@ def test_lists_are_their_items_also_lists_of_lists_and_typed_lists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "value"),
+    ("scalar", "value"),
     [
         ("2017-10-20T22:27:38Z", "2017-10-20T22:27:38Z"), ("2017-10-20", "2017-10-20"), ("12:30:45", "12:30:45"),
         ("yes", True), ("NO", False), ("on", True), ("Off", False), ("y", True), ("n", False), ("yEs", "yEs"),
@@ -75,23 +75,23 @@ def test_lists_are_their_items_also_lists_of_lists_and_typed_lists() -> None:
         ("9" * 400, "9" * 400),
     ],
 )  # fmt: skip
-def test_a_plain_word_means_what_it_means_to_kubectl(word: str, value: Any) -> None:
-    assert resolve_scalar(word) == value and type(resolve_scalar(word)) is type(value)
-    if word not in ("-",):
-        obj = read(f"{HEAD}x: {word}\nq: '{word}'\n", "f")[0].obj
-        assert (obj["x"], type(obj["x"]), obj["q"]) == (value, type(value), word)
+def test_a_plain_yaml_scalar_has_the_same_value_as_in_kubectl(scalar: str, value: Any) -> None:
+    assert resolve_scalar(scalar) == value and type(resolve_scalar(scalar)) is type(value)
+    if scalar not in ("-",):
+        obj = read(f"{HEAD}x: {scalar}\nq: '{scalar}'\n", "f")[0].obj
+        assert (obj["x"], type(obj["x"]), obj["q"]) == (value, type(value), scalar)
 
 
 def test_a_number_beyond_a_float_may_be_a_key() -> None:
     assert read(f"{HEAD}data:\n  18549e9054: x\n", "f")[0].obj["data"] == {"18549e9054": "x"}
 
 
-def test_json_takes_a_whole_number_beyond_64_bits_for_a_float_as_kubectl_does() -> None:
+def test_a_json_integer_beyond_64_bits_is_a_float_as_in_kubectl() -> None:
     obj = read('{"apiVersion": "v1", "kind": "A", "a": 18446744073709551616}', "f")[0].obj
     assert obj["a"] == 18446744073709551616.0 and isinstance(obj["a"], float)
 
 
-def test_anchors_aliases_and_merge_keys_work_and_share_nothing() -> None:
+def test_anchors_aliases_and_merge_keys_are_expanded_into_copies() -> None:
     text = (
         f"{HEAD}b: &b {{image: x, args: [1]}}\nc: *b\nd: {{<<: *b, image: z}}\ne: {{<<: [{{k: 1}}, {{k: 2, l: 3}}]}}\n"
     )
@@ -210,7 +210,7 @@ def test_a_bad_file_gets_a_sentence_with_file_line_and_fix_at_once(name: str) ->
     text, where, part = BAD[name]
     messages = refused(text)
     assert messages[0].startswith(where) and part in messages[0], messages
-    assert all("\n" not in one and len(one) < 300 for one in messages)
+    assert all("\n" not in message and len(message) < 300 for message in messages)
     started = time.process_time()
     refused(text)
     assert time.process_time() - started < 0.05 * 4, "the promise is 50 ms; four times that on a busy machine"
@@ -225,7 +225,7 @@ def test_a_bad_file_costs_less_than_50_megabytes(name: str) -> None:
     assert peak < 50e6
 
 
-def test_all_problems_are_told_at_once_and_not_more_than_twenty() -> None:
+def test_at_most_twenty_problems_are_reported_together() -> None:
     assert len(refused(f"{HEAD}kind: A\na: .nan\nb: !x y\n1: 2\n")) == 4
     assert len(refused(HEAD + "kind: A\n" * 100)) == 20
     assert len(refused("kind: A\n---\napiVersion: v1\n")) == 2
@@ -241,14 +241,14 @@ WORDS = st.text(alphabet="0123456789+-._xXoObBeEyYnNtTfF~inaA:TZ", max_size=12)
 
 
 def check(text: str | bytes) -> None:
-    found: list[Document] = []
+    documents: list[Document] = []
     problems: list[Problem] = []
     try:
-        found = read(text, "f")
+        documents = read(text, "f")
     except ManifestError as error:
         problems = error.problems
         assert problems
-    assert all(isinstance(d, Document) and encode(d.obj) for d in found)
+    assert all(isinstance(d, Document) and encode(d.obj) for d in documents)
     assert all(p.path and p.text for p in problems)
 
 
@@ -256,7 +256,7 @@ def check(text: str | bytes) -> None:
 @given(st.one_of(st.binary(max_size=300), st.text(max_size=300), st.lists(PIECES, max_size=40).map("".join)))
 @example(b"%YAML 9.9\n---\na: 1")
 @example("%TAG ! tag:x,2000:\n---\na: !b c")
-def test_garbage_in_documents_or_problems_out(text: str | bytes) -> None:
+def test_random_text_gives_documents_or_problems(text: str | bytes) -> None:
     check(text)
 
 
@@ -273,7 +273,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(VALUES)
-def test_what_json_writes_is_read_back_by_both_readers(value: Any) -> None:
+def test_json_output_is_read_back_by_both_parsers(value: Any) -> None:
     text = json.dumps({"x": value}, ensure_ascii=False)
     assert load(text, "f")[0].value == {"x": value}
     block = "# not the fast path\n" + text
@@ -282,7 +282,7 @@ def test_what_json_writes_is_read_back_by_both_readers(value: Any) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(VALUES)
-def test_what_our_yaml_writer_writes_is_read_back(value: Any) -> None:
+def test_yaml_output_is_read_back(value: Any) -> None:
     if "<<" not in str(value):
         text = as_yaml({"x": value})  # ours: PyYAML's leaves y, n and 0E0 bare, which Kubernetes' reader does not
         if "!!" not in text:
@@ -291,14 +291,14 @@ def test_what_our_yaml_writer_writes_is_read_back(value: Any) -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(WORDS)
-def test_a_plain_word_is_a_json_value_or_a_sentence(word: str) -> None:
+def test_a_plain_scalar_is_a_json_value_or_a_problem(scalar: str) -> None:
     try:
-        value = resolve_scalar(word)
+        value = resolve_scalar(scalar)
     except ValueError as error:
         value = None
         assert ";" in str(error)  # noqa: PT017 - any word may come in, so either outcome is right
     assert encode(value)
-    assert value == word or not isinstance(value, str)
+    assert value == scalar or not isinstance(value, str)
 
 
 def test_the_readme_of_the_first_kind_is_read_with_its_times_as_text() -> None:

@@ -23,11 +23,11 @@ def test_ordinary_text_stays_and_a_value_stays_one_line() -> None:
     assert printable("\x1b]0;title\x07") == r"\x1b]0;title\x07"
 
 
-def test_only_our_colours_are_colours() -> None:
+def test_only_our_own_colour_codes_are_kept() -> None:
     assert printable_with_our_colours("\x1b[32mup\x1b[0m") == "\x1b[32mup\x1b[0m"
     assert printable_with_our_colours("\x1b[2J\x1b[31mx") == "\\x1b[2J\x1b[31mx"
 
 
-def test_a_program_s_colours_end_with_its_line() -> None:
+def test_a_programs_colours_end_with_its_line() -> None:
     assert printable_output(b"\x1b[1;31mred") == b"\x1b[1;31mred\x1b[0m"
     assert printable_output(b"\x1b[2J\x9b2J\xff") == "\\x1b[2J\ufffd2J\ufffd".encode()

@@ -146,7 +146,7 @@ def without_faults() -> tuple[Json, int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("call", range(1, MOST_CALLS + 1))
-async def test_killed_at_that_request_the_life_ends_the_same(
+async def test_an_operator_killed_at_any_request_reaches_the_same_result(
     call: int, applied: bool, without_faults: tuple[Json, int]
 ) -> None:
 
@@ -169,7 +169,7 @@ async def test_killed_at_that_request_the_life_ends_the_same(
 @pytest.mark.slow
 @pytest.mark.parametrize("applied", [False, True], ids=["refused", "answer lost"])
 @pytest.mark.parametrize("every", [3, 5, 7])
-async def test_an_api_server_that_fails_again_and_again_changes_nothing_in_the_end(
+async def test_repeated_api_server_errors_do_not_change_the_result(
     every: int, applied: bool, without_faults: tuple[Json, int]
 ) -> None:
     def prepare(api: Troubled, killed: asyncio.Event) -> None:

@@ -11,7 +11,7 @@ from trainyard.objects import is_condition_true
 from trainyard.objects.resources import JOB
 
 
-async def test_a_job_whose_spec_may_not_be_patched_runs_all_the_same() -> None:
+async def test_a_job_whose_spec_patch_is_forbidden_still_runs() -> None:
     """An admission policy lets only the user write specs: the job runs without stored defaults."""
 
     def refuse(request: ApiRequest) -> None:
@@ -29,7 +29,7 @@ async def test_a_job_whose_spec_may_not_be_patched_runs_all_the_same() -> None:
             assert "RuntimeId" not in running["spec"] and len(runtime_id_of(running)) == 4
 
 
-async def test_a_server_that_fails_at_one_child_again_and_again_is_heard_of() -> None:
+async def test_repeated_server_errors_for_one_child_are_reported() -> None:
     """A webhook is down, so each create of the WORKER's Job is answered with 500: the job has the condition Blocked."""
     error = 'failed calling webhook "policy.example.com": connection refused'
     down = True

@@ -83,5 +83,5 @@ def test_the_time_to_running_is_that_of_the_first_run() -> None:
         ("JAXJob", "jax"),
     ],
 )
-def test_frameworks_are_named_as_the_training_operator_names_them(kind: str, name: str) -> None:
+def test_metrics_name_frameworks_as_the_training_operator_does(kind: str, name: str) -> None:
     assert framework(GVK("kubeflow.org", "v1", kind, f"{kind.lower()}s")) == name

@@ -78,7 +78,7 @@ def test_claims_overlap_where_both_may_serve_a_job(first: Claim, second: Claim, 
     assert first.overlaps(second) is second.overlaps(first) is overlap
 
 
-def test_a_lease_is_named_after_its_claim_and_says_it() -> None:
+def test_a_lease_is_named_after_its_scope_and_annotated_with_it() -> None:
     assert (ALL.lease_name, TEAM.lease_name) == ("trainyard-mxjob-tfjob", "trainyard-tfjob.team-a")
     for claim in (ALL, TEAM):
         lease: Json = {"metadata": {"annotations": claim.annotations()}}
@@ -96,7 +96,7 @@ async def test_operators_that_do_not_overlap_lead_beside_each_other(candidates: 
 
 
 @pytest.mark.parametrize(("first", "second"), [(ALL, TF), (TEAM, ALL), (ALL, TEAM), (TF, TEAM)])
-async def test_of_operators_that_overlap_the_second_stands_by_and_says_for_whom(
+async def test_of_overlapping_operators_the_second_stands_by_and_names_the_leader(
     candidates: Candidates, first: Claim, second: Claim
 ) -> None:
     leader, other = candidates.add(first), candidates.add(second)
@@ -136,7 +136,9 @@ async def test_of_two_that_take_their_leases_at_once_at_most_one_leads(candidate
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_overlapping_operators_never_lead_at_once_whatever_is_paused(candidates: Candidates, seed: int) -> None:
+async def test_overlapping_operators_never_lead_at_once_even_if_one_is_paused(
+    candidates: Candidates, seed: int
+) -> None:
     chance = random.Random(seed)
     for claim in (ALL, TF, TEAM, OTHER, MX):
         candidates.add(claim)

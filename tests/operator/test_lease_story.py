@@ -54,7 +54,7 @@ async def settle(*elections: LeaderElector) -> None:
                 break
 
 
-async def test_the_first_makes_it_the_second_waits(cluster: LeaseServer) -> None:
+async def test_the_first_candidate_creates_the_lease_and_the_second_waits(cluster: LeaseServer) -> None:
     first, _ = cluster.candidate("first")
     second, _ = cluster.candidate("second")
     await settle(first, second)
@@ -64,7 +64,7 @@ async def test_the_first_makes_it_the_second_waits(cluster: LeaseServer) -> None
     assert len(spec["renewTime"]) == len("2026-11-21T20:00:00.000000Z")
 
 
-async def test_of_two_who_take_it_at_once_one_wins(cluster: LeaseServer) -> None:
+async def test_of_two_concurrent_candidates_one_wins(cluster: LeaseServer) -> None:
     first, _ = cluster.candidate("first")
     second, _ = cluster.candidate("second")
     await first.step(), await second.step()  # both have read: there is no Lease
@@ -74,7 +74,7 @@ async def test_of_two_who_take_it_at_once_one_wins(cluster: LeaseServer) -> None
     assert not second.leads and second.observed.record is not None and second.observed.record.holder == "first"
 
 
-async def test_it_is_renewed_and_nobody_else_gets_it(cluster: LeaseServer) -> None:
+async def test_a_renewed_lease_is_not_taken_by_another(cluster: LeaseServer) -> None:
     first, api = cluster.candidate("first")
     second, _ = cluster.candidate("second")
     await settle(first, second)
@@ -86,7 +86,7 @@ async def test_it_is_renewed_and_nobody_else_gets_it(cluster: LeaseServer) -> No
     assert len(renewals) == 30 and not [request for request in api.sent[3:] if request.method == "GET"]
 
 
-async def test_who_dies_is_followed_when_the_lease_is_over(cluster: LeaseServer) -> None:
+async def test_the_lease_of_a_dead_leader_is_taken_after_it_expires(cluster: LeaseServer) -> None:
     first, _ = cluster.candidate("first")
     second, _ = cluster.candidate("second")
     await settle(first, second)
@@ -99,7 +99,7 @@ async def test_who_dies_is_followed_when_the_lease_is_over(cluster: LeaseServer)
     assert second.leads and (await cluster.lease())["leaseTransitions"] == 1
 
 
-async def test_who_was_paused_leads_no_more_before_it_has_sent_anything(cluster: LeaseServer) -> None:
+async def test_a_paused_leader_stops_leading_before_it_sends_anything(cluster: LeaseServer) -> None:
     first, api = cluster.candidate("first")
     second, _ = cluster.candidate("second")
     await settle(first)
@@ -131,7 +131,7 @@ async def test_a_release_lets_the_next_one_in_at_its_next_look(cluster: LeaseSer
     assert second.leads
 
 
-async def test_a_release_after_a_renewal_of_unknown_outcome_still_lets_it_go(cluster: LeaseServer) -> None:
+async def test_a_release_after_a_renewal_of_unknown_outcome_still_releases_the_lease(cluster: LeaseServer) -> None:
     first, api = cluster.candidate("first")
     await settle(first)
 
@@ -147,7 +147,7 @@ async def test_a_release_after_a_renewal_of_unknown_outcome_still_lets_it_go(clu
     assert not (await cluster.lease()).get("holderIdentity")
 
 
-async def test_a_release_of_what_is_not_ours_changes_nothing(cluster: LeaseServer) -> None:
+async def test_a_release_of_another_holders_lease_changes_nothing(cluster: LeaseServer) -> None:
     first, _ = cluster.candidate("first")
     second, _ = cluster.candidate("second")
     await settle(first, second)
@@ -155,7 +155,7 @@ async def test_a_release_of_what_is_not_ours_changes_nothing(cluster: LeaseServe
     assert (await cluster.lease())["holderIdentity"] == "first"
 
 
-async def test_while_nobody_answers_the_term_ends_by_itself_and_begins_again_after(cluster: LeaseServer) -> None:
+async def test_without_responses_the_leadership_expires_and_is_regained_afterwards(cluster: LeaseServer) -> None:
     first, api = cluster.candidate("first")
     await settle(first)
 
@@ -175,7 +175,7 @@ async def test_while_nobody_answers_the_term_ends_by_itself_and_begins_again_aft
     assert first.leads and (await cluster.lease())["leaseTransitions"] == 0  # no other candidate has held it
 
 
-async def test_a_lease_that_somebody_deletes_is_made_again(cluster: LeaseServer) -> None:
+async def test_a_deleted_lease_is_created_again(cluster: LeaseServer) -> None:
     first, api = cluster.candidate("first")
     await settle(first)
     await api.delete(LEASE, "default", "operator")

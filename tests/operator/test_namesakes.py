@@ -11,7 +11,7 @@ from trainyard.objects.resources import JOB, NAMESPACE, POD, SERVICE
 from trainyard.operator.plan_executor import JobState
 
 
-async def test_a_namesake_that_is_being_deleted_is_waited_for_and_nobody_is_told_to_delete_it() -> None:
+async def test_a_terminating_object_with_a_childs_name_is_waited_for_without_a_request_to_delete_it() -> None:
     meta = {"name": "tfjob-mnis", "finalizers": ["somebody.example/waits"]}
     body: Json = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"port": 1}]}}
     async with running_yard(time.time) as cluster:
@@ -25,7 +25,7 @@ async def test_a_namesake_that_is_being_deleted_is_waited_for_and_nobody_is_told
             assert "delete or rename" not in message
 
 
-async def test_what_bears_the_jobs_uid_in_another_namespace_is_nothing_of_the_jobs() -> None:
+async def test_an_object_with_the_jobs_uid_in_another_namespace_is_no_child() -> None:
     """Another tenant knows the uid, from an event or a log, and creates a pod with the status of a failed MASTER."""
     async with running_yard(time.time) as cluster, cluster.operator() as operator:
         await cluster.submit(tf_job())

@@ -58,7 +58,7 @@ async def names(cluster: OperatorCluster, gvk: object) -> list[str]:
     return sorted(name_of(obj) for obj in listed["items"])
 
 
-async def test_a_life_without_failures_costs_its_objects_and_five(cluster: OperatorCluster) -> None:
+async def test_a_job_without_failures_costs_one_request_per_object_and_five(cluster: OperatorCluster) -> None:
     api = Troubled(cluster.server.url)
     async with cluster.operator(api) as operator:
         await operator.synced
@@ -75,7 +75,7 @@ async def test_a_life_without_failures_costs_its_objects_and_five(cluster: Opera
         assert not [r for r in api.sent if r.method == "GET" and not r.path.endswith("s")]  # lists only
 
 
-async def test_a_finished_job_costs_nothing_not_even_a_new_operator(cluster: OperatorCluster) -> None:
+async def test_a_finished_job_causes_no_requests_even_of_a_new_operator(cluster: OperatorCluster) -> None:
     async with cluster.operator():
         await cluster.submit(tf_job())
         await cluster.condition("Running")
@@ -135,7 +135,7 @@ async def test_a_changed_job_ends_the_pass_before_anything_else_is_written(clust
         assert writes[: refused + 2] == [*["PATCH"] * refused, "PATCH", "POST"]
 
 
-async def test_a_spec_patch_that_changes_nothing_does_not_hold_the_job_up(cluster: OperatorCluster) -> None:
+async def test_a_spec_patch_without_effect_does_not_delay_the_job(cluster: OperatorCluster) -> None:
     """A server with an older CRD prunes the stored defaults: the object does not change, so there is no watch event."""
 
     class Pruning(Troubled):
@@ -152,7 +152,7 @@ async def test_a_spec_patch_that_changes_nothing_does_not_hold_the_job_up(cluste
         assert "RuntimeId" not in running["spec"]
 
 
-async def test_a_job_that_goes_between_decision_and_write_gets_no_children(cluster: OperatorCluster) -> None:
+async def test_a_job_deleted_between_decision_and_write_gets_no_children(cluster: OperatorCluster) -> None:
     api = ConcurrentWriter(cluster.server.url, lambda: cluster.api.delete(TFJOB, "default", "mnist"))
     async with cluster.operator(api) as operator:
         await cluster.submit(tf_job())
@@ -162,7 +162,7 @@ async def test_a_job_that_goes_between_decision_and_write_gets_no_children(clust
         assert not {"faults", "refused", "unavailable"} & operator.counts.keys()
 
 
-async def test_a_foreign_object_with_a_childs_name_is_left_alone_and_said(
+async def test_a_foreign_object_with_a_childs_name_is_not_changed_and_reported(
     cluster: OperatorCluster, clock: Clock
 ) -> None:
     service = {
@@ -191,7 +191,7 @@ async def test_a_foreign_object_with_a_childs_name_is_left_alone_and_said(
         assert await names(cluster, SERVICE) == ["tfjob-mnis"]
 
 
-async def test_a_foreign_object_that_bears_our_label_is_foreign_all_the_same(cluster: OperatorCluster) -> None:
+async def test_a_foreign_object_with_the_operators_label_is_still_foreign(cluster: OperatorCluster) -> None:
     job = await cluster.submit(tf_job())
     meta: Json = {"name": "tfjob-mnis", "labels": {OWNER: uid_of(job)}}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"port": 1}]}}
@@ -204,7 +204,7 @@ async def test_a_foreign_object_that_bears_our_label_is_foreign_all_the_same(clu
         assert len([r for r in api.writes if r.method == "POST" and r.path.endswith("/services")]) <= 3
 
 
-async def test_a_child_that_has_lost_our_label_is_said_and_not_waited_for(
+async def test_a_child_without_the_operators_label_is_reported_and_not_waited_for(
     cluster: OperatorCluster, clock: Clock
 ) -> None:
     """The watches select by the label, so they never show the object. An older operator created it, or a user has
@@ -226,7 +226,7 @@ async def test_a_child_that_has_lost_our_label_is_said_and_not_waited_for(
         await cluster.until(lambda job: not is_condition_true(job["status"]["conditions"], "NameConflict"))
 
 
-async def test_our_own_child_from_an_earlier_life_is_taken_as_made(cluster: OperatorCluster) -> None:
+async def test_a_child_of_this_job_from_before_a_restart_counts_as_created(cluster: OperatorCluster) -> None:
     """The answer to the first create of each resource is lost: the object exists, but the operator has no answer."""
     api = Troubled(cluster.server.url)
     lost: set[str] = set()  # request paths
@@ -246,7 +246,7 @@ async def test_our_own_child_from_an_earlier_life_is_taken_as_made(cluster: Oper
         assert await names(cluster, JOB) == ["master-mnis-0", "ps-mnis-0", "worker-mnis-0"]
 
 
-async def test_a_missing_kind_is_parked_and_served_as_soon_as_it_is_there(clock: Clock) -> None:
+async def test_a_kind_without_crd_is_served_as_soon_as_the_crd_exists(clock: Clock) -> None:
     async with running_yard(clock, install=False) as cluster, cluster.operator() as operator:
         await asyncio.wait_for(operator.synced, 10)
         await cluster.api.create(CRD, "", kinds.crd(kinds.TFJOB))
@@ -254,7 +254,9 @@ async def test_a_missing_kind_is_parked_and_served_as_soon_as_it_is_there(clock:
         await cluster.condition("Running")
 
 
-async def test_a_poisoned_job_hurts_nobody_else(cluster: OperatorCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_job_that_raises_does_not_affect_others(
+    cluster: OperatorCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     def read(spec: Json, name: str) -> ParsedSpec:
         if name == "poison":
             raise RuntimeError("a bug of ours")
@@ -274,7 +276,7 @@ async def test_a_poisoned_job_hurts_nobody_else(cluster: OperatorCluster, caplog
     assert "status" not in await cluster.job("poison")
 
 
-async def test_too_many_requests_is_waited_out_as_long_as_the_server_asks(cluster: OperatorCluster) -> None:
+async def test_a_429_is_retried_after_retry_after(cluster: OperatorCluster) -> None:
     api = Troubled(cluster.server.url)
     refused: list[float] = []
 
@@ -290,7 +292,7 @@ async def test_too_many_requests_is_waited_out_as_long_as_the_server_asks(cluste
         assert time.monotonic() - refused[0] >= 1.45
 
 
-async def test_a_deleted_job_is_let_go_and_nothing_is_made_for_it(cluster: OperatorCluster) -> None:
+async def test_for_a_deleted_job_nothing_is_created(cluster: OperatorCluster) -> None:
     api = Troubled(cluster.server.url)
     async with cluster.operator(api):
         await cluster.submit(tf_job())
@@ -318,7 +320,7 @@ async def test_a_job_made_anew_under_the_same_name_gets_children_of_its_own(clus
         assert uid_of(first) != uid_of(second) and owners <= {uid_of(first), uid_of(second)}
 
 
-async def test_watches_that_break_all_the_time_lose_nothing_and_list_nothing_again(cluster: OperatorCluster) -> None:
+async def test_watches_that_break_repeatedly_lose_no_event_and_cause_no_relist(cluster: OperatorCluster) -> None:
     class Broken(Troubled):
         async def stream(self, *arguments: Any) -> AsyncGenerator[bytes, None]:
             async for chunk in super().stream(*arguments):
@@ -336,7 +338,7 @@ async def test_watches_that_break_all_the_time_lose_nothing_and_list_nothing_aga
         assert len([request for request in api.sent if request.method == "GET"]) == lists
 
 
-async def test_a_child_watch_that_hangs_never_makes_a_second_child_and_heals(cluster: OperatorCluster) -> None:
+async def test_a_stale_child_watch_never_causes_a_second_child_and_recovers(cluster: OperatorCluster) -> None:
     """The watch of batch Jobs hangs, so the store does not show the creates: the job is not reconciled until the
     timeout, when the resource is listed again."""
     hung = asyncio.Event()
@@ -375,7 +377,7 @@ async def test_jobs_of_many_namespaces_run_side_by_side(cluster: OperatorCluster
                 await cluster.condition("Running", f"j{at}{namespace[-1]}x", namespace)
 
 
-async def test_events_that_are_refused_fail_nothing(cluster: OperatorCluster) -> None:
+async def test_refused_events_fail_nothing(cluster: OperatorCluster) -> None:
     api = Troubled(cluster.server.url)
 
     def refuse(request: ApiRequest) -> None:
@@ -390,7 +392,7 @@ async def test_events_that_are_refused_fail_nothing(cluster: OperatorCluster) ->
     assert (await cluster.api.list(EVENT, "default"))["items"] == []
 
 
-async def test_the_same_words_are_said_once(cluster: OperatorCluster) -> None:
+async def test_an_equal_event_is_recorded_once(cluster: OperatorCluster) -> None:
     async with cluster.operator():
         await cluster.submit(tf_job())
         await cluster.condition("Running")

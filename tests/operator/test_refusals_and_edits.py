@@ -22,14 +22,14 @@ def state_with_refusals() -> JobState:
     return state
 
 
-def test_as_long_as_the_spec_is_the_same_refusals_stand_and_wait() -> None:
+def test_refusals_keep_their_back_off_while_the_spec_is_unchanged() -> None:
     state = state_with_refusals()
     state.observe_generation(1)
     assert set(state.refusals) == {INVALID, QUOTA}
     assert write_due_at(state.refusals[QUOTA], "create", NOW) == NOW + 300
 
 
-def test_after_an_edit_what_was_wrong_is_forgotten_and_the_rest_is_tried_now() -> None:
+def test_an_edit_resets_invalid_refusals_and_retries_the_others_at_once() -> None:
     state = state_with_refusals()
     state.observe_generation(2)
     assert set(state.refusals) == {QUOTA} and state.refusals[QUOTA].message == "exceeded quota"

@@ -36,8 +36,8 @@ class Stage(NamedTuple):
 
     lines: list[tuple[str, str]]
 
-    def all(self, word: str) -> list[str]:
-        return [rest for name, rest in self.lines if name == word]
+    def all(self, instruction: str) -> list[str]:
+        return [rest for name, rest in self.lines if name == instruction]
 
     @property
     def env(self) -> dict[str, str]:
@@ -53,12 +53,12 @@ def stages(path: Path) -> dict[str, Stage]:
     named_stages: dict[str, Stage] = {}
     lines: list[tuple[str, str]] = []
     for line in filter(None, text.splitlines()):
-        word, _, rest = line.partition(" ")
-        if word == "FROM":
+        instruction, _, rest = line.partition(" ")
+        if instruction == "FROM":
             base, _, name = rest.partition(" AS ")
             lines = list(named_stages[base].lines) if base in named_stages else []
             named_stages[name] = Stage(lines)
-        lines.append((word, rest))
+        lines.append((instruction, rest))
     return named_stages
 
 
@@ -67,7 +67,7 @@ def entry_of(match: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_image_has_what_its_entry_of_the_catalogue_has(target: tuple[str, str]) -> None:
+def test_an_image_has_the_packages_of_its_catalogue_entry(target: tuple[str, str]) -> None:
     folder, name = target
     stage = stages(ROOT / f"examples/images/{folder}/Dockerfile")[name]
     text = json.dumps(entry_of(TARGETS[target])).replace("{programs}", IN_IMAGE)
@@ -102,7 +102,7 @@ def images_of(path: Path) -> set[str]:
     return set(re.findall(r"^\s*(?:- )?(?:image|tfImage): [\"']?([^\s\"']+)", path.read_text(), re.M))
 
 
-def test_the_page_says_for_each_example_which_images_it_needs() -> None:
+def test_the_page_lists_the_images_of_each_example() -> None:
     rows = dict(re.findall(r"^\| `((?:examples|config/samples)/[\w./-]+[.]yaml)` \| (.*?) \|", PAGE.read_text(), re.M))
     manifests = [*(ROOT / "examples").glob("*.yaml"), *(ROOT / "config/samples").glob("*.yaml")]
     needed = {str(path.relative_to(ROOT)): images_of(path) for path in manifests}

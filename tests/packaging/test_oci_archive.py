@@ -119,7 +119,7 @@ def test_the_image_of_a_platform_is_pulled_with_a_token(name: str) -> None:
         assert pull(f"{registry.host}/{REPOSITORY}@{base(name).manifest.digest}", name) == base(name)
 
 
-def test_what_cannot_be_pulled_is_said() -> None:
+def test_an_image_that_cannot_be_pulled_is_reported() -> None:
     with base_registry("linux/amd64") as registry:
         name = f"{registry.host}/{REPOSITORY}"
         with pytest.raises(RegistryError, match="has no image for linux/arm64"):
@@ -143,7 +143,7 @@ def test_what_cannot_be_pulled_is_said() -> None:
         ("quay.io/team/a@sha256:00", "quay.io", "team/a", "sha256:00"),
     ],
 )
-def test_references_are_read_as_docker_reads_them(text: str, host: str, repository: str, tag: str) -> None:
+def test_references_are_parsed_as_docker_does(text: str, host: str, repository: str, tag: str) -> None:
     assert Reference.parse(text) == (host, repository, tag)
     assert Reference.parse(text).url.startswith("http:" if "localhost" in host else "https:")
 
@@ -152,8 +152,8 @@ def test_the_image_is_configured_as_that_of_the_dockerfile() -> None:
     text = (ROOT / "Dockerfile").read_text()
     last = text.rpartition("FROM ")[2]
     assert f"USER {SETTINGS['User']}" in last
-    for field, word in (("Entrypoint", "ENTRYPOINT"), ("Cmd", "CMD")):
-        assert json.loads(re.findall(rf"^{word} (.*)$", last, re.M)[0]) == SETTINGS[field]
+    for field, instruction in (("Entrypoint", "ENTRYPOINT"), ("Cmd", "CMD")):
+        assert json.loads(re.findall(rf"^{instruction} (.*)$", last, re.M)[0]) == SETTINGS[field]
     (env,) = re.findall(r"^ENV (.*)$", last, re.M)
     names = {entry.partition("=")[0] for entry in env.split()}
     assert names == {entry.partition("=")[0] for entry in SETTINGS["Env"]} - {"PYTHONPATH"}

@@ -52,7 +52,7 @@ def test_the_plan_is_the_expected_one(
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case).removesuffix(".input.yaml"))
-def test_what_is_applied_comes_to_rest(case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_applied_plan_converges(case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pass after pass on what the pass before has made, at one time of the clock, until there is nothing to do."""
     monkeypatch.chdir((DATA / case).parent)
     monkeypatch.setattr(config, "shipped_files", lambda: dict(PROGRAMS))

@@ -61,7 +61,7 @@ def test_the_same_file_always_gives_the_same_plan(tmp_path: Path) -> None:
     assert planned(tmp_path, fresh()) == planned(tmp_path, fresh())
 
 
-def test_yaml_and_json_say_the_same_and_so_does_a_list(tmp_path: Path) -> None:
+def test_yaml_json_and_list_input_give_the_same_plan(tmp_path: Path) -> None:
     path = written(tmp_path, fresh(), tfjob())
     as_yaml = list(yaml.safe_load_all(run(path).stdout))
     wrapped = {"apiVersion": "v1", "kind": "List", "items": [fresh(), tfjob()]}
@@ -79,28 +79,28 @@ def passes(folder: Path, documents: list[Json], most: int = 10) -> list[Json]:
     raise AssertionError(f"still writing after {most} passes")
 
 
-def test_passes_can_be_chained_until_nothing_is_left_to_write(tmp_path: Path) -> None:
+def test_plans_can_be_chained_until_nothing_is_left_to_write(tmp_path: Path) -> None:
     ps = replicas("PS", 2)
     world = passes(tmp_path, [fresh(replicas("MASTER"), ps, tensorboard={"logDir": "/l"})])
-    kinds = [one["kind"] for one in world]
+    kinds = [obj["kind"] for obj in world]
     assert kinds == ["TfJob", "Service", "ConfigMap", "Job", "Job", "Job", "Service", "Deployment"]
 
 
-def test_a_job_lives_its_life_by_hand(tmp_path: Path) -> None:
+def test_a_job_can_be_planned_through_its_life_by_hand(tmp_path: Path) -> None:
     world = passes(tmp_path, [fresh(cleanPodPolicy="All", ttlSecondsAfterFinished=0)])
-    master = next(one for one in world if one["metadata"]["name"].startswith("master"))
+    master = next(obj for obj in world if obj["metadata"]["name"].startswith("master"))
     pod = pod_of(master, "Succeeded", code=0)
     answer = planned(tmp_path, *world, pod)[0]
     assert answer["status"]["state"] == "Succeeded" and answer["after"] == TIME
     assert [delete["kind"] for delete in answer["deletes"]] == ["Service", "Job", "Job"] or len(answer["deletes"]) == 3
     left = yaml.safe_load(run(written(tmp_path, *world, pod), "--apply").stdout)["items"]
-    assert [one["kind"] for one in left] == ["TfJob"]  # the pod went with its Job
+    assert [obj["kind"] for obj in left] == ["TfJob"]  # the pod went with its Job
     (last,) = planned(tmp_path, *left)
     assert [(delete["kind"], delete["name"]) for delete in last["deletes"]] == [("TfJob", "example-job")]
     assert yaml.safe_load(run(written(tmp_path, *left), "--apply").stdout)["items"] == []
 
 
-def test_a_childs_child_counts_and_anybody_elses_does_not(tmp_path: Path) -> None:
+def test_grandchildren_count_and_children_of_other_jobs_do_not(tmp_path: Path) -> None:
     first = planned(tmp_path, tfjob())[0]["status"]
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     other = pod_of(batch_job("MASTER"), "Failed", code=1)
@@ -109,7 +109,7 @@ def test_a_childs_child_counts_and_anybody_elses_does_not(tmp_path: Path) -> Non
     assert planned(tmp_path, *objects)[0]["status"]["state"] == "Running"
 
 
-def test_a_foreign_name_is_said_with_kind_name_and_owner(tmp_path: Path) -> None:
+def test_a_foreign_name_is_reported_with_kind_name_and_owner(tmp_path: Path) -> None:
     taken = batch_job("WORKER")
     owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "f", "controller": True}
     taken["metadata"] |= {"ownerReferences": [owner], "labels": {}}
@@ -117,19 +117,19 @@ def test_a_foreign_name_is_said_with_kind_name_and_owner(tmp_path: Path) -> None
     job_condition = next(
         condition for condition in answer["status"]["conditions"] if condition["type"] == "NameConflict"
     )
-    assert all(word in job_condition["message"] for word in ("Job worker-76no-0", "CronJob nightly"))
+    assert all(name in job_condition["message"] for name in ("Job worker-76no-0", "CronJob nightly"))
     assert [create["metadata"]["name"] for create in answer["creates"]] == ["tfjob-76no", "master-76no-0"]
 
 
 def test_two_jobs_of_one_namespace_do_not_share_a_runtime_id(tmp_path: Path) -> None:
-    one, two = fresh(), fresh()
+    first, two = fresh(), fresh()
     two["metadata"] = {"name": "other-job"}
-    answers = planned(tmp_path, one, two)
+    answers = planned(tmp_path, first, two)
     ids = {answer["spec"]["RuntimeId"] for answer in answers}
     assert len(ids) == 2
 
 
-def test_what_is_stored_already_gets_a_plan_that_fails_and_what_is_not_is_refused(tmp_path: Path) -> None:
+def test_a_stored_invalid_job_gets_a_failing_plan_and_a_new_one_is_refused(tmp_path: Path) -> None:
     bad = [replicas("MASTER", 2)]
     stored = tfjob(*bad)
     assert planned(tmp_path, stored)[0]["status"]["phase"] == "Failed"
@@ -202,17 +202,17 @@ def test_a_file_that_cannot_be_read_is_named(command: Any, tmp_path: Path) -> No
         assert result.exit_code == 2 and str(path) in result.stderr
 
 
-def test_every_problem_of_every_file_is_told_at_once(tmp_path: Path) -> None:
-    one = written(tmp_path, fresh(replicas("MASTER", 2), replicas("WORKER", -1)), name="one.yaml")
+def test_the_problems_of_all_files_are_reported_together(tmp_path: Path) -> None:
+    manifest = written(tmp_path, fresh(replicas("MASTER", 2), replicas("WORKER", -1)), name="one.yaml")
     two = written(tmp_path, fresh(replicas("WORKER", template=template("x"))), name="two.yaml")
-    result = CliRunner().invoke(lint, [one, two])
+    result = CliRunner().invoke(lint, [manifest, two])
     assert result.exit_code == 2
     lines = result.stderr.splitlines()
     assert len([line for line in lines if "one.yaml" in line]) == 2
     assert len([line for line in lines if "two.yaml" in line]) == 2
 
 
-def test_lint_says_what_is_good_and_warns_of_what_is_probably_not_meant(tmp_path: Path) -> None:
+def test_lint_accepts_valid_jobs_and_warns_about_probable_mistakes(tmp_path: Path) -> None:
     result = CliRunner().invoke(lint, [written(tmp_path, fresh())])
     assert result.exit_code == 0 and result.stdout.startswith("1 job, no problem")
     warned = CliRunner().invoke(lint, [written(tmp_path, fresh(shardCount=3))])
@@ -220,7 +220,7 @@ def test_lint_says_what_is_good_and_warns_of_what_is_probably_not_meant(tmp_path
 
 
 @pytest.mark.parametrize("command", [plan, lint], ids=["plan", "lint"])
-def test_a_misspelt_field_is_refused_at_its_line_with_the_name_that_was_meant(command: Any, tmp_path: Path) -> None:
+def test_a_misspelt_field_is_refused_with_its_line_and_the_similar_field(command: Any, tmp_path: Path) -> None:
     path = written(tmp_path, fresh(replicas("MASTER"), {"tfReplicaTyp": "WORKER", "template": template()}))
     line = 1 + Path(path).read_text().splitlines().index("  - tfReplicaTyp: WORKER")
     result = CliRunner().invoke(command, [path])
@@ -242,7 +242,7 @@ def test_a_dump_comes_through_a_pipe() -> None:
     assert refused.exit_code == 2 and refused.stderr.startswith("standard input:")
 
 
-def test_children_of_another_namespace_are_not_ours_even_by_owner(tmp_path: Path) -> None:
+def test_objects_in_another_namespace_are_no_children_even_by_owner(tmp_path: Path) -> None:
     first = planned(tmp_path, tfjob())[0]["status"]
     elsewhere = batch_job("MASTER", complete=True)
     elsewhere["metadata"]["namespace"] = "other"
@@ -274,12 +274,12 @@ def test_a_text_is_read_back_as_a_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", NUMBERS)
-def test_a_text_that_may_be_taken_for_a_number_is_quoted(text: str) -> None:
+def test_a_string_that_looks_like_a_number_is_quoted(text: str) -> None:
     assert as_yaml({"a": text}) == f"a: '{text}'\n"
 
 
 @pytest.mark.parametrize("text", ["dc944ff", "1.29.3", "10.0.0.1:80", "500m", "2Gi", "1e", "0x", "tensorflow"])
-def test_a_text_that_is_no_number_has_no_quotes(text: str) -> None:
+def test_a_string_that_is_no_number_is_not_quoted(text: str) -> None:
     assert as_yaml({"a": text}) == f"a: {text}\n"
 
 
@@ -293,7 +293,7 @@ def test_a_git_hash_without_quotes_may_be_a_label_or_a_variable(tmp_path: Path) 
         "        - {name: tensorflow, image: x, env: [{name: COMMIT, value: 18549e9054}]}\n"
     )
     assert CliRunner().invoke(lint, [str(file)]).exit_code == 0
-    (found,) = yaml.safe_load_all(run(str(file)).stdout)
-    (job,) = [child for child in found["creates"] if child["kind"] == "Job"]
+    (document,) = yaml.safe_load_all(run(str(file)).stdout)
+    (job,) = [child for child in document["creates"] if child["kind"] == "Job"]
     assert job["spec"]["template"]["metadata"]["labels"]["commit"] == "18549e9054"
     assert job["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"] == "18549e9054"

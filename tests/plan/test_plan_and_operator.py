@@ -93,12 +93,14 @@ def compare(world: OfflineCluster, job: Json, kind: Kind) -> int:
     assert api.deletes == [(delete["kind"], delete["name"], delete["uid"]) for delete in shown["deletes"]]
     sent = [(of, name, body) for of, name, subresource, body in api.patches if subresource != "status"]
     printed = [patch for patch in shown["patches"] if patch["kind"] != kind.gvk.kind]
-    assert sent == [(one["kind"], one["name"], one["patch"]) for one in printed]
+    assert sent == [(write["kind"], write["name"], write["patch"]) for write in printed]
     return len(api.creates) + len(sent)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case).removesuffix(".input.yaml"))
-def test_the_operator_sends_what_plan_prints(case: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_operator_sends_the_writes_that_plan_prints(
+    case: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir((DATA / case).parent)  # where the config names its file
     own = Path(case.name.replace(".input.", ".config."))
     settings = own if own.exists() else Path("controller.yaml")
@@ -126,7 +128,7 @@ def read_jobs(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.api.singular)
-def test_a_life_with_failures_and_two_suspensions_is_the_same_in_both(kind: Kind) -> None:
+def test_plan_and_operator_agree_over_failures_and_two_suspensions(kind: Kind) -> None:
     simulated = simulate(kind, sample(kind.gvk.kind))
     bodies = 0
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    for listener in sockets:
+        listener.bind(("127.0.0.1", 0))
+    ports = [listener.getsockname()[1] for listener in sockets]
+    for listener in sockets:
+        listener.close()
     return ports
 
 
@@ -52,7 +52,7 @@ class Processes:
             self.lines[name].append(line.decode().rstrip())
             self._news.set()
 
-    async def said(self, name: str, part: str, seconds: float = 90, after: int = 0) -> str:
+    async def printed_line(self, name: str, part: str, seconds: float = 90, after: int = 0) -> str:
         """The first line of that process, after so many others, that holds `part`, waited for."""
         async with asyncio.timeout(seconds):
             while True:

@@ -27,14 +27,14 @@ class Tasks(Processes):
     async def __aenter__(self) -> Tasks:
         return self
 
-    async def start(self, name: str, program: str, *words: str) -> None:
+    async def start(self, name: str, program: str, *arguments: str) -> None:
         """`name` is role-index. A default parameter server gets its flags, every other program TF_CONFIG."""
         role, _, index = name.rpartition("-")
         task = {"type": role, "index": int(index)}
         config = {"cluster": self.cluster, "task": task, "environment": "cloud"}
-        argv = [self.python, str(PROGRAMS / program), *words]
+        argv = [self.python, str(PROGRAMS / program), *arguments]
         if program == PS_PROGRAM:
-            spec = ",".join(f"{one}|{';'.join(hosts)}" for one, hosts in self.cluster.items())
+            spec = ",".join(f"{role}|{';'.join(hosts)}" for role, hosts in self.cluster.items())
             argv = [self.python, program, "--cluster_spec", spec, "--job_name", role, "--task_id", index]
         env = {
             "TF_CONFIG": json.dumps(config), "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONUNBUFFERED": "1",

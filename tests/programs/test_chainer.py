@@ -55,4 +55,4 @@ def test_a_rank_writes_whole_lines(tmp_path: Path) -> None:
         written = list(iter(lambda: os.read(reads, 65536).decode(), ""))
     os.close(reads)
     assert rank.returncode == 0
-    assert "Num process (COMM_WORLD): 1\n" in written and all(one.endswith("\n") for one in written), written
+    assert "Num process (COMM_WORLD): 1\n" in written and all(line.endswith("\n") for line in written), written

@@ -33,7 +33,7 @@ async def serve(all_: Processes, port: int, folder: Path) -> None:
     program += [f"--listen-client-urls={address}", f"--advertise-client-urls={address}"]
     program += [f"--listen-peer-urls={peers}", f"--initial-advertise-peer-urls={peers}"]
     await all_.begin("etcd", [*program, f"--initial-cluster=default={peers}"], {})
-    await all_.said("etcd", "ready to serve client requests")
+    await all_.printed_line("etcd", "ready to serve client requests")
 
 
 @pytest.fixture
@@ -47,15 +47,15 @@ async def etcd(tmp_path: Path) -> AsyncIterator[str]:
 def steps(lines: list[str]) -> list[tuple[int, int, int, int, float]]:
     """(epoch, step, pictures so far, members, loss) of every step that was told."""
     matches = [STEP.search(line) for line in lines]
-    return [(int(one[1]), int(one[2]), int(one[3]), int(one[4]), float(one[5])) for one in matches if one]
+    return [(int(match[1]), int(match[2]), int(match[3]), int(match[4]), float(match[5])) for match in matches if match]
 
 
 class Agents(Processes):
     """One launcher per member, as the pods of an ElasticJob start it."""
 
-    def __init__(self, image: PreparedImage, etcd: str, folder: Path, *words: str) -> None:
+    def __init__(self, image: PreparedImage, etcd: str, folder: Path, *arguments: str) -> None:
         super().__init__()
-        self.image, self.etcd, self.folder, self.words = image, etcd, folder, words
+        self.image, self.etcd, self.folder, self.words = image, etcd, folder, arguments
 
     async def __aenter__(self) -> Agents:
         return self
@@ -66,8 +66,8 @@ class Agents(Processes):
         rendezvous = ["--rdzv_backend=etcd", f"--rdzv_endpoint={self.etcd}", "--rdzv_id=job", f"--nnodes={nnodes}"]
         launcher = [f"{self.image.path[0]}/{self.image.entrypoint[0]}", *self.image.entrypoint[1:], *rendezvous]
         file = f"--checkpoint-file={self.folder}/{name}.tar"
-        words = ["--nproc_per_node=1", str(PROGRAMS / program), file, *self.words]
-        await self.begin(name, [*launcher, *words], env)
+        command = ["--nproc_per_node=1", str(PROGRAMS / program), file, *self.words]
+        await self.begin(name, [*launcher, *command], env)
 
 
 def assert_every_step_is_trained_once(lines: list[str]) -> None:
@@ -92,16 +92,16 @@ async def test_no_step_is_lost_when_a_member_joins_and_another_is_killed(
     async with Agents(image, etcd, tmp_path, "--epochs=999", "--print-freq=1", "--delay=0.03", "data") as agents:
         for name in ("a", "b"):
             await agents.join(name, "1:3")
-        await agents.said("a", "world 2")
+        await agents.printed_line("a", "world 2")
         await agents.join("c", "1:3")
         for name in ("a", "c"):  # each tells of its own steps: b may not go before a has told of one of three
-            await agents.said(name, "world 3")
+            await agents.printed_line(name, "world 3")
         await agents.killed("b")
         gone = len(agents.lines["a"])
-        await agents.said("a", "epoch ", after=gone)
-        await agents.said("a", "world 2", after=gone)
-        await agents.said("a", "done: step", after=len(agents.lines["a"]))
-        await agents.said("a", "epoch 4 done: step")
+        await agents.printed_line("a", "epoch ", after=gone)
+        await agents.printed_line("a", "world 2", after=gone)
+        await agents.printed_line("a", "done: step", after=len(agents.lines["a"]))
+        await agents.printed_line("a", "epoch 4 done: step")
         assert [await agents.stopped(name, 30) for name in ("a", "c")] == [143, 143]
         step_numbers = steps(agents.lines["a"])
         # By one who saw all of it; the third began where the others were.
@@ -119,21 +119,21 @@ async def test_no_step_is_lost_when_a_member_joins_and_another_is_killed(
             assert max(seen for which, _, seen, *_ in every if which == epoch) == 2048
 
 
-async def test_a_launcher_waits_for_an_etcd_that_comes_late(image: PreparedImage, tmp_path: Path) -> None:
+async def test_a_launcher_waits_for_an_etcd_that_starts_late(image: PreparedImage, tmp_path: Path) -> None:
     (port,) = free_ports(1)
-    words = ["--epochs=1", "--pictures=64", "data"]
-    async with Agents(image, f"127.0.0.1:{port}", tmp_path, *words) as agents, Processes() as all_:
+    arguments = ["--epochs=1", "--pictures=64", "data"]
+    async with Agents(image, f"127.0.0.1:{port}", tmp_path, *arguments) as agents, Processes() as all_:
         await agents.join("a", "1:1")
-        await agents.said("a", f"waiting for the rendezvous at 127.0.0.1:{port}")
+        await agents.printed_line("a", f"waiting for the rendezvous at 127.0.0.1:{port}")
         await serve(all_, port, tmp_path)
         assert await agents.ended("a") == 0
-        assert "1 epochs, 2 steps" in await agents.said("a", "done: rank 0 of 1")
+        assert "1 epochs, 2 steps" in await agents.printed_line("a", "done: rank 0 of 1")
 
 
 async def test_the_second_sample_trains_by_its_configuration(image: PreparedImage, etcd: str, tmp_path: Path) -> None:
-    words = [f"--config_file={PROGRAMS / 'classy_template.json'}", "--num_workers=0", "--pictures=512"]
+    arguments = [f"--config_file={PROGRAMS / 'classy_template.json'}", "--num_workers=0", "--pictures=512"]
     launcher = [f"{image.path[0]}/python", *image.entrypoint[1:], f"--rdzv_endpoint={etcd}", "--rdzv_id=classy"]
-    program = ["--nnodes=1:1", "--nproc_per_node=2", str(PROGRAMS / "elastic_classy.py"), *words]
+    program = ["--nnodes=1:1", "--nproc_per_node=2", str(PROGRAMS / "elastic_classy.py"), *arguments]
     env = {**image.env, "PET_LOG_DIR": f"{tmp_path}/logs"}
     async with Processes() as all_:
         await all_.begin("a", [*launcher, *program, f"--checkpoint_folder={tmp_path}/saved"], env)

@@ -19,7 +19,7 @@ from trainyard.node.images.catalogue import PROGRAMS
 
 
 @pytest.fixture(autouse=True)
-def found(monkeypatch: pytest.MonkeyPatch) -> None:
+def pythonpath(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our programs are no package: they find each other as neighbours. What they import of numpy is not called here."""
     monkeypatch.syspath_prepend(str(PROGRAMS))
     monkeypatch.setitem(sys.modules, "numpy", ModuleType("numpy"))
@@ -29,10 +29,16 @@ def program(name: str) -> Any:
     return import_module(name)
 
 
-def test_the_namespace_of_the_mxnet_readme_is_understood() -> None:
+def test_the_namespace_of_the_mxnet_readme_is_parsed() -> None:
     mx = program("mx_cifar10")
-    words = ["--num-epochs=10", "--gpus=0", "--model-prefix=./wltest", "--num-layers=2", "--kv-store=dist_device_sync"]
-    args = vars(mx.parser().parse_args(words))
+    arguments = [
+        "--num-epochs=10",
+        "--gpus=0",
+        "--model-prefix=./wltest",
+        "--num-layers=2",
+        "--kv-store=dist_device_sync",
+    ]
+    args = vars(mx.parser().parse_args(arguments))
     printed = {
         "batch_size": 128, "benchmark": 0, "data_nthreads": 4, "data_train": "data/cifar10_train.rec",
         "data_val": "data/cifar10_val.rec", "disp_batches": 20, "dtype": "float32", "image_shape": "3,28,28",
@@ -48,7 +54,7 @@ def test_the_namespace_of_the_mxnet_readme_is_understood() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "role", "expected_message"),
+    ("arguments", "role", "expected_message"),
     [
         (["--kv-store=dist_sync"], "", "--kv-store=dist_sync needs a dist job: DMLC_ROLE is not set"),
         (["--image-shape=big"], "", "--image-shape=big is no list of three numbers"),
@@ -59,13 +65,15 @@ def test_the_namespace_of_the_mxnet_readme_is_understood() -> None:
         ([], "", ""),
     ],
 )
-def test_what_cannot_be_trained_is_one_sentence(words: list[str], role: str, expected_message: str) -> None:
+def test_invalid_training_arguments_are_reported_in_one_sentence(
+    arguments: list[str], role: str, expected_message: str
+) -> None:
     mx = program("mx_cifar10")
-    problem = mx.problem(mx.parser().parse_args(words), role)
+    problem = mx.problem(mx.parser().parse_args(arguments), role)
     assert expected_message in problem and bool(expected_message) == bool(problem)
 
 
-def test_workers_have_equal_parts_of_whole_batches() -> None:
+def test_workers_get_equal_parts_of_whole_batches() -> None:
     mx = program("mx_cifar10")
     args = mx.parser().parse_args([])
     assert [mx.worker_range(args, rank, 3) for rank in range(3)] == [(0, 3200), (3200, 6400), (6400, 9600)]
@@ -84,7 +92,7 @@ def test_a_job_on_this_machine_meets_on_the_loopback_and_a_late_name_is_left_to_
     assert environ["DMLC_NODE_HOST"] == "mine"
 
 
-def test_the_words_of_both_chainer_readmes_are_understood() -> None:
+def test_the_arguments_of_both_chainer_readmes_are_accepted() -> None:
     chainer = program("chainer_mnist")
     args = chainer.parser(mpi=True).parse_args(["-e", "2", "-b", "1000", "-u", "100"])
     assert (args.epoch, args.batchsize, args.unit, args.communicator, args.gpu) == (2, 1000, 100, "hierarchical", False)
@@ -94,25 +102,31 @@ def test_the_words_of_both_chainer_readmes_are_understood() -> None:
     assert chainer.problem(args) == "--batchsize=0 must be at least 1"
 
 
-def test_the_table_goes_out_without_the_codes_of_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_is_printed_without_terminal_codes(capsys: pytest.CaptureFixture[str]) -> None:
     out = program("chainer_mnist").WithoutControlCodes(sys.stdout)
     out.write("\033[Jepoch       main/loss\n")
     out.flush()
     assert capsys.readouterr().out == "epoch       main/loss\n"
 
 
-def test_the_words_of_the_first_sample_are_understood() -> None:
+def test_the_arguments_of_the_first_sample_are_accepted() -> None:
     imagenet = program("elastic_imagenet")
-    words = ["--arch=resnet18", "--epochs=20", "--batch-size=32", "--workers=0", "/workspace/data/tiny-imagenet-200"]
-    args = imagenet.parser().parse_args(words)
-    assert (args.arch, args.epochs, args.batch_size, args.data) == ("resnet18", 20, 32, words[-1])
+    arguments = [
+        "--arch=resnet18",
+        "--epochs=20",
+        "--batch-size=32",
+        "--workers=0",
+        "/workspace/data/tiny-imagenet-200",
+    ]
+    args = imagenet.parser().parse_args(arguments)
+    assert (args.arch, args.epochs, args.batch_size, args.data) == ("resnet18", 20, 32, arguments[-1])
     assert args.checkpoint_file == "/tmp/checkpoint.pth.tar" and not imagenet.problem(args)
     assert [imagenet.depth(arch) for arch in ("resnet18", "resnet50", "vgg")] == [18, 50, 18]
     args.batch_size = 0
     assert imagenet.problem(args) == "--batch-size=0 must be at least 1"
 
 
-def test_the_shipped_configuration_and_one_of_a_person_say_what_is_trained() -> None:
+def test_the_shipped_and_a_users_configuration_select_the_training() -> None:
     classy = program("elastic_classy")
     shipped = classy.course(json.loads((PROGRAMS / "classy_template.json").read_text()), 2048)
     assert (shipped.epochs, shipped.batch, shipped.lr, shipped.depth) == (8, 32, 0.02, 18)
@@ -122,7 +136,7 @@ def test_the_shipped_configuration_and_one_of_a_person_say_what_is_trained() -> 
 
 
 @pytest.mark.parametrize("config", [[], {"num_epochs": "many"}, {"optimizer": 3}, {"dataset": {"train": 7}}])
-def test_a_configuration_that_says_something_else_is_refused(config: object) -> None:
+def test_an_unsupported_configuration_is_refused(config: object) -> None:
     with pytest.raises(ValueError, match=r"no JSON object|not as expected"):
         program("elastic_classy").course(config, 100)
 
@@ -140,7 +154,7 @@ def test_the_default_checkpoint_is_in_the_temporary_folder_of_the_pod(monkeypatc
 CONTROLLER = ["--rdzv_backend=etcd", "--rdzv_endpoint=etcd-service:2379", "--rdzv_id=imagenet", "--nnodes=1:2"]
 
 
-def test_the_launcher_waits_for_the_etcd_that_it_is_given() -> None:
+def test_the_launcher_waits_for_its_etcd() -> None:
     launch = program("torchelastic.distributed.launch")
     etcd = {"PET_RDZV_BACKEND": "etcd"}
     assert launch.endpoint([*CONTROLLER, "main.py"], {}) == ("etcd-service", 2379)
@@ -152,7 +166,7 @@ def test_the_launcher_waits_for_the_etcd_that_it_is_given() -> None:
     assert launch.endpoint([], etcd) is None
 
 
-def test_the_old_defaults_hold_unless_a_variable_says_otherwise() -> None:
+def test_the_old_defaults_apply_unless_a_variable_overrides_them() -> None:
     environ = {"PET_MAX_RESTARTS": "3", "PET_TEE": "1", "PET_REDIRECTS": "3"}
     program("torchelastic.distributed.launch").set_defaults(environ)
     assert environ["PET_MAX_RESTARTS"] == "3"
@@ -160,7 +174,7 @@ def test_the_old_defaults_hold_unless_a_variable_says_otherwise() -> None:
     assert (environ["PET_RDZV_BACKEND"], environ["PET_NPROC_PER_NODE"]) == ("etcd", "auto")
 
 
-def test_an_etcd_that_never_comes_is_left_to_torch(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_etcd_that_never_starts_is_reported_by_torch(capsys: pytest.CaptureFixture[str]) -> None:
     launch = program("torchelastic.distributed.launch")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -173,7 +187,7 @@ def test_an_etcd_that_never_comes_is_left_to_torch(capsys: pytest.CaptureFixture
         assert capsys.readouterr().out == ""
 
 
-def test_a_redirection_of_nothing_is_repaired_where_torch_cannot_read_it() -> None:
+def test_a_redirection_without_streams_is_repaired_for_this_torch() -> None:
     class Std:
         NONE = "none"
 
@@ -188,8 +202,8 @@ def test_a_redirection_of_nothing_is_repaired_where_torch_cannot_read_it() -> No
 @pytest.mark.parametrize("name", ["mx_cifar10.py", "chainer_mnist.py", "chainermn_mnist.py", "elastic_imagenet.py"])
 def test_a_mistake_is_one_sentence_before_anything_heavy_is_imported(name: str, tmp_path: Path) -> None:
     (tmp_path / "numpy.py").write_text("")  # as if it were there
-    words = {"mx": ["--num-classes=1"], "ch": ["-b", "0"], "el": ["--epochs=0"]}[name[:2]]
+    arguments = {"mx": ["--num-classes=1"], "ch": ["-b", "0"], "el": ["--epochs=0"]}[name[:2]]
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    argv = [sys.executable, str(PROGRAMS / name), *words]
+    argv = [sys.executable, str(PROGRAMS / name), *arguments]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and done.stdout == ""

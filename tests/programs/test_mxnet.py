@@ -19,15 +19,15 @@ async def image() -> PreparedImage:
     return await Images([], cache_folder(), print).prepare("10.199.192.16/library/mxnet-gpu-dist:0.12.0", False)
 
 
-def command(image: PreparedImage, *words: str) -> list[str]:
-    return [f"{image.path[0]}/python", *image.files.values(), "--model-prefix=./wltest", "--num-layers=2", *words]
+def command(image: PreparedImage, *arguments: str) -> list[str]:
+    return [f"{image.path[0]}/python", *image.files.values(), "--model-prefix=./wltest", "--num-layers=2", *arguments]
 
 
 def losses(lines: list[str]) -> list[float]:
     return [float(match[1]) for line in lines if (match := re.search(r"Train-cross-entropy=(\d+\.\d+)", line))]
 
 
-async def test_a_local_job_says_that_it_has_no_gpu_and_learns(image: PreparedImage, tmp_path: Path) -> None:
+async def test_a_local_job_reports_the_missing_gpu_and_trains(image: PreparedImage, tmp_path: Path) -> None:
     async with Processes() as all_:
         await all_.begin("worker", command(image, "--num-epochs=3", "--gpus=0"), image.env, str(tmp_path))
         assert await all_.ended("worker") == 0

@@ -40,13 +40,13 @@ class train(object):
 """
 
 
-def run(python: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([python, PROGRAM, *words], capture_output=True, text=True, timeout=30, check=False)
+def run(python: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([python, PROGRAM, *arguments], capture_output=True, text=True, timeout=30, check=False)
 
 
 @pytest.mark.parametrize("python", every_python())
 @pytest.mark.parametrize(
-    ("words", "error"),
+    ("arguments", "error"),
     [
         ([], "Empty cluster_spec string"),
         (["--cluster_spec", ""], "Empty cluster_spec string"),
@@ -60,19 +60,21 @@ def run(python: str, *words: str) -> subprocess.CompletedProcess[str]:
         (["--cluster_spec", SPEC, "--job_name", "ps", "--task_id", "-1"], "Invalid task_id: -1"),
     ],
 )
-def test_a_wrong_argument_is_one_line_and_tensorflow_is_not_needed(python: str, words: list[str], error: str) -> None:
-    done = run(python, *words)
+def test_a_wrong_argument_is_one_line_and_tensorflow_is_not_needed(
+    python: str, arguments: list[str], error: str
+) -> None:
+    done = run(python, *arguments)
     assert done.returncode == 1
     assert done.stderr.startswith(f"ValueError: {error}") and done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("python", every_python())
-def test_it_starts_the_server_of_its_task_and_sigterm_ends_it_at_once(python: str, tmp_path: Path) -> None:
+def test_the_server_of_the_task_starts_and_sigterm_ends_it_at_once(python: str, tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text(STAND_IN)
     asked = tmp_path / "asked"
-    words = ["--cluster_spec", SPEC, "--job_name", "ps", "--task_id", "1", "--verbose", "--gpu_memory_fraction=0.5"]
+    arguments = ["--cluster_spec", SPEC, "--job_name", "ps", "--task_id", "1", "--verbose", "--gpu_memory_fraction=0.5"]
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "ASKED": str(asked)}
-    argv = [python, PROGRAM, *words, "--unknown", "x"]
+    argv = [python, PROGRAM, *arguments, "--unknown", "x"]
     with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline(), process.stdout.readline()]
@@ -84,7 +86,7 @@ def test_it_starts_the_server_of_its_task_and_sigterm_ends_it_at_once(python: st
     }  # fmt: skip
 
 
-def test_a_tensorflow_2_of_another_layout_is_imported_whole(tmp_path: Path) -> None:
+def test_a_tensorflow_2_with_another_layout_is_imported_completely(tmp_path: Path) -> None:
     package = tmp_path / "tensorflow"
     (package / "_api" / "v2").mkdir(parents=True)
     (package / "compat" / "v1").mkdir(parents=True)

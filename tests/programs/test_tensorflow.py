@@ -22,12 +22,12 @@ async def python() -> str:
     return str(Path(prepared.path[0]) / "python")
 
 
-async def test_every_task_of_the_sample_answers_also_one_that_comes_late(python: str, tmp_path: Path) -> None:
+async def test_every_task_of_the_sample_connects_even_a_late_one(python: str, tmp_path: Path) -> None:
     async with Tasks(python, tmp_path, master=1, worker=1, ps=2) as tasks:
         await tasks.start("master-0", "tf_sample.py", f"--log_dir={tmp_path}/logs", "--unknown")
         await tasks.start("ps-0", PS_PROGRAM)
         await tasks.start("worker-0", "tf_sample.py")
-        await tasks.said("master-0", "waiting for 4 tasks: master-0 ps-0 ps-1 worker-0")
+        await tasks.printed_line("master-0", "waiting for 4 tasks: master-0 ps-0 ps-1 worker-0")
         await tasks.start("ps-1", PS_PROGRAM)
         assert await tasks.ended("master-0") == 0
         answers = [line for line in tasks.lines["master-0"] if "checksum" in line and " on " in line]
@@ -58,19 +58,19 @@ async def test_a_master_that_writes_summaries_waits_for_a_worker_that_trains_on(
 
 
 async def test_training_gets_over_a_lost_parameter_server(python: str, tmp_path: Path) -> None:
-    words = ["--steps=1200", "--print_every=50", "--delay=0.01", f"--checkpoint_dir={tmp_path}/saved"]
+    arguments = ["--steps=1200", "--print_every=50", "--delay=0.01", f"--checkpoint_dir={tmp_path}/saved"]
     async with Tasks(python, tmp_path, master=1, worker=1, ps=2) as tasks:
         for name in ("ps-0", "ps-1"):
             await tasks.start(name, PS_PROGRAM)
         for name in ("master-0", "worker-0"):
-            await tasks.start(name, "tf_train.py", *words)
-        await tasks.said("master-0", "loss")
+            await tasks.start(name, "tf_train.py", *arguments)
+        await tasks.printed_line("master-0", "loss")
         await tasks.killed("ps-1")
         await tasks.start("ps-1", PS_PROGRAM)
-        assert "hidden/weights" in await tasks.said("master-0", "restored step")
+        assert "hidden/weights" in await tasks.printed_line("master-0", "restored step")
         assert [await tasks.ended(name) for name in ("master-0", "worker-0")] == [0, 0]
         match = re.search(r"held-out accuracy (\d\.\d+)", tasks.lines["master-0"][-1])
         assert match and float(match[1]) >= 0.9
         assert tasks.lines["worker-0"][-1] == "worker 0: done"
-        losses = [float(one[1]) for line in tasks.lines["master-0"] if (one := re.search(r"loss (\d\.\d+)", line))]
+        losses = [float(loss[1]) for line in tasks.lines["master-0"] if (loss := re.search(r"loss (\d\.\d+)", line))]
         assert losses[-1] < losses[0] / 4

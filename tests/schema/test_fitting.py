@@ -51,7 +51,7 @@ VALUES = st.recursive(
 def right(part: Json) -> st.SearchStrategy[Any]:
     """Mostly values that fit a part."""
     if "properties" in part:
-        return st.fixed_dictionaries({}, optional={name: right(one) for name, one in part["properties"].items()})
+        return st.fixed_dictionaries({}, optional={name: right(schema) for name, schema in part["properties"].items()})
     if "items" in part:
         return st.lists(right(part["items"]), max_size=3)
     if "additionalProperties" in part:
@@ -61,12 +61,12 @@ def right(part: Json) -> st.SearchStrategy[Any]:
 
 
 @given(VALUES | right(SCHEMA))
-def test_what_fits_has_no_problem_and_what_has_none_fits_but_for_whole_floats(value: Any) -> None:
-    found: list[Problem] = []
-    compile_check(SCHEMA)(value, "", found)
+def test_a_value_without_problems_fits_the_schema_and_the_reverse_but_for_whole_floats(value: Any) -> None:
+    problems: list[Problem] = []
+    compile_check(SCHEMA)(value, "", problems)
     fits = compile_is_valid(SCHEMA)(value)
-    assert not (fits and found), found
-    assert fits or found or closer_look(value)
+    assert not (fits and problems), problems
+    assert fits or problems or closer_look(value)
 
 
 def closer_look(value: Any) -> bool:

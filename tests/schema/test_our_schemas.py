@@ -9,7 +9,7 @@ from trainyard.server.builtin import BUILT_IN
 from trainyard.server.registry.resources import Resource
 
 
-@pytest.mark.parametrize("resource", [gvk for gvk in BUILT_IN if gvk.schema], ids=lambda one: one.full_name)
+@pytest.mark.parametrize("resource", [gvk for gvk in BUILT_IN if gvk.schema], ids=lambda gvk_: gvk_.full_name)
 def test_the_schema_of_a_built_in_resource_is_structural(resource: Resource) -> None:
     assert resource.schema is not None
     check_schema(resource.schema.document)

@@ -23,7 +23,7 @@ def test_a_pattern_that_backtracking_cannot_finish_is_matched(pattern: str) -> N
 
 
 @pytest.mark.parametrize("pattern", ["(a", r"(a)\1", "a(?=b)", "(?<!a)b", "(?:a{1000}){1000}", r"a\Z", "a{1001}"])
-def test_what_re2_does_not_take_is_refused_with_the_definition(pattern: str) -> None:
+def test_a_crd_with_a_pattern_that_re2_does_not_support_is_refused(pattern: str) -> None:
     with pytest.raises(PatternError):
         compiled_pattern(pattern)
     with pytest.raises(ValueError, match="is not a regular expression"):

@@ -126,7 +126,7 @@ PRUNE: list[tuple[str, dict[str, Any], Any, Any]] = [
 
 
 @pytest.mark.parametrize(("schema", "value", "left"), table(PRUNE))
-def test_pruning_takes_away_what_is_unknown(schema: dict[str, Any], value: Any, left: Any) -> None:
+def test_pruning_removes_unknown_fields(schema: dict[str, Any], value: Any, left: Any) -> None:
     given_value = {"kind": "K", "metadata": {"name": "n"}, "spec": value, "junk": 1}
     before = copy.deepcopy(given_value)
     assert of(schema).prune(given_value) == {"kind": "K", "metadata": {"name": "n"}, "spec": left}
@@ -153,7 +153,7 @@ DEFAULT: list[tuple[str, dict[str, Any], Any, Any]] = [
 
 
 @pytest.mark.parametrize(("schema", "value", "full"), table(DEFAULT))
-def test_defaults_fill_what_is_missing(schema: dict[str, Any], value: Any, full: Any) -> None:
+def test_defaults_set_missing_fields(schema: dict[str, Any], value: Any, full: Any) -> None:
     given_value = {"spec": value}
     before = copy.deepcopy(given_value)
     assert repr(of(schema).default(given_value)) == repr({"spec": full})
@@ -166,7 +166,7 @@ def test_a_default_is_nobodys_to_edit() -> None:
     assert schema.default({"spec": {}}) == {"spec": {"a": {"b": []}}}
 
 
-def test_unknown_fields_are_named_even_where_they_are_preserved() -> None:
+def test_unknown_fields_are_listed_even_where_they_are_preserved() -> None:
     schema = of({**FREE, "properties": {**FREE["properties"], "free": {"type": "object", PRESERVE: True}}})
     obj = {"metadata": {"x": 1}, "spec": {"x": 1, "known": {"z": 1}, "free": {"q": 1}}, "junk": 1}
     assert schema.unknown_fields(obj) == ["spec.x", "spec.known.z", "junk"]
@@ -190,7 +190,7 @@ def test_a_deep_object_is_one_problem_and_no_crash(levels: int) -> None:
     assert schema.default(schema.prune({"spec": deep}))["spec"] is deep
 
 
-def test_a_wide_wrong_list_is_cut_short_and_says_so() -> None:
+def test_the_problems_of_a_long_list_are_truncated_with_a_note() -> None:
     problems = of({"type": "array", "items": INTEGER}).validate({"spec": ["x"] * 100_000})
     assert len(problems) == 201
     assert problems[-1].text.startswith("Too many: 200 problems and more")

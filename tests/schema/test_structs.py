@@ -1,4 +1,4 @@
-"""A struct says everything a CRD needs to say."""
+"""A struct has everything that a CRD's schema needs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Tree(msgspec.Struct):
 
 
 class Mixed(msgspec.Struct):
-    one: int | list[int] = 1
+    count: int | list[int] = 1
 
 
 def test_a_struct_that_contains_itself_is_refused() -> None:
@@ -83,6 +83,6 @@ def test_a_struct_that_contains_itself_is_refused() -> None:
         from_struct(Tree)
 
 
-def test_a_union_that_no_schema_can_say_is_refused() -> None:
+def test_a_union_without_a_schema_is_refused() -> None:
     with pytest.raises(ValueError, match=r"only int \| str"):
         from_struct(Mixed)

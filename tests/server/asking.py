@@ -26,7 +26,7 @@ JSON = "application/json"
 
 
 class Cluster:
-    """The verbs over a fresh log, with a clock that stands still until it is moved."""
+    """The verbs over a new log, with a clock that a test moves."""
 
     def __init__(self, checks: Any = None, keep: int = 20_000) -> None:
         self.now = START
@@ -40,7 +40,7 @@ class Cluster:
 
     @contextmanager
     def acting(self, user: User) -> Iterator[None]:
-        """Who asks, for a while."""
+        """Send requests as this user, for a while."""
         before, self.user = self.user, user
         try:
             yield
@@ -172,7 +172,7 @@ def crd(plural: str = "things", kind: str = "Thing", group: str = "example.org",
     }
 
 
-def thing(name: str, **spec: Any) -> Json:
+def custom_object(name: str, **spec: Any) -> Json:
     return {
         "apiVersion": "example.org/v1",
         "kind": "Thing",
@@ -220,9 +220,9 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def following(lines: AsyncIterator[Json], count: int) -> list[tuple[str, str]]:
     """The next lines, as (type, name)."""
-    found: list[Any] = []
+    events: list[Any] = []
     async with asyncio.timeout(10):
-        while len(found) < count:
+        while len(events) < count:
             line = await anext(lines)
-            found.append((line["type"], line["object"].get("metadata", {}).get("name", "")))
-    return found
+            events.append((line["type"], line["object"].get("metadata", {}).get("name", "")))
+    return events

@@ -88,8 +88,8 @@ def _document(dice: random.Random, version: str, kind: str) -> bytes:
     spot = dice.choice((b"spec", b"data", b"status", b"template", b"rules", b"subsets", b"type", b"stringData", b"x"))
     meta = b'{"name": "%b"%b}' % (name, dice.choice((b"", b"", b', "labels": %b' % odd, b', "generateName": "a-"')))
     right = b'"spec": {"replicas": 1, "ports": [{"port": 1}], "containers": [{"name": "a", "image": "b"}]}, '
-    words = (version.encode(), kind.encode(), meta, dice.choice((right, b"")), spot, odd)
-    return b'{"apiVersion": "%b", "kind": "%b", "metadata": %b, %b"%b": %b}' % words
+    fields = (version.encode(), kind.encode(), meta, dice.choice((right, b"")), spot, odd)
+    return b'{"apiVersion": "%b", "kind": "%b", "metadata": %b, %b"%b": %b}' % fields
 
 
 def whole(dice: random.Random) -> bytes:

@@ -77,7 +77,7 @@ class Barrage:
         replies = parse(got)
         for reply in replies:
             self.codes[reply.code] = self.codes.get(reply.code, 0) + 1
-            if reply.code >= 500 and not any(words in reply.body for words in KNOWN):
+            if reply.code >= 500 and not any(known in reply.body for known in KNOWN):
                 raise Broken(f"{reply.code} {reply.body[:300]!r} for {raw[:500]!r}")
             if reply.code >= 400 and reply.body and not _is_status(reply):
                 raise Broken(f"{reply.code} without a Status: {reply.body[:300]!r} for {raw[:500]!r}")
@@ -123,8 +123,8 @@ def parse(got: bytes) -> list[Reply]:
     """The answers in what came; one that is cut off is left out. Raises Broken when it is not HTTP."""
     replies: list[Reply] = []
     while got:
-        head, found, rest = got.partition(b"\r\n\r\n")
-        if not found:
+        head, separator, rest = got.partition(b"\r\n\r\n")
+        if not separator:
             break
         matched = re.match(rb"HTTP/\d\.\d (\d\d\d) ", head)
         if matched is None:
@@ -237,11 +237,11 @@ def place(server: Server) -> tuple[str, int]:
 
 
 def main() -> int:
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("--seconds", type=float, default=60.0)
-    words.add_argument("--seed", type=int, default=1)
-    words.add_argument("--first", type=int, default=0, help="number of the first case")
-    asked = words.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    asked = parser.parse_args()
     with target() as (server, complaints, _):
         barrage, number = Barrage(place(server)), asked.first
         barrage.furnish()

@@ -48,7 +48,7 @@ SPEC = st.fixed_dictionaries(
         "items": st.lists(
             st.fixed_dictionaries({"name": WORD}, optional={"v": st.integers(0, 2)}),
             max_size=3,
-            unique_by=lambda one: one["name"],
+            unique_by=lambda item: item["name"],
         ),
         "set": st.lists(WORD, max_size=3, unique=True),
         "plain": st.lists(WORD, max_size=2),
@@ -60,7 +60,7 @@ MANY = settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.re
 PATH = "/apis/example.org/v1/namespaces/default/things/a"
 
 
-def things() -> Cluster:
+def cluster_with_crd() -> Cluster:
     cluster = Cluster()
     whole = {"type": "object", "properties": {"spec": SCHEMA}}
     definition = crd()
@@ -77,7 +77,7 @@ def applied(cluster: Cluster, manager: str, spec: Json, **query: str) -> Json:
 @MANY
 @given(st.lists(MOVE, min_size=1, max_size=5))
 def test_an_apply_twice_is_an_apply_once(moves: list[tuple[str, Json, bool]]) -> None:
-    cluster = things()
+    cluster = cluster_with_crd()
     for manager, spec, force in moves:
         query = {"force": "true"} if force else {}
         try:
@@ -94,8 +94,8 @@ def test_an_apply_twice_is_an_apply_once(moves: list[tuple[str, Json, bool]]) ->
 
 @MANY
 @given(st.lists(st.tuples(st.sampled_from(["one", "two"]), SPEC), min_size=1, max_size=5))
-def test_a_forced_apply_is_what_it_says_and_others_keep_the_rest(moves: list[tuple[str, Json]]) -> None:
-    cluster = things()
+def test_a_forced_apply_sets_its_fields_and_others_keep_theirs(moves: list[tuple[str, Json]]) -> None:
+    cluster = cluster_with_crd()
     for manager, spec in moves:
         response = applied(cluster, manager, spec, force="true")
         sent = fields_of({"spec": spec}, TypeSchema("object", own_fields={"spec": SHAPE}))
@@ -103,29 +103,29 @@ def test_a_forced_apply_is_what_it_says_and_others_keep_the_rest(moves: list[tup
         for path, value in sent.items():
             if value not in (None, {}, []):
                 assert stored.get(path, value) == value, path
-        owned = {path for one in apply.owners_of(response) for path in one.paths}
+        owned = {path for entry in apply.owners_of(response) for path in entry.paths}
         assert {path for path in stored if stored[path] not in ({}, [])} <= owned | {("f:spec",)}
 
 
 @MANY
 @given(SPEC, SPEC)
-def test_one_manager_alone_gets_what_he_sends(first: Json, second: Json) -> None:
-    cluster = things()
+def test_an_apply_of_a_single_manager_gives_the_applied_object(first: Json, second: Json) -> None:
+    cluster = cluster_with_crd()
     applied(cluster, "one", first)
-    alone = things()
+    alone = cluster_with_crd()
     assert same_spec(applied(cluster, "one", second), applied(alone, "one", second))
 
 
-def same_spec(one: Json, other: Json) -> bool:
-    return bool(bare(one.get("spec")) == bare(other.get("spec")))
+def same_spec(first: Json, other: Json) -> bool:
+    return bool(bare(first.get("spec")) == bare(other.get("spec")))
 
 
 def bare(value: Any) -> Any:
-    """Without what is empty: whether an empty map stays behind is nobody's field."""
+    """Without empty maps: no manager owns an empty map that is left."""
     if isinstance(value, dict):
         return {name: left for name, part in value.items() if (left := bare(part)) not in (None, {}, [])}
     if isinstance(value, list):
-        return sorted((bare(one) for one in value), key=lambda one: json.dumps(one, sort_keys=True))
+        return sorted((bare(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
     return value
 
 
@@ -138,12 +138,12 @@ def test_fields_are_written_and_read_back(spec: Json) -> None:
 
 @MANY
 @given(SPEC)
-def test_what_is_taken_away_whole_leaves_nothing(spec: Json) -> None:
+def test_removing_all_applied_fields_leaves_none(spec: Json) -> None:
     left = remove_paths(spec, SHAPE, fields_of(spec, SHAPE), lambda path: False)
     assert bare(left or {}) == {}
 
 
-def test_who_never_applies_pays_nothing() -> None:
+def test_objects_that_were_never_applied_have_no_managed_fields() -> None:
     cluster = Cluster()
     cluster.make(PODS, pod("a"))
     response = cluster.merge(f"{PODS}/a/status", {"status": {"phase": "Running"}})
@@ -151,7 +151,7 @@ def test_who_never_applies_pays_nothing() -> None:
     assert "managedFields" not in cluster.merge(f"{PODS}/a", {"metadata": {"labels": {"a": "b"}}})["metadata"]
 
 
-def test_what_was_there_before_the_first_apply_has_an_owner() -> None:
+def test_fields_from_before_the_first_apply_have_an_owner() -> None:
     cluster = Cluster()
     cluster.make(MAPS, config_map("a", data={"x": "1"}))
     no = cluster.refused("PATCH", f"{MAPS}/a", config_map("a", data={"x": "2"}), APPLY, fieldManager="me")
@@ -160,11 +160,11 @@ def test_what_was_there_before_the_first_apply_has_an_owner() -> None:
     assert [entry["manager"] for entry in answer["metadata"]["managedFields"]] == ["me", "before-first-apply"]
 
 
-def test_a_status_patch_of_an_applied_pod_is_remembered_as_such() -> None:
+def test_a_status_patch_of_an_applied_pod_is_recorded_with_its_subresource() -> None:
     cluster = Cluster()
     cluster.ask("PATCH", f"{PODS}/a", pod("a"), APPLY, fieldManager="me")
     response = cluster.merge(f"{PODS}/a/status", {"status": {"phase": "Running"}}, fieldManager="node")
-    (entry,) = (one for one in response["metadata"]["managedFields"] if one["manager"] == "node")
+    (entry,) = (each for each in response["metadata"]["managedFields"] if each["manager"] == "node")
     assert (entry["operation"], entry["subresource"]) == ("Update", "status")
     assert entry["fieldsV1"] == {"f:status": {"f:phase": {}}}
 
@@ -183,7 +183,7 @@ BOMB = "\n".join(["a0: &a0 [x, x]", *(f"a{at}: &a{at} [*a{at - 1}, *a{at - 1}]" 
 
 
 @pytest.mark.parametrize("body", [b"[" * 50_000, b"- " * 50_000, BOMB, b"a: 1\n---\nb: 1\n", b"", b"{", b"a: [\x00"])
-def test_a_body_that_is_no_object_or_far_too_large_a_one_is_refused(body: bytes) -> None:
+def test_a_body_that_is_no_object_or_too_large_is_refused(body: bytes) -> None:
     with pytest.raises(StatusError, match="error decoding") as caught:
         apply.read_config(body)
     assert caught.value.code == 400
@@ -199,7 +199,7 @@ def test_a_patch_that_is_nested_too_deep_is_refused_by_name(cluster: Cluster, ki
     assert caught.value.code in (400, 422) and "nested deeper than 100 levels" in caught.value.message
 
 
-def test_an_apply_of_many_items_looks_for_none_of_them_among_the_others(cluster: Cluster) -> None:
+def test_an_apply_of_many_items_does_not_search_a_list_for_each(cluster: Cluster) -> None:
     containers = [{"name": "a", "image": "i", "env": [{"name": f"E{at}", "value": "x"} for at in range(800)]}]
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers}}
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}

@@ -7,7 +7,20 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import CRDS, JOBS, MAPS, PODS, SERVICES, THINGS, Cluster, config_map, crd, job, pod, thing
+from tests.server.asking import (
+    CRDS,
+    JOBS,
+    MAPS,
+    PODS,
+    SERVICES,
+    THINGS,
+    Cluster,
+    config_map,
+    crd,
+    custom_object,
+    job,
+    pod,
+)
 from trainyard.objects.structs import replace
 from trainyard.server.http.requests import KubeletProxy
 
@@ -20,7 +33,7 @@ def causes(no: Any) -> list[tuple[str, str]]:
     return [(cause["field"], cause["message"]) for cause in no.details["causes"]]
 
 
-def test_a_pod_gets_what_others_rely_on(cluster: Cluster) -> None:
+def test_a_created_pod_gets_the_defaults_that_clients_rely_on(cluster: Cluster) -> None:
     made = cluster.make(PODS, {**pod("a"), "status": {"phase": "Running"}})
     spec = made["spec"]
     assert made["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
@@ -139,7 +152,7 @@ def test_a_job_gets_its_selector_and_labels(cluster: Cluster) -> None:
     assert made["status"] == {}
 
 
-def test_a_job_that_has_the_labels_of_its_template_keeps_them_alone(cluster: Cluster) -> None:
+def test_a_job_with_labels_of_its_own_does_not_get_its_templates(cluster: Cluster) -> None:
     """Only a Job without labels gets the generated ones, as the real server has it."""
     template = {"metadata": {"labels": {"app": "sum"}}, "spec": {"containers": [C], "restartPolicy": "Never"}}
     for name, labels in (("with", {"app": "sum"}), ("without", {})):
@@ -149,7 +162,7 @@ def test_a_job_that_has_the_labels_of_its_template_keeps_them_alone(cluster: Clu
 
 
 @pytest.mark.parametrize("policy", [None, "Always"])
-def test_a_job_never_restarts_always(cluster: Cluster, policy: str | None) -> None:
+def test_a_batch_job_refuses_restart_policy_always(cluster: Cluster, policy: str | None) -> None:
     wrong = job("j")
     wrong["spec"]["template"]["spec"]["restartPolicy"] = policy
     if policy is None:
@@ -165,11 +178,11 @@ def test_a_jobs_template_stays_and_suspend_does_not(cluster: Cluster) -> None:
     assert changed["spec"]["suspend"] is True and changed["metadata"]["generation"] == 2
     template = {"spec": {"containers": [{"name": "main", "image": "other"}]}}
     no = cluster.refused("PATCH", f"{JOBS}/j", {"spec": {"template": template}}, MERGE)
-    (found,) = causes(no)
-    assert found[0] == "spec.template.spec" and found[1].endswith("field is immutable")
+    (cause,) = causes(no)
+    assert cause[0] == "spec.template.spec" and cause[1].endswith("field is immutable")
 
 
-def test_the_file_of_a_job_lacks_what_was_generated_so_it_does_not_replace_the_job(cluster: Cluster) -> None:
+def test_a_replace_with_a_jobs_manifest_lacks_generated_fields_and_is_refused(cluster: Cluster) -> None:
     cluster.make(JOBS, job("j"))
     field_causes = causes(cluster.refused("PUT", f"{JOBS}/j", job("j")))
     assert ("spec.selector", "Required value") in field_causes
@@ -182,7 +195,7 @@ def test_a_service_gets_an_address_of_its_own(cluster: Cluster) -> None:
 
     first, second = cluster.make(SERVICES, service("a")), cluster.make(SERVICES, service("b"))
     assert first["spec"]["clusterIP"] != second["spec"]["clusterIP"]
-    assert all(one["spec"]["clusterIP"].startswith("10.96.") for one in (first, second))
+    assert all(service["spec"]["clusterIP"].startswith("10.96.") for service in (first, second))
     assert first["spec"]["ports"] == [{"port": 80, "protocol": "TCP", "targetPort": 80}]
     headless = cluster.make(SERVICES, service("c", clusterIP="None", ports=[]))
     assert headless["spec"]["clusterIP"] == "None"
@@ -216,7 +229,7 @@ def test_a_deployments_selector_must_select_its_pods(cluster: Cluster) -> None:
     assert "spec.selector" in no.message
 
 
-def test_a_secret_is_base64_and_never_in_a_message(cluster: Cluster) -> None:
+def test_a_secret_is_base64_and_never_in_an_error_message(cluster: Cluster) -> None:
     path = "/api/v1/namespaces/default/secrets"
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
     made = cluster.make(path, {**secret, "stringData": {"k": "v"}})
@@ -226,7 +239,7 @@ def test_a_secret_is_base64_and_never_in_a_message(cluster: Cluster) -> None:
     assert no.code == 400 and "canary" not in no.message
 
 
-def test_what_is_immutable_stays(cluster: Cluster) -> None:
+def test_immutable_fields_cannot_change(cluster: Cluster) -> None:
     cluster.make(MAPS, config_map("a", data={"k": "v"}, immutable=True))
     no = cluster.refused("PATCH", f"{MAPS}/a", {"data": {"k": "w"}}, MERGE)
     assert "field is immutable when `immutable` is set" in no.message
@@ -276,15 +289,15 @@ def test_the_oldest_of_too_many_events_are_forgotten(cluster: Cluster) -> None:
         event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}, "involvedObject": {"kind": "Pod"}}
         cluster.make(path, event)
     registry = cluster.verbs.writes.registry
-    for resource in [one for one in registry.all() if one.plural == "events"]:
+    for resource in [each for each in registry.all() if each.plural == "events"]:
         registry.add(replace(resource, max_objects=2))
     cluster.verbs.writes.expire_objects(cluster.now)
     assert [event["metadata"]["name"] for event in cluster.get(path)["items"]] == ["a", "b"]
 
 
-def test_a_spec_that_an_older_definition_let_in_can_still_be_told_about_and_mended(cluster: Cluster) -> None:
+def test_the_status_of_a_job_stored_under_an_older_crd_can_be_updated_and_its_spec_fixed(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    cluster.make(THINGS, thing("a", replicas=5))
+    cluster.make(THINGS, custom_object("a", replicas=5))
     tighter = cluster.get(f"{CRDS}/things.example.org")
     properties = tighter["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     properties["spec"]["properties"]["replicas"]["maximum"] = 3
@@ -300,7 +313,7 @@ def test_a_spec_that_an_older_definition_let_in_can_still_be_told_about_and_mend
     assert cluster.merge(f"{THINGS}/a", {"spec": {"replicas": 2}})["spec"]["replicas"] == 2
 
 
-def test_a_definition_is_established_when_it_is_answered(cluster: Cluster) -> None:
+def test_a_crd_is_established_in_the_response(cluster: Cluster) -> None:
     made = cluster.make(CRDS, crd())
     assert {condition["type"]: condition["status"] for condition in made["status"]["conditions"]} == {
         "NamesAccepted": "True",
@@ -312,10 +325,10 @@ def test_a_definition_is_established_when_it_is_answered(cluster: Cluster) -> No
 
 def test_a_custom_resource_is_pruned_defaulted_and_checked(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    made = cluster.make(THINGS, {**thing("a", junk=1, template={"free": {"x": [1]}}), "more": 1})
+    made = cluster.make(THINGS, {**custom_object("a", junk=1, template={"free": {"x": [1]}}), "more": 1})
     assert made["spec"] == {"replicas": 1, "template": {"free": {"x": [1]}}, "mode": "fast"}
     assert "more" not in made and made["metadata"]["generation"] == 1
-    no = cluster.refused("POST", THINGS, thing("b", replicas=-1, mode="odd"))
+    no = cluster.refused("POST", THINGS, custom_object("b", replicas=-1, mode="odd"))
     assert causes(no) == [
         ("spec.replicas", "Invalid value: -1: must be greater than or equal to 0"),
         ("spec.mode", 'Unsupported value: "odd": supported values: "fast", "slow"'),
@@ -341,9 +354,9 @@ def test_a_wrong_definition_is_refused(cluster: Cluster, definition: dict[str, A
     assert cluster.raw("GET", THINGS).code == 404
 
 
-def test_a_definition_can_be_changed_while_it_serves(cluster: Cluster) -> None:
+def test_a_crd_can_be_updated_while_it_is_served(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    cluster.make(THINGS, thing("a"))
+    cluster.make(THINGS, custom_object("a"))
     made = cluster.get(f"{CRDS}/things.example.org")
     properties = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     properties["mode"]["enum"].append("odd")
@@ -356,7 +369,7 @@ def test_two_versions_of_a_definition_are_one_object(cluster: Cluster) -> None:
     first = both["spec"]["versions"][0]
     both["spec"]["versions"].append({**first, "name": "v2", "storage": False})
     cluster.make(CRDS, both)
-    cluster.make(THINGS, thing("a"))
+    cluster.make(THINGS, custom_object("a"))
     newer = THINGS.replace("/v1/", "/v2/")
     assert cluster.get(f"{newer}/a")["apiVersion"] == "example.org/v2"
     changed = cluster.merge(f"{newer}/a", {"spec": {"replicas": 2}})
@@ -369,9 +382,9 @@ def test_cluster_scoped_custom_resources_have_no_namespace(cluster: Cluster) -> 
     wide = crd()
     wide["spec"]["scope"] = "Cluster"
     cluster.make(CRDS, wide)
-    made = cluster.make("/apis/example.org/v1/things", thing("a"))
+    made = cluster.make("/apis/example.org/v1/things", custom_object("a"))
     assert "namespace" not in made["metadata"]
-    assert cluster.refused("POST", THINGS, thing("b")).code == 404
+    assert cluster.refused("POST", THINGS, custom_object("b")).code == 404
 
 
 TIMES = [

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, job, pod, thing
+from tests.server.asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, custom_object, job, pod
 from trainyard.server.patch.dispatch import APPLY
 
 
-def test_a_plain_object_goes_at_once(cluster: Cluster) -> None:
+def test_an_object_without_finalizers_is_deleted_at_once(cluster: Cluster) -> None:
     made = cluster.make(MAPS, config_map("a"))
     response = cluster.delete(f"{MAPS}/a")
     assert response["status"] == "Success"
@@ -18,7 +18,7 @@ def test_a_plain_object_goes_at_once(cluster: Cluster) -> None:
     assert cluster.refused("GET", f"{MAPS}/a").code == 404
 
 
-def test_only_the_object_that_is_meant_is_deleted(cluster: Cluster) -> None:
+def test_only_the_object_with_the_given_uid_is_deleted(cluster: Cluster) -> None:
     made = cluster.make(MAPS, config_map("a"))
     no = cluster.refused("DELETE", f"{MAPS}/a", {"preconditions": {"uid": "other"}})
     assert (no.code, no.reason) == (409, "Conflict")
@@ -38,7 +38,7 @@ def test_only_the_object_that_is_meant_is_deleted(cluster: Cluster) -> None:
         ({"gracePeriodSeconds": 0}, {"dryRun": "All"}, 0),
     ],
 )
-def test_an_eviction_that_means_another_pod_or_is_tried_only_evicts_nobody(
+def test_an_eviction_with_another_uid_or_dry_run_deletes_nothing(
     cluster: Cluster, options: dict[str, object], query: dict[str, str], code: int
 ) -> None:
     made = cluster.make(PODS, pod("a"))
@@ -50,18 +50,18 @@ def test_an_eviction_that_means_another_pod_or_is_tried_only_evicts_nobody(
     assert cluster.get(f"{PODS}/a") == made
 
 
-def test_nothing_new_is_made_of_a_definition_that_is_on_its_way_out(cluster: Cluster) -> None:
+def test_no_custom_resource_is_created_for_a_terminating_crd(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    cluster.make(THINGS, {**thing("a"), "metadata": {"name": "a", "finalizers": ["x.io/a"]}})
+    cluster.make(THINGS, {**custom_object("a"), "metadata": {"name": "a", "finalizers": ["x.io/a"]}})
     cluster.delete(f"{CRDS}/things.example.org")
-    no = cluster.refused("POST", THINGS, thing("b"))
+    no = cluster.refused("POST", THINGS, custom_object("b"))
     assert (no.code, no.message) == (405, "create not allowed while custom resource definition is terminating")
-    assert cluster.refused("PATCH", f"{THINGS}/b", thing("b"), APPLY, fieldManager="me").code == 405
+    assert cluster.refused("PATCH", f"{THINGS}/b", custom_object("b"), APPLY, fieldManager="me").code == 405
     cluster.merge(f"{THINGS}/a", {"metadata": {"finalizers": None}})
     assert cluster.get(CRDS)["items"] == []
 
 
-def test_a_finalizer_holds_an_object_until_it_is_taken_away(cluster: Cluster) -> None:
+def test_a_finalizer_holds_an_object_until_it_is_removed(cluster: Cluster) -> None:
     cluster.make(MAPS, config_map("a", metadata={"finalizers": ["x.io/a", "x.io/b"]}))
     held = cluster.delete(f"{MAPS}/a")
     assert held["metadata"]["deletionTimestamp"] == "2027-01-15T08:00:00Z"
@@ -97,13 +97,13 @@ def test_propagation_becomes_a_finalizer_and_a_job_orphans_by_default(
         assert cluster.get(f"{JOBS}/j")["metadata"]["finalizers"] == finalizers
 
 
-def test_a_pod_that_no_node_has_goes_at_once(cluster: Cluster) -> None:
+def test_a_pod_without_a_node_is_deleted_at_once(cluster: Cluster) -> None:
     cluster.make(PODS, pod("a"))
     assert cluster.delete(f"{PODS}/a")["kind"] == "Pod"
     assert cluster.refused("GET", f"{PODS}/a").code == 404
 
 
-def test_a_pod_that_a_second_delete_ends_is_told_as_it_was(cluster: Cluster) -> None:
+def test_a_second_delete_of_a_pod_returns_it_as_it_was(cluster: Cluster) -> None:
     made = pod("a")
     cluster.make(PODS, {**made, "metadata": {**made["metadata"], "finalizers": ["foregroundDeletion"]}})
     marked = cluster.delete(f"{PODS}/a")["metadata"]
@@ -125,7 +125,7 @@ def test_a_pod_on_a_node_gets_its_grace(cluster: Cluster) -> None:
     assert cluster.refused("GET", f"{PODS}/a").code == 404
 
 
-def test_a_pod_that_has_ended_goes_at_once(cluster: Cluster) -> None:
+def test_a_finished_pod_is_deleted_at_once(cluster: Cluster) -> None:
     cluster.make(PODS, pod("a", nodeName="n"))
     cluster.merge(f"{PODS}/a/status", {"status": {"phase": "Succeeded"}})
     cluster.delete(f"{PODS}/a")
@@ -141,7 +141,7 @@ def test_a_pod_with_grace_and_finalizer_needs_both_to_end(cluster: Cluster) -> N
     assert cluster.refused("GET", f"{PODS}/a").code == 404
 
 
-def test_a_finalizer_taken_away_does_not_cut_the_grace(cluster: Cluster) -> None:
+def test_removing_a_finalizer_does_not_shorten_the_grace_period(cluster: Cluster) -> None:
     cluster.make(PODS, pod("a", nodeName="n", metadata={"finalizers": ["x.io/a"]}))
     cluster.delete(f"{PODS}/a")
     cluster.merge(f"{PODS}/a", {"metadata": {"finalizers": []}})
@@ -186,9 +186,7 @@ def test_a_namespace_takes_its_content_along(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("meant", [{"uid": "other"}, {"resourceVersion": "1"}])
-def test_the_finalizers_of_another_namespace_or_version_are_not_taken_away(
-    cluster: Cluster, meant: dict[str, str]
-) -> None:
+def test_finalizers_of_another_namespace_or_version_are_not_removed(cluster: Cluster, meant: dict[str, str]) -> None:
     kinds = {"apiVersion": "v1", "kind": "Namespace"}
     made = cluster.make("/api/v1/namespaces", {**kinds, "metadata": {"name": "x"}})
     sent = {**kinds, "metadata": {**made["metadata"], **meant}, "spec": {"finalizers": []}}
@@ -198,7 +196,7 @@ def test_the_finalizers_of_another_namespace_or_version_are_not_taken_away(
     assert cluster.ask("PUT", "/api/v1/namespaces/x/finalize", sent)["spec"] == {}
 
 
-def test_the_finalizers_of_others_keep_a_namespace_until_they_take_them_away(cluster: Cluster) -> None:
+def test_finalizers_of_objects_keep_a_namespace_until_they_are_removed(cluster: Cluster) -> None:
     kinds = {"apiVersion": "v1", "kind": "Namespace"}
     spec = {"finalizers": ["x.io/a"]}
     made = cluster.make("/api/v1/namespaces", {**kinds, "metadata": {"name": "x"}, "spec": spec})
@@ -210,7 +208,7 @@ def test_the_finalizers_of_others_keep_a_namespace_until_they_take_them_away(clu
     assert cluster.refused("GET", "/api/v1/namespaces/x").code == 404
 
 
-def test_an_empty_namespace_goes_at_once_and_default_never(cluster: Cluster) -> None:
+def test_an_empty_namespace_is_deleted_at_once_and_default_never(cluster: Cluster) -> None:
     cluster.make("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}})
     cluster.delete("/api/v1/namespaces/x")
     assert cluster.refused("GET", "/api/v1/namespaces/x").code == 404
@@ -219,8 +217,8 @@ def test_an_empty_namespace_goes_at_once_and_default_never(cluster: Cluster) -> 
 
 def test_a_definition_takes_its_instances_along(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    cluster.make(THINGS, thing("free"))
-    cluster.make(THINGS, {**thing("held"), "metadata": {"name": "held", "finalizers": ["x.io/a"]}})
+    cluster.make(THINGS, custom_object("free"))
+    cluster.make(THINGS, {**custom_object("held"), "metadata": {"name": "held", "finalizers": ["x.io/a"]}})
     cluster.delete(f"{CRDS}/things.example.org")
     assert [item["metadata"]["name"] for item in cluster.get(THINGS)["items"]] == ["held"]
     cluster.merge(f"{THINGS}/held", {"metadata": {"finalizers": None}})

@@ -34,7 +34,7 @@ def test_a_sequence_is_the_same_every_time_and_survives_a_file() -> None:
     assert sequence(3, 0) != sequence(4, 0)
 
 
-def test_a_reference_takes_what_an_earlier_answer_gave() -> None:
+def test_a_reference_takes_its_value_from_an_earlier_response() -> None:
     made = Answer(201, {}, {"metadata": {"uid": UIDS[0], "resourceVersion": "7", "name": "gen-x2x4z"}})
     step = Step("PUT", "/api/v1/namespaces/{ns}/configmaps/{0.name}", body={"metadata": {"uid": "{0.uid}"}})
     sent = resolved(step, [made], "here")
@@ -49,10 +49,10 @@ def _object(uid: str, version: int, **meta: Any) -> Answer:
     return Answer(200, {}, {"metadata": {"uid": uid, "resourceVersion": str(version), **meta}})
 
 
-def test_runs_that_mean_the_same_are_equal() -> None:
-    one = [_object(UIDS[0], 5, creationTimestamp="2026-01-01T00:00:00Z"), _object(UIDS[0], 9)]
+def test_equivalent_runs_are_equal() -> None:
+    first = [_object(UIDS[0], 5, creationTimestamp="2026-01-01T00:00:00Z"), _object(UIDS[0], 9)]
     two = [_object(UIDS[1], 70, creationTimestamp="2027-02-02T00:00:00Z"), _object(UIDS[1], 71)]
-    assert normal(one, "ns-1") == normal(two, "ns-2")
+    assert normal(first, "ns-1") == normal(two, "ns-2")
 
 
 @pytest.mark.parametrize(
@@ -63,29 +63,29 @@ def test_runs_that_mean_the_same_are_equal() -> None:
         [_object(UIDS[0], 9), _object(UIDS[0], 5)],  # versions run backwards
     ],
 )
-def test_runs_that_mean_something_else_differ(other: list[Answer]) -> None:
+def test_different_runs_differ(other: list[Answer]) -> None:
     assert normal([_object(UIDS[0], 5), _object(UIDS[0], 9)], "ns") != normal(other, "ns")
 
 
-def test_a_generated_name_is_a_symbol_wherever_it_is_seen() -> None:
+def test_a_generated_name_is_replaced_by_a_symbol_everywhere() -> None:
     meta = {"name": "gen-b2c4d", "generateName": "gen-"}
-    told = Answer(404, {}, {"message": 'configmaps "gen-b2c4d" not found'})
-    first, second = normal([_object(UIDS[0], 1, **meta), told], "ns")
+    not_found = Answer(404, {}, {"message": 'configmaps "gen-b2c4d" not found'})
+    first, second = normal([_object(UIDS[0], 1, **meta), not_found], "ns")
     assert first["body"]["metadata"]["name"] == "<name 1>"
     assert second["body"]["message"] == 'configmaps "<name 1>" not found'
     refused = Answer(422, {}, {"details": {"name": "gen-b2c4d"}})
     assert normal([refused], "ns", ["gen-"])[0]["body"]["details"]["name"] == "<name 1>"
 
 
-def test_differences_are_told_by_field_and_a_code_says_all() -> None:
+def test_differences_are_reported_by_field_and_a_different_code_alone() -> None:
     steps = [Step("GET", "/a"), Step("GET", "/b")]
     real = [{"code": 200, "body": {"a": [1, {"b": 2}]}}, {"code": 404, "body": {"reason": "NotFound"}}]
     ours = [{"code": 200, "body": {"a": [1, {"b": 3}], "c": True}}, {"code": 200, "body": {}}]
-    found = [
+    causes = [
         (difference.number, difference.path, difference.real, difference.ours)
         for difference in differences(steps, real, ours)
     ]
-    assert found == [
+    assert causes == [
         (0, "body.a[1].b", 2, 3),
         (0, "body.c", "<nothing>", True),
         (1, "code", "404 NotFound", "200"),
@@ -95,7 +95,7 @@ def test_differences_are_told_by_field_and_a_code_says_all() -> None:
     assert not Allowed("why", r"body\.a").covers(first)
 
 
-async def test_shrinking_leaves_what_is_needed_and_its_references() -> None:
+async def test_shrinking_keeps_the_needed_steps_and_their_references() -> None:
     steps = [
         Step("POST", "/x"),
         Step("POST", "/needed", body={"a": 1, "b": {"c": 2, "d": [3, 4]}}),
@@ -110,7 +110,7 @@ async def test_shrinking_leaves_what_is_needed_and_its_references() -> None:
     assert await shrunk(steps, shows) == [Step("POST", "/needed", body={"b": {"d": [4]}}), Step("PUT", "/z", body={})]
 
 
-def test_what_differs_on_purpose_is_in_the_document() -> None:
+def test_intended_differences_are_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "compatibility.md").read_text()
     section = page[page.index("## The embedded API server") :]
     assert len(documented()) > 4
@@ -118,7 +118,7 @@ def test_what_differs_on_purpose_is_in_the_document() -> None:
         assert re.compile(pattern) and f"\n| {topic} | " in section, topic
 
 
-def test_a_documented_difference_is_known_by_its_whole_text() -> None:
+def test_a_documented_difference_is_matched_by_its_whole_text() -> None:
     step = Step("PUT", "/api/v1/namespaces/x/configmaps/a")
     real, ours = '500 strconv.ParseUint: parsing "abc": invalid syntax', "422 Invalid"
     assert any(entry.covers(Difference(0, step, "code", real, ours)) for entry in DOCUMENTED)
@@ -154,14 +154,14 @@ SEQUENCES = range(120)
 
 @pytest.fixture(scope="module")
 def missed() -> dict[str, bool]:
-    """Which planted differences nobody found."""
+    """The planted differences that were not detected."""
     return asyncio.run(_hunt())
 
 
 async def _hunt() -> dict[str, bool]:
     async with embedded() as right:
         seen = await asyncio.gather(*(_finds(right, plant) for plant in PLANTED.values()))
-        return {name: not found for name, found in zip(PLANTED, seen, strict=True)}
+        return {name: not differing for name, differing in zip(PLANTED, seen, strict=True)}
 
 
 async def _finds(right: Any, plant: Callable[[Server], None]) -> bool:
@@ -183,8 +183,8 @@ def test_a_planted_difference_is_found(name: str, missed: dict[str, bool]) -> No
 
 @pytest.mark.slow
 async def test_two_equal_servers_do_not_differ() -> None:
-    async with embedded() as one, embedded() as other:
-        assert not await campaign(Pair(one, other), 2, range(60), shrink=False)
+    async with embedded() as first, embedded() as other:
+        assert not await campaign(Pair(first, other), 2, range(60), shrink=False)
 
 
 async def test_a_planted_difference_shrinks_to_its_cause() -> None:
@@ -198,16 +198,16 @@ async def test_a_planted_difference_shrinks_to_its_cause() -> None:
         (difference,) = await pair.differ_again(steps)
 
         async def shows(candidate: list[Step]) -> bool:
-            return any(one.cause == difference.cause for one in await pair.differ(candidate))
+            return any(each.cause == difference.cause for each in await pair.differ(candidate))
 
         assert [(step.do, "data" in step.body) for step in await shrunk(steps, shows)] == [("POST", False)]
 
 
-def test_a_version_that_one_side_did_not_count_is_told_once() -> None:
-    def told(*versions: int) -> list[dict[str, Any]]:
+def test_a_revision_that_one_server_did_not_count_is_reported_once() -> None:
+    def normalized(*versions: int) -> list[dict[str, Any]]:
         return normal([_object(UIDS[0], version) for version in versions], "ns")
 
     steps = [Step("GET", "/a")] * 5
-    real, ours = told(5, 6, 6, 7, 7), told(5, 5, 5, 8, 8)
+    real, ours = normalized(5, 6, 6, 7, 7), normalized(5, 5, 5, 8, 8)
     assert [difference.number for difference in differences(steps, real, ours)] == [1]
-    assert [difference.number for difference in differences(steps, real, told(5, 5, 5, 5, 8))] == [1, 3, 4]
+    assert [difference.number for difference in differences(steps, real, normalized(5, 5, 5, 5, 8))] == [1, 3, 4]

@@ -19,7 +19,7 @@ async def _all() -> dict[str, list[Difference]]:
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, list[Difference]]:
+def differences_by_case() -> dict[str, list[Difference]]:
     """All cases are played at once: a watch takes a second, all of them take one, too."""
     return asyncio.run(_all())
 
@@ -29,5 +29,7 @@ def test_there_are_cases() -> None:
 
 
 @pytest.mark.parametrize("name", [case.name for case in KEPT])
-def test_a_kept_sequence_is_answered_as_recorded(name: str, found: dict[str, list[Difference]]) -> None:
-    assert not found[name], "\n".join(str(one) for one in found[name])
+def test_a_recorded_sequence_is_answered_as_recorded(
+    name: str, differences_by_case: dict[str, list[Difference]]
+) -> None:
+    assert not differences_by_case[name], "\n".join(str(difference) for difference in differences_by_case[name])

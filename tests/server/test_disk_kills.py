@@ -23,7 +23,7 @@ PROGRAM = ("-m", disk_values.__name__)
 WRITERS = 24
 
 
-def test_a_process_killed_at_any_step_of_a_write_takes_nothing_with_it_that_was_acknowledged(tmp_path: Path) -> None:
+def test_a_process_killed_at_any_step_of_a_write_loses_no_acknowledged_write(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, *PROGRAM, "kill", str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
     for step in STEPS:
@@ -33,12 +33,14 @@ def test_a_process_killed_at_any_step_of_a_write_takes_nothing_with_it_that_was_
             last = max((end for _, end in acks), default=0)
             log = DiskLog(place / "log")
             assert log.revision >= last, (step, times)
-            assert [one.revision for one in log.after(log.floor)] == list(range(log.floor + 1, log.revision + 1))
+            assert [revision.revision for revision in log.after(log.floor)] == list(
+                range(log.floor + 1, log.revision + 1)
+            )
             for entry in log.after(log.floor):
                 assert entry.record is None or entry.record.body.startswith(b"%d " % entry.revision)
             for start, end in acks:  # a request is there whole
                 assert end <= log.floor or [
-                    one.revision for one in log.after(max(log.floor, start - 1)) if one.revision <= end
+                    event.revision for event in log.after(max(log.floor, start - 1)) if event.revision <= end
                 ] == list(range(max(log.floor + 1, start), end + 1))
             if log.revision > last:  # what nobody heard of came whole, too: two requests in one commit
                 assert step in ("committed", "answer"), (step, times, log.revision, last)
@@ -49,9 +51,9 @@ def test_a_process_killed_at_any_step_of_a_write_takes_nothing_with_it_that_was_
 
 @dataclass
 class Known:
-    """What the writers know."""
+    """The state of the writers."""
 
-    told: dict[str, tuple[str, int]] = field(default_factory=dict)
+    acknowledged: dict[str, tuple[str, int]] = field(default_factory=dict)
     """By object: the value that was acknowledged, and its version."""
     asked: dict[str, str] = field(default_factory=dict)
     """The value under way when the server was killed."""
@@ -60,8 +62,8 @@ class Known:
 
 
 @pytest.mark.slow
-async def test_a_server_killed_under_load_keeps_all_that_it_has_answered(tmp_path: Path) -> None:
-    """Several lives on one folder. Each writer owns one object and knows what it was told of it."""
+async def test_a_server_killed_under_load_keeps_every_acknowledged_write(tmp_path: Path) -> None:
+    """Several runs on one folder. Each writer owns one object and remembers its acknowledged value."""
     chance = random.Random(6)
     known = Known()
     highest = 0
@@ -85,7 +87,7 @@ async def test_a_server_killed_under_load_keeps_all_that_it_has_answered(tmp_pat
         await server.wait()
         log = DiskLog(tmp_path)
         assert max(heard.values(), default=0) <= log.revision, "a watch heard of what is not there"
-        assert log.revision >= max(version for _, version in known.told.values()) > highest
+        assert log.revision >= max(version for _, version in known.acknowledged.values()) > highest
         highest = log.revision
         log.close()
     whole = sqlite3.connect(tmp_path / NAME).execute("PRAGMA integrity_check").fetchone()
@@ -101,13 +103,13 @@ async def kill(server: asyncio.subprocess.Process, answered: asyncio.Event, chan
 
 
 async def write(client: Client, name: str, life: str, known: Known) -> None:
-    turn, told, asked = 0, known.told, known.asked
+    turn, acknowledged, asked = 0, known.acknowledged, known.asked
     while True:
         turn += 1
         value = f"{life}-{turn}"
         asked[name] = value
         try:
-            if name in told:
+            if name in acknowledged:
                 _, got = await client.ask("PATCH", f"{MAPS}/{name}", {"data": {"value": value}})
             else:
                 _, got = await client.ask("POST", MAPS, config_map(name, data={"value": value}))
@@ -115,8 +117,8 @@ async def write(client: Client, name: str, life: str, known: Known) -> None:
             return
         assert "resourceVersion" in got["metadata"], got
         version = int(got["metadata"]["resourceVersion"])
-        assert name not in told or version > told[name][1], got
-        told[name] = value, version
+        assert name not in acknowledged or version > acknowledged[name][1], got
+        acknowledged[name] = value, version
         del asked[name]
         known.answered.set()
 
@@ -132,12 +134,17 @@ async def listen(client: Client, heard: dict[str, int]) -> None:
 
 async def look(client: Client, known: Known) -> None:
     """What is there is what was answered, or the one thing that was under way."""
-    told, asked = known.told, known.asked
+    acknowledged, asked = known.acknowledged, known.asked
     _, listed = await client.ask("GET", MAPS)
     by_name = {item["metadata"]["name"]: item for item in listed["items"]}
-    assert told.keys() <= by_name.keys() <= told.keys() | asked.keys() | {"kube-root-ca.crt"}
-    for name, one in by_name.items():
-        value = one["data"]["value"]
-        assert value in (told.get(name, ("", 0))[0], asked.get(name)), (name, value, told.get(name), asked.get(name))
-        told[name] = value, int(one["metadata"]["resourceVersion"])
+    assert acknowledged.keys() <= by_name.keys() <= acknowledged.keys() | asked.keys() | {"kube-root-ca.crt"}
+    for name, obj in by_name.items():
+        value = obj["data"]["value"]
+        assert value in (acknowledged.get(name, ("", 0))[0], asked.get(name)), (
+            name,
+            value,
+            acknowledged.get(name),
+            asked.get(name),
+        )
+        acknowledged[name] = value, int(obj["metadata"]["resourceVersion"])
     asked.clear()

@@ -1,4 +1,4 @@
-"""The log on disk: it is the memory's log that can be opened again, and says what is wrong when it cannot."""
+"""The log on disk: it can be opened again, and reports why it cannot be opened."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.server.asking import CRDS, MAPS, THINGS, Client, config_map, crd, following, thing
+from tests.server.asking import CRDS, MAPS, THINGS, Client, config_map, crd, custom_object, following
 from tests.server.disk_values import KEYS, put
 from trainyard.objects import NamespacedName
 from trainyard.server import DiskError, DiskLog, NotWritten, RevisionLog, Server
@@ -35,7 +35,8 @@ STEPS = st.lists(
 def seen(log: RevisionLog) -> object:
     """All that can be asked of a log."""
     entries = [
-        (one.revision, one.store, one.key, one.record, one.previous, one.last_state) for one in log.after(log.floor)
+        (event.revision, event.store, event.key, event.record, event.previous, event.last_state)
+        for event in log.after(log.floor)
     ]
     lists = [log.list("maps", revision) for revision in range(max(1, log.floor), log.revision + 1)]
     return log.revision, log.floor, entries, lists, log.list("maps")
@@ -119,7 +120,7 @@ def test_files_are_for_this_user_alone(tmp_path: Path) -> None:
         os.umask(before)
 
 
-async def test_what_is_appended_at_once_is_one_commit(tmp_path: Path) -> None:
+async def test_writes_of_one_turn_are_one_commit(tmp_path: Path) -> None:
     steps: list[str] = []
     log = DiskLog(tmp_path, step=steps.append)
     heard: list[int] = []
@@ -137,7 +138,7 @@ async def test_what_is_appended_at_once_is_one_commit(tmp_path: Path) -> None:
     log.close()
 
 
-async def test_a_commit_waits_while_more_is_written_and_for_nobody_who_writes_alone(
+async def test_a_commit_waits_for_concurrent_writers_and_not_for_a_single_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
@@ -178,7 +179,7 @@ def torn_page(path: Path) -> None:
     path.write_bytes(content)
 
 
-def told(statement: str) -> Callable[[Path], object]:
+def executing(statement: str) -> Callable[[Path], object]:
     def change(path: Path) -> None:
         file = sqlite3.connect(path)
         file.execute(statement)
@@ -190,7 +191,7 @@ def told(statement: str) -> Callable[[Path], object]:
 
 def another_program(path: Path) -> None:
     path.unlink()
-    told("CREATE TABLE notes (text)")(path)
+    executing("CREATE TABLE notes (text)")(path)
 
 
 @pytest.mark.parametrize(
@@ -201,15 +202,15 @@ def another_program(path: Path) -> None:
         (torn_page, "is broken"),
         (flipped, "is not what was written"),
         (another_program, "another program's"),
-        (told("PRAGMA application_id = 1"), "another program's"),
-        (told(f"PRAGMA user_version = {FORMAT + 1}"), "newer trainyard"),
-        (told("DELETE FROM entries WHERE revision = 7"), "entry 7 is missing"),
-        (told("UPDATE entries SET name = 'z' WHERE revision = 7"), "entry 7 is not what was written"),
-        (told("DELETE FROM past"), "is broken"),
-        (told("DROP TABLE entries"), "no such table"),
+        (executing("PRAGMA application_id = 1"), "another program's"),
+        (executing(f"PRAGMA user_version = {FORMAT + 1}"), "newer trainyard"),
+        (executing("DELETE FROM entries WHERE revision = 7"), "entry 7 is missing"),
+        (executing("UPDATE entries SET name = 'z' WHERE revision = 7"), "entry 7 is not what was written"),
+        (executing("DELETE FROM past"), "is broken"),
+        (executing("DROP TABLE entries"), "no such table"),
     ],
 )
-def test_a_file_that_is_not_a_whole_log_of_ours_is_named_and_stays(
+def test_a_file_that_is_no_complete_log_is_named_and_kept(
     tmp_path: Path, spoil: Callable[[Path], object], message: str
 ) -> None:
     with opened(tmp_path) as log:
@@ -232,7 +233,7 @@ def test_two_processes_do_not_write_one_log(tmp_path: Path) -> None:
         pass
 
 
-def test_who_may_not_write_is_told_so() -> None:
+def test_a_read_only_log_is_reported() -> None:
     """As an ordinary user: to root every file can be written."""
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)  # noqa: S103  (the other user must come in)
@@ -283,7 +284,7 @@ def limited(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_a_write_that_finds_no_room_is_taken_back_whole(tmp_path: Path) -> None:
+async def test_a_write_without_disk_space_is_rolled_back(tmp_path: Path) -> None:
     log = DiskLog(tmp_path)
     followed: dict[NamespacedName, bytes] = {}
 
@@ -322,7 +323,7 @@ async def disk_server(tmp_path: Path) -> AsyncIterator[Server]:
     log.close()
 
 
-async def test_the_server_refuses_on_a_full_disk_and_goes_on_afterwards(disk_server: Server) -> None:
+async def test_the_server_refuses_writes_on_a_full_disk_and_accepts_them_afterwards(disk_server: Server) -> None:
     log = disk_server.log
     assert isinstance(log, DiskLog)
     async with aiohttp.ClientSession() as session:
@@ -352,10 +353,10 @@ async def test_a_definition_that_finds_no_room_does_not_serve(disk_server: Serve
             async with session.get(disk_server.url + THINGS) as got:
                 assert got.status == 404
         await client.make(CRDS, crd())
-        await client.make(THINGS, thing("one"))
+        await client.make(THINGS, custom_object("one"))
 
 
-async def test_a_server_on_an_old_log_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_server_on_an_existing_log_continues_at_its_revision(tmp_path: Path) -> None:
     revisions: list[int] = []
     for life in range(3):
         log = DiskLog(tmp_path)
@@ -365,7 +366,7 @@ async def test_a_server_on_an_old_log_goes_on_where_it_was(tmp_path: Path) -> No
             client = Client(session, server.url)
             if life == 0:
                 await client.make(CRDS, crd())
-                await client.make(THINGS, thing("one"))
+                await client.make(THINGS, custom_object("one"))
                 first = log.revision
             if life == 1:
                 assert log.revision == revisions[-1], "furnishing an old log writes"
@@ -375,8 +376,8 @@ async def test_a_server_on_an_old_log_goes_on_where_it_was(tmp_path: Path) -> No
             if life == 2:
                 async with client.watch(THINGS, resourceVersion=str(first - 1)) as lines:
                     assert (await anext(lines))["object"]["code"] == 410
-            code, found = await client.ask("GET", f"{THINGS}/one")
-            assert code == 200 and found["spec"] == {"replicas": 1, "mode": "fast"}
+            code, stored = await client.ask("GET", f"{THINGS}/one")
+            assert code == 200 and stored["spec"] == {"replicas": 1, "mode": "fast"}
             await client.make(MAPS, config_map(f"life-{life}"))
         revisions.append(log.revision)
         await server.stop()
@@ -384,7 +385,7 @@ async def test_a_server_on_an_old_log_goes_on_where_it_was(tmp_path: Path) -> No
     assert revisions == sorted(set(revisions))
 
 
-def test_a_record_is_as_it_was(tmp_path: Path) -> None:
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     odd = Record(1, "naïve ☃ \x00".encode(), {"ключ": "ü"}, {"a.b": ""})
     with opened(tmp_path) as log:
         log.append("things.example.org", NamespacedName("", "x"), odd, 0)

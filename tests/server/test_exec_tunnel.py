@@ -61,12 +61,12 @@ class Kubelet:
 
 @pytest.fixture
 async def kubelet() -> AsyncIterator[Kubelet]:
-    one = Kubelet()
-    runner = web.ServerRunner(web.Server(one, handler_cancellation=True), shutdown_timeout=0.1)
+    kubelet_ = Kubelet()
+    runner = web.ServerRunner(web.Server(kubelet_, handler_cancellation=True), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    one.port = runner.addresses[0][1]
-    yield one
+    kubelet_.port = runner.addresses[0][1]
+    yield kubelet_
     await runner.cleanup()
 
 
@@ -108,7 +108,7 @@ async def refused(server: Server, url: str, protocols: tuple[str, ...] = (V5,), 
         return got.status, answer["message"]
 
 
-async def test_what_is_typed_reaches_the_program_and_what_it_says_comes_back(locked: Server, kubelet: Kubelet) -> None:
+async def test_stdin_reaches_the_program_and_stdout_the_client(locked: Server, kubelet: Kubelet) -> None:
     async with connected(locked) as socket, asyncio.timeout(10):
         assert socket.protocol == V5
         await socket.send_bytes(b"\x00hello")
@@ -129,7 +129,7 @@ async def test_what_is_typed_reaches_the_program_and_what_it_says_comes_back(loc
     [((V5, V4), (V5, V4), V5), ((V4, V5), (V5, V4), V5), ((V4,), (V5, V4), V4), ((V5, V4), (V4,), V4),
      (("v3.channel.k8s.io", V4), (V5, V4), V4)],
 )  # fmt: skip
-async def test_both_ends_speak_the_best_they_have_in_common(
+async def test_both_ends_use_the_newest_common_subprotocol(
     locked: Server, kubelet: Kubelet, offered: tuple[str, ...], spoken: tuple[str, ...], agreed: str
 ) -> None:
     kubelet.protocols = spoken
@@ -137,7 +137,7 @@ async def test_both_ends_speak_the_best_they_have_in_common(
         assert socket.protocol == agreed
 
 
-async def test_a_terminal_and_odd_words_are_passed_on(locked: Server, kubelet: Kubelet) -> None:
+async def test_tty_and_unusual_arguments_are_forwarded(locked: Server, kubelet: Kubelet) -> None:
     query = "command=sh&command=-c&command=echo%20%22a%26b%22%20%C3%A9%2B&stdin=1&stdout=true&tty=true"
     async with connected(locked, query) as socket:
         await socket.send_bytes(b"\x00x")
@@ -174,7 +174,7 @@ async def test_a_client_that_is_gone_is_gone_for_the_kubelet(locked: Server, kub
         await until(lambda: len(kubelet.closed) == 1)
 
 
-async def test_a_kubelet_that_is_gone_is_said_to_the_client(locked: Server, kubelet: Kubelet) -> None:
+async def test_an_unreachable_kubelet_is_reported_to_the_client(locked: Server, kubelet: Kubelet) -> None:
     async def die(socket: web.WebSocketResponse) -> None:
         transport = kubelet.asked[-1].transport
         assert transport is not None
@@ -187,7 +187,7 @@ async def test_a_kubelet_that_is_gone_is_said_to_the_client(locked: Server, kube
         assert "node was lost" in (close.extra or "")
 
 
-async def test_the_last_words_arrive_though_nobody_reads_the_input_any_more(locked: Server, kubelet: Kubelet) -> None:
+async def test_the_last_output_arrives_after_stdin_is_no_longer_read(locked: Server, kubelet: Kubelet) -> None:
     async def last_words(socket: web.WebSocketResponse) -> None:
         await socket.receive()
         for _ in range(200):
@@ -199,9 +199,9 @@ async def test_the_last_words_arrive_though_nobody_reads_the_input_any_more(lock
     async with connected(locked) as socket, asyncio.timeout(20):
         await socket.send_bytes(b"\x00go")
         typing = asyncio.create_task(_type_on(socket))
-        said = [message async for message in _messages(socket)]
+        messages = [message async for message in _messages(socket)]
         typing.cancel()
-    assert len(said) == 201 and said[-1] == b"\x03" + encode({"status": "Success"})
+    assert len(messages) == 201 and messages[-1] == b"\x03" + encode({"status": "Success"})
 
 
 async def _type_on(socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -228,7 +228,7 @@ async def test_large_streams_go_through_both_ways_in_order(locked: Server, kubel
         await sending
 
 
-async def test_who_does_not_read_stops_who_writes(locked: Server, kubelet: Kubelet) -> None:
+async def test_a_slow_reader_stops_the_sender(locked: Server, kubelet: Kubelet) -> None:
     """Otherwise the server would hold whatever a program prints."""
     written = 0
     stuck = asyncio.Event()
@@ -252,7 +252,7 @@ async def test_who_does_not_read_stops_who_writes(locked: Server, kubelet: Kubel
             await socket.receive_bytes()
 
 
-async def test_what_cannot_be_served_is_refused_before_the_upgrade(locked: Server, kubelet: Kubelet) -> None:
+async def test_an_impossible_exec_is_refused_before_the_upgrade(locked: Server, kubelet: Kubelet) -> None:
     for url, code, text in (
         (f"{PODS}/nope/exec?{ASK}", 404, 'pods "nope" not found'),
         (f"{PODS}/unbound/exec?{ASK}", 400, "pod unbound does not have a host assigned"),
@@ -269,7 +269,7 @@ async def test_what_cannot_be_served_is_refused_before_the_upgrade(locked: Serve
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "text"),
+    ("response", "code", "text"),
     [
         (web.Response(status=404, text='container "main" not found in pod a\n'), 404, 'container "main" not found'),
         (web.Response(status=400, body=encode({"kind": "Status", "message": "it does not run"})), 400, "it does not"),
@@ -277,10 +277,10 @@ async def test_what_cannot_be_served_is_refused_before_the_upgrade(locked: Serve
         (web.Response(status=200, text="hello"), 500, "error dialing backend"),
     ],
 )
-async def test_what_the_kubelet_refuses_is_a_status(
-    locked: Server, kubelet: Kubelet, said: web.Response, code: int, text: str
+async def test_the_kubelets_refusal_is_a_status(
+    locked: Server, kubelet: Kubelet, response: web.Response, code: int, text: str
 ) -> None:
-    kubelet.refusal = said
+    kubelet.refusal = response
     got = await refused(locked, f"{PODS}/a/exec?{ASK}")
     assert got[0] == code and text in got[1]
 
@@ -294,7 +294,7 @@ async def test_a_node_that_does_not_answer_is_a_clear_error(locked: Server, kube
     assert got[0] == 500 and "error dialing backend: the kubelet of the pod's node does not answer" in got[1]
 
 
-async def test_a_request_that_is_no_websocket_is_told_what_to_do(locked: Server) -> None:
+async def test_a_request_without_websocket_upgrade_is_answered_with_a_hint(locked: Server) -> None:
     headers = {"Authorization": "Bearer canary", "Upgrade": "SPDY/3.1", "Connection": "Upgrade"}
     async with aiohttp.ClientSession() as session:
         url = f"{locked.url}{PODS}/a/exec?{ASK}"
@@ -310,7 +310,7 @@ async def test_a_request_that_is_no_websocket_is_told_what_to_do(locked: Server)
     assert V5 in answer["message"] and "WebSocket" in answer["message"]
 
 
-async def test_who_may_exec_is_a_matter_of_roles(locked: Server, kubelet: Kubelet) -> None:
+async def test_exec_needs_the_rbac_permission(locked: Server, kubelet: Kubelet) -> None:
     """Both verbs, as from Kubernetes 1.35 on: earlier servers ask for `get` only, SPDY ones for `create` only."""
     async with aiohttp.ClientSession(headers={"Authorization": "Bearer canary"}) as session:
         admin = Client(session, locked.url)

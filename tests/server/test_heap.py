@@ -1,4 +1,4 @@
-"""The memory of the API server: what is freed goes back to the operating system, what is equal is kept once."""
+"""The memory of the API server: freed memory is returned to the operating system, equal values are stored once."""
 
 from __future__ import annotations
 

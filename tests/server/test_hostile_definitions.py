@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.server.asking import CRDS, PODS, THINGS, Cluster, crd, pod, thing
+from tests.server.asking import CRDS, PODS, THINGS, Cluster, crd, custom_object, pod
 from trainyard.schema.structural import VALIDATIONS
 from trainyard.server.crd import cel, rules
 
@@ -22,14 +22,14 @@ def patterned(pattern: str) -> dict[str, object]:
 
 def test_a_pattern_that_doubles_with_each_letter_is_compared_on_create_and_on_patch(cluster: Cluster) -> None:
     cluster.make(CRDS, patterned("^(a+)+$"))
-    assert "match" in cluster.refused("POST", THINGS, thing("a", word="a" * 5000 + "!")).message
-    cluster.make(THINGS, thing("a", word="aaa"))
+    assert "match" in cluster.refused("POST", THINGS, custom_object("a", word="a" * 5000 + "!")).message
+    cluster.make(THINGS, custom_object("a", word="aaa"))
     patch = {"spec": {"word": "a" * 5000 + "!"}}
     assert "match" in cluster.refused("PATCH", f"{THINGS}/a", patch, MERGE).message
 
 
 @pytest.mark.parametrize("text", ['\\"' * 200_000, "\\'" * 200_000, "has(" * 100_000, '"' + "\\" * 200_001])
-def test_an_expression_with_a_string_that_nothing_closes_is_read_once(text: str) -> None:
+def test_an_expression_with_an_unterminated_string_is_parsed_once(text: str) -> None:
     assert cel.RENAMED.sub("", text) is not None
     assert list(rules._PATHS.finditer(text)) is not None
 
@@ -41,7 +41,7 @@ NAMES = ["../../../keys", "/etc", "..", ".", "a/b", "a\0b", "a" * 254]
 @pytest.mark.parametrize(
     ("kind", "field"), [("persistentVolumeClaim", "claimName"), ("configMap", "name"), ("secret", "secretName")]
 )
-def test_a_name_that_is_no_name_of_an_object_is_no_path(cluster: Cluster, kind: str, field: str, name: str) -> None:
+def test_an_invalid_object_name_is_no_path(cluster: Cluster, kind: str, field: str, name: str) -> None:
     refused = cluster.refused("POST", PODS, pod("a", volumes=[{"name": "v", kind: {field: name}}]))
     assert f"spec.volumes[0].{kind}.{field}" in refused.message
 
@@ -90,20 +90,20 @@ def ruled(cluster: Cluster, rule: str) -> None:
 )
 def test_rules_that_take_too_much_memory_refuse_their_write_alone(cluster: Cluster, rule: str) -> None:
     ruled(cluster, rule)
-    message = cluster.refused("POST", THINGS, thing("a", text="a" * 300_000)).message
+    message = cluster.refused("POST", THINGS, custom_object("a", text="a" * 300_000)).message
     assert "running out of cost budget" in message and "MiB" in message
-    cluster.make(THINGS, thing("b"))
+    cluster.make(THINGS, custom_object("b"))
 
 
 def test_one_rule_that_takes_too_long_refuses_its_write_alone(cluster: Cluster) -> None:
     ruled(cluster, "self.words.all(w, !self.text.contains(w))")
-    words = ["a" * 200 + "b"] * 9000
-    message = cluster.refused("POST", THINGS, thing("a", text="a" * 900_000, words=words)).message
+    values = ["a" * 200 + "b"] * 9000
+    message = cluster.refused("POST", THINGS, custom_object("a", text="a" * 900_000, words=values)).message
     assert "running out of cost budget" in message and "2 s of the processor" in message
-    cluster.make(THINGS, thing("b"))
+    cluster.make(THINGS, custom_object("b"))
 
 
-def test_a_rule_that_iterates_for_ever_is_stopped(cluster: Cluster) -> None:
+def test_a_rule_without_end_is_stopped(cluster: Cluster) -> None:
     with pytest.raises(cel.EvaluationError, match="Iteration budget exceeded"):
         cel.compile_expression("self.all(a, self.all(b, self.all(c, a + b + c >= 0)))").evaluate(
             {"self": list(range(300))}

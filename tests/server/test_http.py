@@ -1,4 +1,4 @@
-"""The HTTP face: who may come in, what is too much, and what garbage gets."""
+"""The HTTP layer: authentication, limits, and malformed requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def locked() -> AsyncIterator[Server]:
     await server.stop()
 
 
-async def test_only_the_token_opens_the_door(locked: Server) -> None:
+async def test_requests_without_the_token_are_unauthorized(locked: Server) -> None:
     url = f"{locked.url}{MAPS}"
     async with aiohttp.ClientSession() as session:
         for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic canary"}):
@@ -43,7 +43,7 @@ async def test_only_loopback_is_served() -> None:
             await Server().start(host=host)
 
 
-async def test_the_namespaces_of_a_cluster_are_there_and_nothing_has_been_counted(
+async def test_a_new_cluster_has_its_namespaces_and_counts_no_requests_of_its_own(
     client: Client, server: Server
 ) -> None:
     assert not server.verbs
@@ -106,7 +106,7 @@ async def test_a_name_in_a_url_may_be_quoted(client: Client) -> None:
     assert code == 404 and answer["reason"] == "NotFound"
 
 
-async def test_many_writers_of_one_object_lose_nothing(client: Client) -> None:
+async def test_concurrent_writers_of_one_object_lose_no_update(client: Client) -> None:
     await client.make(MAPS, config_map("a", data={"count": "0"}))
 
     async def add() -> None:
@@ -164,7 +164,7 @@ async def logging(locked: Server, kubelet: int) -> Server:
     return locked
 
 
-async def test_a_log_that_breaks_off_ends_there_and_no_second_answer_is_put_into_it(logging: Server) -> None:
+async def test_a_log_stream_that_breaks_ends_without_a_second_response(logging: Server) -> None:
     where = urlsplit(logging.url)
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
     head = f"GET {PODS}/a/log?container=breaking HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer canary\r\n\r\n"
@@ -204,7 +204,7 @@ async def test_a_kubelet_that_is_not_there_is_a_clear_error(client: Client) -> N
     assert code == 500 and "kubelet of the pod's node does not answer" in answer["message"]
 
 
-async def test_a_token_in_the_path_opens_nothing(locked: Server) -> None:
+async def test_a_token_in_the_path_is_not_accepted(locked: Server) -> None:
     async with aiohttp.ClientSession() as session, session.get(f"{locked.url}/canary/api/v1/pods") as got:
         assert got.status == 401
         assert "canary" not in await got.text()

@@ -64,19 +64,19 @@ async def outcome(api: ApiClient, request: ApiRequest) -> object:
 
 
 @pytest.mark.parametrize("token", [TOKEN, "wrong", ""])
-async def test_a_life_is_answered_alike(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+async def test_in_process_requests_get_the_same_responses(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
     monkeypatch.setattr("trainyard.server.registry.metadata.new_uid", lambda: "00000000-0000-4000-8000-000000000000")
-    told = []
+    warnings = []
     for way in ("http", "in-process"):
         server = Server(token=TOKEN, now=lambda: 1_000_000.0)
         await server.start()
         async with ApiClient(server.url, token) if way == "http" else inside(server, token) as api:
-            told.append([await outcome(api, request) for request in LIFE])
+            warnings.append([await outcome(api, request) for request in LIFE])
         await server.stop()
-    assert told[0] == told[1]
+    assert warnings[0] == warnings[1]
 
 
-async def test_a_watch_is_told_the_same_lines(server: Server) -> None:
+async def test_an_in_process_watch_gets_the_same_lines(server: Server) -> None:
     async with ApiClient(server.url, TOKEN) as http, inside(server) as near:
         await http.create(CONFIG_MAP, "default", a_map("before"))
         streams = [api.watch(CONFIG_MAP, "default", "1") for api in (http, near)]
@@ -90,7 +90,7 @@ async def test_a_watch_is_told_the_same_lines(server: Server) -> None:
             await stream.aclose()
 
 
-async def test_a_watch_ends_when_its_time_is_over(server: Server) -> None:
+async def test_a_watch_ends_at_its_timeout_seconds(server: Server) -> None:
     async with inside(server) as api:
         lines = [
             chunk async for chunk in api.stream(requests.watch(CONFIG_MAP, "default", "1", requests.ALL_OBJECTS, 1), 1)
@@ -117,7 +117,7 @@ async def test_a_watch_that_is_not_read_is_dropped(server: Server, monkeypatch: 
 
 
 @pytest.mark.parametrize("who", ["client", "server"])
-async def test_whoever_closes_ends_the_streams(server: Server, who: str) -> None:
+async def test_closing_the_server_ends_the_streams(server: Server, who: str) -> None:
     api = inside(server)
     stream = api.watch(CONFIG_MAP, "default", "1")
     await api.create(CONFIG_MAP, "default", a_map("first"))

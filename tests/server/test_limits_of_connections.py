@@ -1,4 +1,4 @@
-"""Too much, too slow, too many: a clear answer for whoever it is, and nobody else notices."""
+"""Too large, too slow, too many: each gets a clear response, and other clients are not delayed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def opened(url: str, sent: bytes = b"", **more: int) -> tuple[asyncio.Stre
     return reader, writer
 
 
-async def said(reader: asyncio.StreamReader) -> bytes:
+async def read_to_end(reader: asyncio.StreamReader) -> bytes:
     """What comes until the server hangs up."""
     async with asyncio.timeout(10):
         try:
@@ -69,7 +69,7 @@ async def answers(server: Server) -> None:
     (b"POST /api HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: 9\r\n", 415),
     (b"POST /api HTTP/1.1\r\nHost: localhost\r\nExpect: tea\r\nContent-Length: 9\r\n", 417),
 ])  # fmt: skip
-async def test_what_is_too_much_is_refused_before_it_has_come(head: bytes, code: int) -> None:
+async def test_a_body_over_the_limit_is_refused_before_it_has_arrived(head: bytes, code: int) -> None:
     async with served() as server:
         reader, writer = await opened(server.url, head + b"\r\n")
         async with asyncio.timeout(5):
@@ -82,7 +82,7 @@ async def test_what_is_too_much_is_refused_before_it_has_come(head: bytes, code:
         await answers(server)
 
 
-async def test_a_body_without_a_length_is_measured_as_it_comes() -> None:
+async def test_a_chunked_body_is_limited_while_it_arrives() -> None:
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(MAX_BODY // 65_536 + 8):
             yield b" " * 65_536
@@ -104,35 +104,35 @@ async def test_a_gzip_bomb_is_not_unpacked() -> None:
 # --- too slow
 
 
-async def test_a_head_that_trickles_is_given_up() -> None:
+async def test_a_slow_request_head_is_timed_out() -> None:
     async with served(SHORT) as server:
         reader, writer = await opened(server.url)
         start = time.monotonic()
         while not writer.is_closing() and time.monotonic() < start + 8:
             writer.write(b"X")
             await asyncio.sleep(0.02)  # this is how slow it is
-        assert time.monotonic() - start < 5 and await said(reader) == b""
+        assert time.monotonic() - start < 5 and await read_to_end(reader) == b""
         await answers(server)
 
 
 @pytest.mark.slow
-async def test_a_body_that_trickles_is_given_up_with_a_word() -> None:
+async def test_a_slow_request_body_is_timed_out_with_a_status() -> None:
     head = f"POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
     async with served(SHORT) as server:
         reader, writer = await opened(server.url, head.encode())
-        got = await said(reader)
+        got = await read_to_end(reader)
         assert got.startswith(b"HTTP/1.1 408") and decode(got.partition(b"\r\n\r\n")[2])["reason"] == "Timeout"
         writer.close()
         await answers(server)
 
 
-async def test_a_connection_that_is_not_used_is_closed_and_one_that_is_lives() -> None:
+async def test_an_idle_connection_is_closed_and_a_used_one_is_not() -> None:
     async with served(SHORT) as server:
         reader, writer = await opened(server.url, GET % b"/readyz")
         async with asyncio.timeout(5):
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         start = time.monotonic()
-        assert (await said(reader)).endswith(b"ok") and 0.2 < time.monotonic() - start < 5
+        assert (await read_to_end(reader)).endswith(b"ok") and 0.2 < time.monotonic() - start < 5
         writer.close()
     async with served(Limits(head_seconds=2.0)) as server:
         busy, pen = await opened(server.url)
@@ -144,14 +144,14 @@ async def test_a_connection_that_is_not_used_is_closed_and_one_that_is_lives() -
         pen.close()
 
 
-async def test_a_handshake_that_does_not_come_is_given_up(tmp_path: Path) -> None:
+async def test_a_slow_tls_handshake_is_timed_out(tmp_path: Path) -> None:
     authority = CertificateAuthority.new(time.time())
     async with served(SHORT) as server:
         await server.start_tls(authority.server_context(tmp_path))
-        silent, one = await opened(server.tls_url)
+        silent, sender = await opened(server.tls_url)
         plain, two = await opened(server.tls_url, GET % b"/version")
-        assert await said(silent) == b"" and b"200" not in await said(plain)
-        for writer in (one, two):
+        assert await read_to_end(silent) == b"" and b"200" not in await read_to_end(plain)
+        for writer in (sender, two):
             writer.close()
         context = ssl.create_default_context(cadata=authority.pem)
         async with aiohttp.ClientSession() as session, session.get(f"{server.tls_url}/readyz", ssl=context) as got:
@@ -159,7 +159,7 @@ async def test_a_handshake_that_does_not_come_is_given_up(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-async def test_an_answer_that_is_not_taken_is_given_up_and_nobody_waits_for_it() -> None:
+async def test_a_response_that_is_not_read_is_timed_out_and_delays_no_other() -> None:
     async with served(Limits(response_seconds=0.4)) as server, aiohttp.ClientSession() as session:
         client = Client(session, server.url)
         for number in range(40):
@@ -169,13 +169,13 @@ async def test_an_answer_that_is_not_taken_is_given_up_and_nobody_waits_for_it()
             await answers(server)
             got = b""
             await asyncio.sleep(1.0)  # it does not read for longer than it may
-            got = await said(reader)
+            got = await read_to_end(reader)
             assert len(got) < 20_000_000, query
             writer.close()
         assert server.hub.listener_count("configmaps") == 0
 
 
-async def test_a_watch_outlives_every_limit_of_time() -> None:
+async def test_a_watch_has_no_time_limit() -> None:
     async with served(SHORT) as server, aiohttp.ClientSession() as session:
         client = Client(session, server.url)
         async with client.watch(MAPS) as lines:
@@ -188,7 +188,7 @@ async def test_a_watch_outlives_every_limit_of_time() -> None:
 # --- too many
 
 
-async def test_past_the_limit_a_client_is_sent_away_and_taken_when_there_is_room() -> None:
+async def test_past_the_limit_a_client_gets_503_and_is_accepted_later() -> None:
     async with served(Limits(max_connections=3)) as server:
         held = [await opened(server.url) for _ in range(3)]
         for _, writer in held:
@@ -196,13 +196,13 @@ async def test_past_the_limit_a_client_is_sent_away_and_taken_when_there_is_room
         for reader, _ in held:
             await reader.readuntil(b"\r\n\r\nok")
         reader, writer = await opened(server.url, b"")
-        got = await said(reader)
+        got = await read_to_end(reader)
         assert got.startswith(b"HTTP/1.1 503") and b"Retry-After: 1" in got
         assert decode(got.partition(b"\r\n\r\n")[2])["message"] == "too many connections are open; try again"
-        for _, one in held:
-            one.write_eof()
+        for _, connection in held:
+            connection.write_eof()
         for reader, _ in held:
-            assert await said(reader) == b""
+            assert await read_to_end(reader) == b""
         await answers(server)
 
 
@@ -224,7 +224,7 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
-async def test_a_server_without_descriptors_goes_on_when_there_are_some() -> None:
+async def test_a_server_without_free_descriptors_recovers() -> None:
     running = await asyncio.create_subprocess_exec(
         sys.executable, "-c", SCARCE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -246,7 +246,7 @@ async def test_a_server_without_descriptors_goes_on_when_there_are_some() -> Non
     assert (running.returncode, complaints) == (0, b"")  # it is said once
 
 
-def test_the_program_takes_as_many_descriptors_as_it_may_have() -> None:
+def test_the_server_raises_its_limit_of_descriptors() -> None:
     code = (
         "import resource as r; from trainyard.server.http.limits import *; r.setrlimit(r.RLIMIT_NOFILE, (100, 900));"
         "assert Limits().connection_limit() == 64; raise_descriptor_limit(); print(*r.getrlimit(r.RLIMIT_NOFILE));"
@@ -257,7 +257,7 @@ def test_the_program_takes_as_many_descriptors_as_it_may_have() -> None:
 
 
 @pytest.mark.slow
-async def test_hundreds_of_idle_watches_keep_nobody_waiting() -> None:
+async def test_hundreds_of_idle_watches_delay_no_request() -> None:
     """5,000 are visited by bench/watchers.py."""
     async with served() as server, AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
@@ -283,7 +283,7 @@ async def _quickest(client: Client) -> float:
 
 
 @pytest.mark.slow
-async def test_the_end_is_near_whatever_the_clients_do(tmp_path: Path) -> None:
+async def test_the_server_closes_quickly_whatever_the_clients_do(tmp_path: Path) -> None:
     server = Server()
     await server.start()
     await server.start_tls(CertificateAuthority.new(time.time()).server_context(tmp_path))
@@ -311,7 +311,7 @@ async def test_the_end_is_near_whatever_the_clients_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("method", "version"), [("POST", "1.1"), ("PUT", "1.1")])
-async def test_a_client_that_waits_for_a_word_gets_it(method: str, version: str) -> None:
+async def test_a_client_that_expects_100_continue_gets_it(method: str, version: str) -> None:
     body = encode(config_map("a"))
     path = MAPS if method == "POST" else f"{MAPS}/a"
     head = f"{method} {path} HTTP/{version}\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -321,11 +321,11 @@ async def test_a_client_that_waits_for_a_word_gets_it(method: str, version: str)
         async with asyncio.timeout(5):
             assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         writer.write(body)
-        assert (await said(reader)).startswith(b"HTTP/1.1 201" if method == "POST" else b"HTTP/1.1 404")
+        assert (await read_to_end(reader)).startswith(b"HTTP/1.1 201" if method == "POST" else b"HTTP/1.1 404")
         writer.close()
     async with served(token="x" * 20) as locked:
         reader, writer = await opened(locked.url, head.encode())
-        assert (await said(reader)).startswith(b"HTTP/1.1 401")  # without sending what nobody reads
+        assert (await read_to_end(reader)).startswith(b"HTTP/1.1 401")  # without sending what nobody reads
         writer.close()
 
 
@@ -338,7 +338,7 @@ async def test_a_method_that_the_api_does_not_have_is_405(client: Client, method
         assert (got.status, got.headers["Content-Length"], await got.read()) == (200, "2", b"")
 
 
-async def test_large_answers_are_packed_for_whoever_asks(client: Client) -> None:
+async def test_large_responses_are_compressed_for_clients_that_accept_it(client: Client) -> None:
     await client.make(MAPS, config_map("small"))
     await client.make(MAPS, config_map("large", data={"a": "x" * 200_000}))
     async with aiohttp.ClientSession(auto_decompress=False) as session:
@@ -352,6 +352,6 @@ async def test_large_answers_are_packed_for_whoever_asks(client: Client) -> None
     assert not accepts_gzip("gzipped") and not accepts_gzip("") and accepts_gzip("br,gzip")
 
 
-def test_a_warning_is_one_line_whatever_is_said() -> None:
+def test_a_warning_header_is_one_line_whatever_its_text() -> None:
     assert warning_header("unknown field") == '299 - "unknown field"'
     assert warning_header('say "a\\b"\r\nSet-Cookie: x\ud800') == '299 - "say \\"a\\\\b\\"??Set-Cookie: x?"'

@@ -1,4 +1,4 @@
-"""Who gets in: loopback, the token, the Host, and what is open to everybody."""
+"""Access to the listeners: loopback, the token, the Host, and the unauthenticated paths."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ async def test_an_address_that_others_reach_is_refused(host: str) -> None:
     await server.stop()
 
 
-async def test_a_name_counts_by_what_it_resolves_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever wrote /etc/hosts may have meant something else by localhost."""
+async def test_a_host_name_is_checked_by_the_addresses_it_resolves_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """/etc/hosts may resolve localhost to any address."""
 
     def resolving(*places: str) -> None:
-        async def found(self: object, host: str, *rest: object, **more: object) -> list[object]:
+        async def getaddrinfo(self: object, host: str, *rest: object, **more: object) -> list[object]:
             kinds = [(socket.AF_INET6 if ":" in place else socket.AF_INET, place) for place in places]
             return [(kind, socket.SOCK_STREAM, 6, "", (place, 0)) for kind, place in kinds]
 
-        monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", found)
+        monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", getaddrinfo)
 
     resolving("192.0.2.7")
     with pytest.raises(ValueError, match=r"not on localhost, which is 192\.0\.2\.7; use 127"):
@@ -88,7 +88,7 @@ async def test_loopback_of_ipv6_is_served() -> None:
     await server.stop()
 
 
-async def test_a_port_that_is_taken_is_named(locked: Server) -> None:
+async def test_the_error_of_a_port_in_use_names_it(locked: Server) -> None:
     port = int(locked.url.rpartition(":")[2])
     other = Server(token=TOKEN)
     with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1 port {port}: address already in use"):
@@ -99,7 +99,7 @@ async def test_a_port_that_is_taken_is_named(locked: Server) -> None:
 # --- the token
 
 
-async def test_nobody_gets_in_without_the_token(locked: Server) -> None:
+async def test_requests_without_the_token_are_unauthorized(locked: Server) -> None:
     wrong = (
         "",
         "Bearer",
@@ -137,7 +137,7 @@ async def test_a_write_without_the_token_is_not_read(locked: Server) -> None:
     writer.close()
 
 
-async def test_what_is_open_says_that_it_lives_and_nothing_else(locked: Server) -> None:
+async def test_unauthenticated_paths_return_health_and_nothing_else(locked: Server) -> None:
     async with aiohttp.ClientSession() as session:
         for path in OPEN_PATHS[:4]:
             async with session.get(f"{locked.url}{path}") as got:
@@ -156,9 +156,9 @@ async def test_what_is_open_says_that_it_lives_and_nothing_else(locked: Server) 
 async def test_the_token_is_compared_in_constant_time(locked: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[bytes] = []
 
-    def watched(one: bytes, other: bytes) -> bool:
+    def watched(first: bytes, other: bytes) -> bool:
         compared.append(other)
-        return one == other
+        return first == other
 
     monkeypatch.setattr(hmac, "compare_digest", watched)
     async with aiohttp.ClientSession(headers=BEARER) as session, session.get(f"{locked.url}{MAPS}") as got:
@@ -232,7 +232,7 @@ async def test_the_server_answers_to_its_names(locked: Server, host: str) -> Non
         "2130706433",
     ],
 )
-async def test_a_name_that_was_bound_to_us_by_a_stranger_is_refused(locked: Server, host: str) -> None:
+async def test_a_host_name_that_resolves_to_us_by_dns_rebinding_is_refused(locked: Server, host: str) -> None:
     """DNS rebinding: a page of evil.example, whose name now means 127.0.0.1. The token does not help it either."""
     for path in (MAPS, "/version"):
         code, body = await raw(locked, f"GET {path} HTTP/1.1", f"Host: {host}")
@@ -254,7 +254,7 @@ async def test_a_request_has_one_host(locked: Server) -> None:
 
 
 async def test_a_page_from_elsewhere_may_not_ask(locked: Server) -> None:
-    """`kubectl proxy` gives its token to whoever asks it; a browser says who that is."""
+    """`kubectl proxy` adds its token to every request; browsers send the Origin."""
     for origin in ("http://evil.example", "null", "", "https://evil.example:443", "file://", "http://localhost.evil"):
         code, body = await raw(locked, f"GET {MAPS} HTTP/1.1", "Host: localhost", f"Origin: {origin}")
         assert (code, decode(body)["reason"]) == (403, "Forbidden"), origin
@@ -277,7 +277,7 @@ async def test_a_client_in_the_process_needs_no_address_and_still_a_token() -> N
     await server.stop()
 
 
-async def test_a_secret_is_kept_by_nobody_on_the_way(locked: Server) -> None:
+async def test_responses_are_not_cached(locked: Server) -> None:
     async with aiohttp.ClientSession(headers=BEARER) as session:
         for path in (MAPS, "/version", "/nowhere"):
             async with session.get(f"{locked.url}{path}") as got:

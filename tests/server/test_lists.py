@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.server.asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, job, pod, thing
+from tests.server.asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, custom_object, job, pod
 from trainyard.objects import decode
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -19,7 +19,7 @@ def names(answer: dict[str, Any]) -> list[str]:
     return [item["metadata"]["name"] for item in answer["items"]]
 
 
-def test_a_list_is_in_order_and_says_how_far_it_reaches(cluster: Cluster) -> None:
+def test_a_list_is_sorted_and_has_its_resource_version(cluster: Cluster) -> None:
     for name in ("c", "a", "b"):
         cluster.make(MAPS, config_map(name))
     got = cluster.get(MAPS)
@@ -32,7 +32,7 @@ def test_a_list_is_in_order_and_says_how_far_it_reaches(cluster: Cluster) -> Non
 def test_selectors_choose(cluster: Cluster) -> None:
     cluster.make(PODS, pod("a", nodeName="n1", metadata={"labels": {"app": "x", "tier": "1"}}))
     cluster.make(PODS, pod("b", metadata={"labels": {"app": "y"}}))
-    for labels, fields, found in [
+    for labels, fields, expected in [
         ("app=x", "", ["a"]),
         ("app!=x", "", ["b"]),
         ("app in (x,y),!tier", "", ["b"]),
@@ -43,7 +43,7 @@ def test_selectors_choose(cluster: Cluster) -> None:
         ("app", "metadata.namespace=default,metadata.name==b", ["b"]),
         ("app=x", "spec.nodeName!=n1", []),
     ]:
-        assert names(cluster.get(PODS, labelSelector=labels, fieldSelector=fields)) == found, (labels, fields)
+        assert names(cluster.get(PODS, labelSelector=labels, fieldSelector=fields)) == expected, (labels, fields)
 
 
 @pytest.mark.parametrize(
@@ -61,17 +61,17 @@ def test_selectors_choose(cluster: Cluster) -> None:
         {"timeoutSeconds": "x"},
     ],
 )
-def test_a_question_that_cannot_be_understood_is_a_bad_request(cluster: Cluster, query: dict[str, str]) -> None:
+def test_a_malformed_query_is_a_bad_request(cluster: Cluster, query: dict[str, str]) -> None:
     assert cluster.refused("GET", PODS, **query).code == 400
 
 
-def test_a_selector_is_read_once_however_long_it_is(cluster: Cluster) -> None:
+def test_a_selector_is_parsed_once_however_long_it_is(cluster: Cluster) -> None:
     began = time.process_time()
     assert cluster.refused("GET", PODS, fieldSelector=f"metadata.name={' ' * 30_000}\\").code == 400
     assert time.process_time() - began < 5, "everybody else waits for it"
 
 
-def test_pages_are_one_snapshot_whatever_happens_between_them(cluster: Cluster) -> None:
+def test_all_pages_of_a_list_are_of_one_snapshot(cluster: Cluster) -> None:
     for name in "abcde":
         cluster.make(MAPS, config_map(name))
     first = cluster.get(MAPS, limit="2")
@@ -114,16 +114,16 @@ def test_pages_together_are_the_list(chosen: list[str], limit: int, selector: st
     cluster = Cluster()
     for name in chosen:
         cluster.make(MAPS, config_map(name, metadata={"labels": {"k": "1" if name < "e" else "2"}}))
-    found: list[str] = []
+    listed: list[str] = []
     query: dict[str, Any] = {"limit": str(limit), "labelSelector": selector}
     while True:
         page = cluster.get(MAPS, **query)
-        found += names(page)
+        listed += names(page)
         assert len(page["items"]) <= limit
         if "continue" not in page["metadata"]:
             break
         query["continue"] = page["metadata"]["continue"]
-    assert found == names(cluster.get(MAPS, labelSelector=selector))
+    assert listed == names(cluster.get(MAPS, labelSelector=selector))
 
 
 def table(cluster: Cluster, path: str, **query: Any) -> tuple[list[str], list[list[Any]]]:
@@ -150,7 +150,7 @@ def test_kubectl_gets_a_table(cluster: Cluster) -> None:
     assert table(cluster, PODS)[1][0][2] == "Terminating"
 
 
-def test_a_job_shows_what_it_is_about(cluster: Cluster) -> None:
+def test_the_table_of_a_job_has_its_columns(cluster: Cluster) -> None:
     cluster.make(JOBS, job("j"))
     status = {"startTime": "2027-01-15T08:00:00Z", "completionTime": "2027-01-15T08:01:00Z", "succeeded": 1,
               "conditions": [{"type": "Complete", "status": "True"}]}  # fmt: skip
@@ -167,10 +167,10 @@ def test_a_definition_brings_its_own_columns(cluster: Cluster) -> None:
         {"name": "Since", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ]
     cluster.make(CRDS, crd(additionalPrinterColumns=columns))
-    cluster.make(THINGS, thing("a"))
+    cluster.make(THINGS, custom_object("a"))
     conditions = [{"type": "Ready", "status": "True"}]
     cluster.merge(f"{THINGS}/a/status", {"status": {"state": "Running", "conditions": conditions}})
-    cluster.make(THINGS, thing("b"))
+    cluster.make(THINGS, custom_object("b"))
     heads, rows = table(cluster, THINGS)
     assert heads == ["Name", "State", "Replicas", "Ready", "Since"]
     assert rows == [["a", "Running", 1, "True", "0s"], ["b", None, 1, None, "0s"]]
@@ -182,7 +182,7 @@ def test_a_table_survives_objects_of_any_shape(cluster: Cluster) -> None:
     assert table(cluster, PODS)[1][0][0] == "a"
 
 
-def test_a_table_carries_metadata_the_object_or_nothing(cluster: Cluster) -> None:
+def test_a_table_row_has_metadata_the_object_or_nothing(cluster: Cluster) -> None:
     cluster.make(MAPS, config_map("a", data={"k": "v"}))
     for include, shape in (("None", None), ("Metadata", "PartialObjectMetadata"), ("Object", "ConfigMap")):
         row = decode(cluster.raw("GET", MAPS, accept=TABLE, includeObject=include).body)["rows"][0]
@@ -190,7 +190,7 @@ def test_a_table_carries_metadata_the_object_or_nothing(cluster: Cluster) -> Non
         assert row["cells"] == ["a", 1, "0s"]
 
 
-def test_metadata_alone_can_be_asked_for(cluster: Cluster) -> None:
+def test_partial_object_metadata_can_be_requested(cluster: Cluster) -> None:
     cluster.make(MAPS, config_map("a", data={"k": "v"}))
     accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     got = decode(cluster.raw("GET", MAPS, accept=accept).body)
@@ -207,7 +207,7 @@ def test_a_form_that_the_server_has_not_is_refused(cluster: Cluster) -> None:
     assert cluster.log.revision == before
 
 
-def test_discovery_tells_what_is_there(cluster: Cluster) -> None:
+def test_discovery_lists_the_served_resources(cluster: Cluster) -> None:
     assert cluster.get("/api")["versions"] == ["v1"]
     core = {resource["name"]: resource for resource in cluster.get("/api/v1")["resources"]}
     assert core["pods"]["shortNames"] == ["po"] and core["pods"]["namespaced"] is True

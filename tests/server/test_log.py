@@ -32,7 +32,7 @@ def delete(log: RevisionLog, store: str, key: NamespacedName) -> LogEntry:
 
 
 @given(STEPS)
-def test_every_revision_can_be_read_as_it_was(steps: list[tuple[str, str, NamespacedName]]) -> None:
+def test_every_revision_can_be_read(steps: list[tuple[str, str, NamespacedName]]) -> None:
     log = RevisionLog()
     now: dict[tuple[str, NamespacedName], bytes] = {}
     past = [dict(now)]
@@ -92,7 +92,7 @@ def test_reading_on_from_any_revision_gives_the_present(steps: list[tuple[str, s
 
 
 @given(STEPS, st.sampled_from(["", "a", "b"]), st.none() | st.sampled_from(KEYS), st.booleans())
-def test_a_store_stays_in_order_and_a_namespace_is_a_part_of_it(
+def test_a_store_is_sorted_and_a_namespace_is_a_range_of_it(
     steps: list[tuple[str, str, NamespacedName]], namespace: str, start: NamespacedName | None, looked: bool
 ) -> None:
     log = RevisionLog()
@@ -133,7 +133,7 @@ def test_large_entries_are_kept_for_a_shorter_time() -> None:
     assert log.list("p")[0][1].revision == 100
 
 
-def test_a_latecomer_hears_of_what_is_there() -> None:
+def test_a_new_follower_gets_the_existing_objects() -> None:
     log, heard = RevisionLog(), []
     put(log, "p", KEYS[0])
     put(log, "p", KEYS[1])
@@ -142,7 +142,7 @@ def test_a_latecomer_hears_of_what_is_there() -> None:
     assert heard == [(2, KEYS[1])]
 
 
-def test_a_follower_hears_every_entry_once_and_in_order() -> None:
+def test_a_follower_gets_every_entry_once_and_in_order() -> None:
     log, heard = RevisionLog(), []
     log.follow(lambda entry: heard.append((entry.revision, entry.record is None)))
     put(log, "p", KEYS[0])

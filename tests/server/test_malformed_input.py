@@ -78,16 +78,16 @@ def whole_pods() -> st.SearchStrategy[object]:
 
 @settings(max_examples=250, deadline=None)
 @given(st.sampled_from(KINDS), JSON | whole_pods(), JSON, st.sampled_from(["PUT", "MERGE", "DELETE", "status", "JSON"]))
-def test_garbage_is_accepted_or_refused_by_name(
+def test_random_bodies_are_accepted_or_refused_with_their_field(
     kind: tuple[str, str, str], body: object, second: object, then: str
 ) -> None:
-    path, version, word = kind
+    path, version, field = kind
     cluster = Cluster()
     cluster.make(CRDS, crd())
     if isinstance(body, dict):
         meta = body.get("metadata")
         meta = {**(meta if isinstance(meta, dict) else {}), "name": "a"}
-        body = {**body, "apiVersion": version, "kind": word, "metadata": meta}
+        body = {**body, "apiVersion": version, "kind": field, "metadata": meta}
     attempt(cluster, Request("POST", path, {}, encode(body), "application/json"))
     attempt(cluster, Request("GET", path, {}, accept=TABLE))
     if then == "JSON":

@@ -1,4 +1,4 @@
-"""Whatever a client sends, the server answers or hangs up, goes on, and its log stays what it was."""
+"""The server answers or closes every malformed request, continues, and its log stays valid."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def serves(barrage: Barrage) -> None:
     assert [barrage.answer(raw).code for raw in asked] == [201, 200, 200, 200]
 
 
-def test_a_barrage_of_broken_requests_breaks_nothing(barrage: Barrage) -> None:
+def test_malformed_requests_do_not_break_the_server(barrage: Barrage) -> None:
     number, until = 0, time.monotonic() + SECONDS
     while time.monotonic() < until:
         barrage.send(case(20261122, number))
@@ -69,7 +69,7 @@ def test_a_request_may_end_at_any_byte(barrage: Barrage) -> None:
 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/merge-patch+json", "application/yaml"])
-def test_every_odd_body_is_taken_or_refused_by_name(barrage: Barrage, kind: str) -> None:
+def test_every_odd_body_is_accepted_or_refused_with_its_field(barrage: Barrage, kind: str) -> None:
     method, path = ("PATCH", f"{MAPS}/a") if "patch" in kind else ("POST", MAPS)
     barrage.send(request("POST", MAPS, MAP % b"a"))
     for body in BODIES:
@@ -77,14 +77,14 @@ def test_every_odd_body_is_taken_or_refused_by_name(barrage: Barrage, kind: str)
             assert reply.code < 300 or 400 <= reply.code < 500, (body[:100], reply)
 
 
-def test_what_a_pipeline_holds_is_answered_in_order(barrage: Barrage) -> None:
+def test_pipelined_requests_are_answered_in_order(barrage: Barrage) -> None:
     kept = [request("GET", path).replace(b"Connection: close\r\n", b"") for path in ("/version", "/nowhere", "/readyz")]
     many = barrage.send(b"".join(kept * 30) + request("GET", "/version"), pause=5.0)
     assert [reply.code for reply in many] == [200, 404, 200] * 30 + [200]
 
 
-def test_a_length_that_lies_makes_no_request_of_what_follows(barrage: Barrage) -> None:
-    """Two readers who disagree where a request ends would let one be hidden in the other."""
+def test_a_wrong_content_length_does_not_make_a_request_of_the_rest(barrage: Barrage) -> None:
+    """Request smuggling: a proxy and the server must agree on where a request ends."""
     body = MAP % b"lie"
     hidden = request("DELETE", "/api/v1/namespaces/default")
     for head in (b"Content-Length: 5\r\nContent-Length: 6", b"Content-Length: 5\r\nTransfer-Encoding: chunked",
@@ -96,8 +96,8 @@ def test_a_length_that_lies_makes_no_request_of_what_follows(barrage: Barrage) -
     assert json.loads(listed.body)["status"]["phase"] == "Active"
 
 
-def test_a_log_on_disk_holds_after_a_barrage_what_it_was_answered(tmp_path: Path) -> None:
-    async def told(log: RevisionLog) -> dict[str, dict[NamespacedName, bytes]]:
+def test_after_malformed_requests_the_log_on_disk_has_the_acknowledged_objects(tmp_path: Path) -> None:
+    async def stored_records(log: RevisionLog) -> dict[str, dict[NamespacedName, bytes]]:
         objects = malformed_requests.stored(log)
         if isinstance(log, DiskLog):
             log.close()
@@ -114,8 +114,8 @@ def test_a_log_on_disk_holds_after_a_barrage_what_it_was_answered(tmp_path: Path
         serves(shooting)
         assert not complaints.lines, complaints.lines[0]
         do(server.stop())
-        before = do(told(server.log))
-        assert do(told(do(opened()))) == before and len(before) >= 5
+        before = do(stored_records(server.log))
+        assert do(stored_records(do(opened()))) == before and len(before) >= 5
 
 
 LINE = st.sampled_from((b"0\r\n\r\n", b"GET", b"POST", b" ", b"/", b"/version", MAPS.encode(), b"?watch=1",
@@ -142,16 +142,16 @@ def test_any_pieces_in_any_order_are_survived(under_fire: Barrage, raw: bytes) -
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(BODIES[1:]), st.binary(max_size=40), st.sampled_from(("POST", "PUT", "DELETE")))
-def test_any_body_with_rubbish_in_it_is_survived(under_fire: Barrage, body: bytes, rubbish: bytes, method: str) -> None:
+def test_random_bytes_in_a_body_are_survived(under_fire: Barrage, body: bytes, rubbish: bytes, method: str) -> None:
     half = len(body[:2000]) // 2
     under_fire.send(request(method, MAPS, body[:half] + rubbish + body[half:2000]))
 
 
-def test_the_judge_sees_what_must_not_be() -> None:
+def test_the_checker_detects_forbidden_responses() -> None:
     """The checks of this file can fail."""
-    for said in (b"HTTP/1.1 500 x\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 404 x\r\nContent-Length: 2\r\n\r\n{}",
+    for response in (b"HTTP/1.1 500 x\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 404 x\r\nContent-Length: 2\r\n\r\n{}",
                  b"HTTP/1.1 200 x\r\nContent-Length: 21\r\n\r\n" + TOKEN.encode(),
                  b"Traceback (most\r\n\r\n"):  # fmt: skip
         with pytest.raises(Broken):
-            Barrage(("", 0)).judge(said, b"")
+            Barrage(("", 0)).judge(response, b"")
     assert len(BREAKS) >= 10 and case(1, 2) == case(1, 2) != case(1, 3)

@@ -7,13 +7,13 @@ from uuid import UUID
 
 import pytest
 
-from tests.server.asking import CRDS, MAPS, PODS, THINGS, Cluster, config_map, crd, pod, thing
+from tests.server.asking import CRDS, MAPS, PODS, THINGS, Cluster, config_map, crd, custom_object, pod
 from trainyard.objects import Problem
 from trainyard.schema.checks import MAX_DEPTH
 from trainyard.server.http.requests import MAX_BODY
 
 
-def test_a_created_object_gets_what_only_the_server_gives(cluster: Cluster) -> None:
+def test_a_created_object_gets_the_servers_fields(cluster: Cluster) -> None:
     made = cluster.make(MAPS, config_map("a", data={"k": "v"}, metadata={"labels": {"x": "y"}, "junk": 1}))
     meta = made["metadata"]
     assert meta["namespace"] == "default" and meta["resourceVersion"] == "2"
@@ -22,7 +22,7 @@ def test_a_created_object_gets_what_only_the_server_gives(cluster: Cluster) -> N
     assert cluster.get(f"{MAPS}/a") == made
 
 
-def test_a_client_cannot_choose_what_the_server_gives(cluster: Cluster) -> None:
+def test_a_client_cannot_set_the_servers_fields(cluster: Cluster) -> None:
     meta = {"uid": "mine", "generation": 9, "creationTimestamp": "2000-01-01T00:00:00Z", "deletionTimestamp": None}
     made = cluster.make(PODS, pod("a", metadata=meta))["metadata"]
     assert made["uid"] != "mine" and made["generation"] == 1
@@ -40,7 +40,7 @@ def test_a_status_must_be_an_object(cluster: Cluster) -> None:
     assert no.code == 422 and "status: Invalid value: 5: must be an object" in no.message
 
 
-def test_a_taken_name_is_refused(cluster: Cluster) -> None:
+def test_a_taken_name_is_a_conflict(cluster: Cluster) -> None:
     cluster.make(MAPS, config_map("a"))
     no = cluster.refused("POST", MAPS, config_map("a"))
     assert (no.code, no.reason, no.message) == (409, "AlreadyExists", 'configmaps "a" already exists')
@@ -54,7 +54,7 @@ def test_a_name_can_be_generated(cluster: Cluster) -> None:
     assert len(names) == 50 and all(name.startswith("cm-") and len(name) == 8 for name in names)
 
 
-def test_what_is_not_there_is_not_found(cluster: Cluster) -> None:
+def test_an_unknown_object_is_not_found(cluster: Cluster) -> None:
     for method, body in (("GET", None), ("DELETE", None), ("PUT", config_map("a")), ("PATCH", {})):
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         no = cluster.refused(method, f"{MAPS}/a", body, kind)
@@ -65,7 +65,7 @@ def test_what_is_not_there_is_not_found(cluster: Cluster) -> None:
     assert cluster.refused("GET", "/apis/nope/v1/things").message == "404 page not found\n"
 
 
-def test_nothing_is_made_in_a_namespace_that_is_not_there(cluster: Cluster) -> None:
+def test_a_create_in_an_unknown_namespace_is_not_found(cluster: Cluster) -> None:
     no = cluster.refused("POST", "/api/v1/namespaces/nope/configmaps", config_map("a"))
     assert (no.code, no.message) == (404, 'namespaces "nope" not found')
 
@@ -126,9 +126,9 @@ def test_an_object_that_is_wrong_is_invalid_with_its_causes(cluster: Cluster, bo
     assert no.message.startswith(f'ConfigMap "{body["metadata"]["name"]}" is invalid: {problem.path}: ')
 
 
-def test_all_problems_are_told_at_once(cluster: Cluster) -> None:
+def test_all_problems_are_in_one_status(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    no = cluster.refused("POST", THINGS, thing("A", replicas="two", mode="odd"))
+    no = cluster.refused("POST", THINGS, custom_object("A", replicas="two", mode="odd"))
     assert no.details is not None
     assert [(cause["field"], cause["reason"]) for cause in no.details["causes"]] == [
         ("metadata.name", "FieldValueInvalid"),
@@ -169,7 +169,7 @@ def test_methods_that_make_no_sense_are_refused(cluster: Cluster) -> None:
         assert cluster.refused(method, path, {}).code == 405, (method, path)
 
 
-def test_an_update_names_the_version_it_was_made_from(cluster: Cluster) -> None:
+def test_an_update_needs_the_current_resource_version(cluster: Cluster) -> None:
     made = cluster.make(MAPS, config_map("a", data={"k": "1"}))
     changed = cluster.ask("PUT", f"{MAPS}/a", {**made, "data": {"k": "2"}})
     assert changed["metadata"]["resourceVersion"] == "3" and changed["metadata"]["uid"] == made["metadata"]["uid"]
@@ -184,8 +184,8 @@ def test_an_update_names_the_version_it_was_made_from(cluster: Cluster) -> None:
 
 def test_a_custom_resource_cannot_be_replaced_blindly(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    cluster.make(THINGS, thing("a"))
-    no = cluster.refused("PUT", f"{THINGS}/a", thing("a", replicas=2))
+    cluster.make(THINGS, custom_object("a"))
+    no = cluster.refused("PUT", f"{THINGS}/a", custom_object("a", replicas=2))
     assert (
         no.code == 422 and "metadata.resourceVersion: Invalid value: 0: must be specified for an update" in no.message
     )
@@ -203,7 +203,7 @@ def test_a_patch_can_be_a_fence(cluster: Cluster) -> None:
     assert "metadata.uid: Invalid value" in cluster.refused("PATCH", f"{MAPS}/a", other, kind).message
 
 
-def test_a_write_that_changes_nothing_gets_no_new_revision(cluster: Cluster) -> None:
+def test_a_write_without_a_change_gets_no_new_revision(cluster: Cluster) -> None:
     made = cluster.make(MAPS, config_map("a", data={"x": "1"}))
     before = cluster.log.revision
     assert cluster.ask("PUT", f"{MAPS}/a", made) == made
@@ -213,7 +213,7 @@ def test_a_write_that_changes_nothing_gets_no_new_revision(cluster: Cluster) -> 
 
 def test_a_change_of_type_alone_is_a_change(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    cluster.make(THINGS, thing("a", template={"x": 1}))
+    cluster.make(THINGS, custom_object("a", template={"x": 1}))
     changed = cluster.merge(f"{THINGS}/a", {"spec": {"template": {"x": True}}})
     assert changed["spec"]["template"]["x"] is True and changed["metadata"]["generation"] == 2
 
@@ -240,7 +240,7 @@ def test_a_patch_cannot_rename_or_move_an_object(cluster: Cluster) -> None:
 
 def test_status_has_a_path_of_its_own(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    made = cluster.make(THINGS, {**thing("a"), "status": {"state": "forged"}})
+    made = cluster.make(THINGS, {**custom_object("a"), "status": {"state": "forged"}})
     assert "status" not in made
     response = cluster.merge(f"{THINGS}/a/status", {"status": {"state": "Running"}, "spec": {"replicas": 7}})
     assert response["status"] == {"state": "Running"} and response["spec"]["replicas"] == 1
@@ -252,14 +252,14 @@ def test_status_has_a_path_of_its_own(cluster: Cluster) -> None:
     assert cluster.get(f"{THINGS}/a/status")["status"] == {"state": "Running"}
 
 
-def test_a_resource_without_status_has_no_such_path(cluster: Cluster) -> None:
+def test_a_resource_without_status_subresource_has_no_such_path(cluster: Cluster) -> None:
     cluster.make(MAPS, config_map("a"))
     assert cluster.refused("GET", f"{MAPS}/a/status").code == 404
 
 
 def test_the_generation_counts_versions_of_the_spec_only(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    cluster.make(THINGS, thing("a"))
+    cluster.make(THINGS, custom_object("a"))
     assert cluster.merge(f"{THINGS}/a", {"metadata": {"labels": {"a": "b"}}})["metadata"]["generation"] == 1
     assert cluster.merge(f"{THINGS}/a", {"spec": {"replicas": 5}})["metadata"]["generation"] == 2
 
@@ -294,7 +294,7 @@ def test_requests_are_counted_by_verb_and_resource(cluster: Cluster) -> None:
     }
 
 
-def test_the_given_checks_are_asked_last() -> None:
+def test_the_callers_checks_run_last() -> None:
     def check(new: dict[str, Any], old: dict[str, Any] | None) -> list[Problem]:
         if old is not None and new["spec"]["replicas"] < old["spec"]["replicas"]:
             return [Problem("spec.replicas", "Invalid value: may not shrink; make a new one")]
@@ -302,7 +302,7 @@ def test_the_given_checks_are_asked_last() -> None:
 
     cluster = Cluster({("example.org", "Thing"): check})
     cluster.make(CRDS, crd())
-    cluster.make(THINGS, thing("a", replicas=3))
+    cluster.make(THINGS, custom_object("a", replicas=3))
     no = cluster.refused("PATCH", f"{THINGS}/a", {"spec": {"replicas": 2}}, "application/merge-patch+json")
     assert no.code == 422 and "may not shrink" in no.message
     assert (

@@ -44,7 +44,7 @@ DURATIONS = [
 
 
 @pytest.mark.parametrize(("seconds", "text"), DURATIONS)
-def test_a_duration_is_shown_as_kubectl_shows_it(seconds: int, text: str) -> None:
+def test_a_duration_is_formatted_as_by_kubectl(seconds: int, text: str) -> None:
     assert short_duration(seconds) == text
 
 
@@ -67,7 +67,7 @@ JSON_PATHS = [
 
 
 @pytest.mark.parametrize(("path", "expected"), JSON_PATHS)
-def test_a_json_path_finds_what_it_names(path: str, expected: list[Any]) -> None:
+def test_a_json_path_selects_its_value(path: str, expected: list[Any]) -> None:
     assert compile_path(path)(OBJ) == expected
     oddities: tuple[Any, ...] = (None, [], "x", 1, {"spec": None})
     for odd in oddities:

@@ -30,7 +30,7 @@ MERGES: list[tuple[Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("target", "patch", "result"), MERGES)
-def test_a_merge_patch_does_what_rfc_7386_says(target: Any, patch: Any, result: Any) -> None:
+def test_a_merge_patch_follows_rfc_7386(target: Any, patch: Any, result: Any) -> None:
     before = copy.deepcopy(target)
     assert merge_patch(target, patch) == result
     assert target == before
@@ -62,7 +62,7 @@ APPLIES: list[tuple[Any, list[dict[str, Any]], Any]] = [
 
 
 @pytest.mark.parametrize(("target", "operations", "result"), APPLIES)
-def test_a_json_patch_does_what_rfc_6902_and_the_real_server_say(target: Any, operations: Any, result: Any) -> None:
+def test_a_json_patch_follows_rfc_6902_and_kube_apiserver(target: Any, operations: Any, result: Any) -> None:
     before = copy.deepcopy(target)
     assert apply_json_patch(target, operations) == result
     assert target == before
@@ -86,7 +86,9 @@ FAILS: list[tuple[Any, Any, type[Exception]]] = [
 
 
 @pytest.mark.parametrize(("target", "operations", "error"), FAILS)
-def test_a_json_patch_that_cannot_be_applied_says_why(target: Any, operations: Any, error: type[Exception]) -> None:
+def test_a_json_patch_that_cannot_be_applied_is_refused_with_the_reason(
+    target: Any, operations: Any, error: type[Exception]
+) -> None:
     before = copy.deepcopy(target)
     with pytest.raises(error):
         apply_json_patch(target, operations)
@@ -115,7 +117,7 @@ def test_any_json_patch_is_applied_or_refused_by_name(target: Any, operations: A
     assert (target, operations) == before
 
 
-def test_many_steps_into_a_large_object_do_not_copy_it_each_time() -> None:
+def test_many_operations_on_a_large_object_do_not_copy_it_each_time() -> None:
     large = {"data": {str(at): "x" for at in range(50_000)}}
     steps = [op("add", f"/data/{at}", value="y") for at in range(5_000)]
     began = time.process_time()
@@ -124,7 +126,7 @@ def test_many_steps_into_a_large_object_do_not_copy_it_each_time() -> None:
     assert large["data"]["4999"] == "x"
 
 
-def test_copies_of_copies_are_refused_before_they_fill_the_memory() -> None:
+def test_a_patch_of_exponential_copies_is_refused() -> None:
     twice = [op("copy", f"/a/{at}", **{"from": "/a"}) for at in range(40)]
     with pytest.raises(PatchFailed, match=r"operation 1.: the copies come to"):
         apply_json_patch({"a": {"b": "c"}}, twice)

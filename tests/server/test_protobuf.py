@@ -61,12 +61,12 @@ RECORDED: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("sent", "meant"), [pytest.param(*row[1:], id=row[0]) for row in RECORDED])
-def test_what_kubectl_sends_is_what_it_means(sent: str, meant: dict[str, Any]) -> None:
+def test_protobuf_from_kubectl_is_decoded(sent: str, meant: dict[str, Any]) -> None:
     assert protobuf.decode(bytes.fromhex(sent)) == meant
 
 
 @pytest.mark.parametrize(("path", "index"), [(ROLES, 5), (MAPS, 7)])
-def test_an_object_can_be_made_of_it(cluster: Cluster, path: str, index: int) -> None:
+def test_an_object_is_created_from_protobuf(cluster: Cluster, path: str, index: int) -> None:
     _, sent, meant = RECORDED[index]
     cluster.raw("POST", path, bytes.fromhex(sent), protobuf.CONTENT_TYPE)
     stored = cluster.get(f"{path}/{meant['metadata']['name']}")
@@ -94,7 +94,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("body", "text"), BAD)
-def test_what_cannot_be_read_is_refused(cluster: Cluster, body: bytes, text: str) -> None:
+def test_malformed_protobuf_is_refused(cluster: Cluster, body: bytes, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         protobuf.decode(body)
     with pytest.raises(Exception, match="the object provided is unrecognized") as caught:
@@ -103,7 +103,7 @@ def test_what_cannot_be_read_is_refused(cluster: Cluster, body: bytes, text: str
 
 
 @given(st.binary(max_size=60), st.sampled_from(protobuf.KINDS))
-def test_garbage_is_read_or_refused_and_nothing_else(raw: bytes, kind: str) -> None:
+def test_random_bytes_are_decoded_or_refused_without_another_error(raw: bytes, kind: str) -> None:
     try:
         assert protobuf.decode(envelope(kind, raw))["kind"] == kind
     except ValueError:

@@ -1,4 +1,4 @@
-"""`pods/NAME/proxy` and `services/NAME/proxy`: from a client to a program behind a Unix socket, which is played.
+"""`pods/NAME/proxy` and `services/NAME/proxy`, to a simulated program behind a Unix socket.
 
 The node, which says which socket that is, is another small server. With kubectl and real pods: tests/kubectl.
 """
@@ -58,13 +58,13 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     folder = Path(tempfile.mkdtemp(prefix="proxy-"))
-    one = World(folder, str(folder / "s"))
-    runner = web.ServerRunner(web.Server(one.program), shutdown_timeout=0.1)
+    world = World(folder, str(folder / "s"))
+    runner = web.ServerRunner(web.Server(world.program), shutdown_timeout=0.1)
     await runner.setup()
-    await web.UnixSite(runner, one.socket).start()
-    yield one
+    await web.UnixSite(runner, world.socket).start()
+    yield world
     await runner.cleanup()
-    shutil.rmtree(one.folder)
+    shutil.rmtree(world.folder)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def locked(world: World) -> AsyncIterator[Server]:
 
 @pytest.mark.parametrize("where", [f"{PODS}/a", f"{PODS}/a:8080", f"{PODS}/http:a:8080", f"{SERVICES}/s:web",
                                    f"{SERVICES}/s:80"])  # fmt: skip
-async def test_a_request_reaches_the_program_as_it_came(locked: Server, world: World, where: str) -> None:
+async def test_a_proxied_request_reaches_the_program_unchanged(locked: Server, world: World, where: str) -> None:
     async with aiohttp.ClientSession(headers={**HEADERS, "X-Mine": "yes"}) as session:
         url = f"{locked.url}{where}/proxy/a//b/?x=1&x=2"
         async with session.post(url, data=b"words") as got:
@@ -107,14 +107,14 @@ async def test_a_request_reaches_the_program_as_it_came(locked: Server, world: W
             async with session.request(method, url) as got:
                 assert got.status == 200
     seen = world.seen[0]
-    assert [one.method for one in world.seen] == ["POST", "HEAD", "OPTIONS"]
+    assert [request.method for request in world.seen] == ["POST", "HEAD", "OPTIONS"]
     assert (seen.method, seen.path_qs, seen.headers["X-Mine"]) == ("POST", "/a//b/?x=1&x=2", "yes")
     assert "Authorization" not in seen.headers and seen.headers["X-Forwarded-Uri"] == f"{where}/proxy/a//b/"
     assert set(world.asked) == {"Bearer canary /sockets/default/a/8080"}
 
 
 @pytest.mark.parametrize(
-    ("where", "code", "words"),
+    ("where", "code", "message"),
     [
         (f"{PODS}/b", 404, 'pods "b" not found'),
         (f"{PODS}/a:0", 400, "from 1 to 65535"),
@@ -124,20 +124,20 @@ async def test_a_request_reaches_the_program_as_it_came(locked: Server, world: W
         (f"{SERVICES}/s:none", 503, 'no endpoints available for service "s"'),
     ],
 )
-async def test_a_program_that_nobody_knows_is_a_status(locked: Server, where: str, code: int, words: str) -> None:
+async def test_an_unreachable_program_is_a_status(locked: Server, where: str, code: int, message: str) -> None:
     async with aiohttp.ClientSession(headers=HEADERS) as session, session.get(f"{locked.url}{where}/proxy/") as got:
         answer = decode(await got.read())
-        assert (got.status, answer["kind"], answer["code"]) == (code, "Status", code) and words in answer["message"]
+        assert (got.status, answer["kind"], answer["code"]) == (code, "Status", code) and message in answer["message"]
 
 
-async def test_what_the_node_refuses_is_said(locked: Server, world: World) -> None:
+async def test_the_kubelets_refusal_is_reported(locked: Server, world: World) -> None:
     world.refusal = "pod default/a has ended"
     async with aiohttp.ClientSession(headers=HEADERS) as session, session.get(f"{locked.url}{PODS}/a/proxy/") as got:
         answer = decode(await got.read())
     assert answer["reason"] == "ServiceUnavailable" and answer["message"].endswith("pod default/a has ended")
 
 
-async def test_a_program_that_breaks_off_breaks_the_answer_off(locked: Server) -> None:
+async def test_a_program_that_aborts_its_response_aborts_the_proxied_response(locked: Server) -> None:
     async with (
         aiohttp.ClientSession(headers=HEADERS) as session,
         session.get(f"{locked.url}{PODS}/a/proxy/slow") as got,
@@ -146,7 +146,7 @@ async def test_a_program_that_breaks_off_breaks_the_answer_off(locked: Server) -
             await got.read()
 
 
-async def test_a_program_that_speaks_tls_need_not_be_known_to_anybody(locked: Server, world: World) -> None:
+async def test_a_tls_backend_may_have_any_certificate(locked: Server, world: World) -> None:
     (world.folder / "tls").mkdir()
     runner = web.ServerRunner(web.Server(world.program), shutdown_timeout=0.1)
     await runner.setup()
@@ -163,17 +163,17 @@ async def test_a_program_that_speaks_tls_need_not_be_known_to_anybody(locked: Se
     await runner.cleanup()
 
 
-async def test_without_a_token_nobody_comes_through(locked: Server, world: World) -> None:
+async def test_the_proxy_needs_a_token(locked: Server, world: World) -> None:
     async with aiohttp.ClientSession() as session, session.get(f"{locked.url}{PODS}/a/proxy/") as got:
         assert got.status in (401, 403)
     assert not world.asked and not world.seen
 
 
-async def test_what_is_not_served_says_what_to_do(locked: Server) -> None:
+async def test_unsupported_subresources_are_answered_with_an_alternative(locked: Server) -> None:
     async with aiohttp.ClientSession(headers=HEADERS) as session:
-        for path, words in (("portforward", "kubectl proxy"), ("ephemeralcontainers", "kubectl exec")):
+        for path, hint in (("portforward", "kubectl proxy"), ("ephemeralcontainers", "kubectl exec")):
             async with session.get(f"{locked.url}{PODS}/a/{path}") as got:
-                assert got.status == 405 and words in decode(await got.read())["message"]
+                assert got.status == 405 and hint in decode(await got.read())["message"]
         async with session.get(f"{locked.url}{PODS}/a/attach?stdin=true&stdout=true") as got:
             assert got.status == 400 and "no standard input" in decode(await got.read())["message"]
 
@@ -198,7 +198,7 @@ def test_names_of_programs_are_read() -> None:
             split(bad, "pod")
 
 
-def test_what_follows_a_proxy_is_no_part_of_the_grammar() -> None:
+def test_the_path_after_proxy_is_not_parsed() -> None:
     for path, tail in ((f"{PODS}/a/proxy", ""), (f"{PODS}/a/proxy/", "/"), (f"{PODS}/a/proxy/b//c%2F", "/b//c%2F")):
         target = paths.parse(path)
         assert target is not None and (target.name, target.subresource, target.proxy_path) == ("a", "proxy", tail)

@@ -1,4 +1,4 @@
-"""RBAC: what rules allow, whose rules count where, how a refusal reads, and that nobody grants more than he holds."""
+"""RBAC: what rules allow, where bindings apply, the text of a refusal, and that no user grants more than he has."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ ALLOWED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "asked", "allowed"), ALLOWED)
-def test_a_rule_allows_or_not(one: Any, asked: Attributes, allowed: bool) -> None:
-    assert rbac.is_allowed([one], asked) is allowed
+@pytest.mark.parametrize(("rule_", "asked", "allowed"), ALLOWED)
+def test_a_rule_allows_or_not(rule_: Any, asked: Attributes, allowed: bool) -> None:
+    assert rbac.is_allowed([rule_], asked) is allowed
 
 
 COVERED = [
@@ -101,7 +101,7 @@ def no(world: Cluster, user: User, method: str, path: str, body: Any = None, kin
     return refused.message
 
 
-def test_an_account_may_do_nothing_until_it_is_told(world: Cluster) -> None:
+def test_a_service_account_has_no_permissions_by_default(world: Cluster) -> None:
     user = 'User "system:serviceaccount:default:robot" cannot'
     where = 'in API group "" in the namespace "default"'
     assert no(world, ROBOT, "GET", f"{PODS}/x") == f'pods "x" is forbidden: {user} get resource "pods" {where}'
@@ -129,13 +129,13 @@ VERBS = [
 def test_each_verb_needs_its_own_right(world: Cluster, method: str, path: str, body: Any, verb: str) -> None:
     world.make(MAPS, config_map("a"))
     path, _, query = path.partition("?")
-    words = dict([query.split("=")]) if query else {}
+    query_parameters = dict([query.split("=")]) if query else {}
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
     everything = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
-    world.make(ROLES, role("r", rule(" ".join(one for one in everything if one != verb), "configmaps")))
+    world.make(ROLES, role("r", rule(" ".join(each for each in everything if each != verb), "configmaps")))
     world.make(BINDINGS, binding("b", "r", "robot"))
     with world.acting(ROBOT):
-        refused = world.refused(method, path, body, kind, **words)
+        refused = world.refused(method, path, body, kind, **query_parameters)
         assert refused.code == 403 and f'cannot {verb} resource "configmaps"' in refused.message
     world.merge(f"{ROLES}/r", {"rules": [rule(verb, "configmaps")]})
     with world.acting(ROBOT):
@@ -158,7 +158,7 @@ def test_a_binding_counts_in_its_namespace_and_for_its_account_only(world: Clust
     no(world, ROBOT, "GET", MAPS)
 
 
-def test_a_cluster_role_holds_where_it_is_bound(world: Cluster) -> None:
+def test_a_cluster_role_applies_where_it_is_bound(world: Cluster) -> None:
     world.make(f"{RBAC}/clusterroles", role("reads", rule("list", "configmaps nodes"), kind="ClusterRole"))
     world.make(BINDINGS, binding("b", "reads", "robot", role_kind="ClusterRole"))
     with world.acting(ROBOT):
@@ -186,7 +186,7 @@ def test_groups_and_users_are_subjects_too(world: Cluster) -> None:
     no(world, impersonated_user("system:serviceaccount:kube-system:robot"), "GET", MAPS)
 
 
-def test_a_binding_to_a_role_that_is_not_there_gives_nothing(world: Cluster) -> None:
+def test_a_binding_to_a_missing_role_grants_nothing(world: Cluster) -> None:
     world.make(BINDINGS, binding("b", "nope", "robot"))
     no(world, ROBOT, "GET", MAPS)
 
@@ -203,7 +203,7 @@ def test_a_list_of_one_name_needs_the_right_for_that_name(world: Cluster) -> Non
 @pytest.mark.parametrize(
     "fields", [r"metadata.namespace!=x\,metadata.name=mine", "metadata.name!=mine", "metadata.name=mine,metadata.name"]
 )
-def test_a_name_that_a_selector_does_not_demand_opens_nothing(world: Cluster, fields: str) -> None:
+def test_resource_names_need_a_matching_field_selector(world: Cluster, fields: str) -> None:
     world.make(ROLES, role("r", rule("list watch", "configmaps", names="mine")))
     world.make(BINDINGS, binding("b", "r", "robot"))
     world.make(MAPS, config_map("theirs"))
@@ -211,7 +211,7 @@ def test_a_name_that_a_selector_does_not_demand_opens_nothing(world: Cluster, fi
         assert world.refused("GET", MAPS, fieldSelector=fields).code in (400, 403)
 
 
-def test_everybody_who_is_somebody_may_discover_and_ask_about_himself(world: Cluster) -> None:
+def test_every_authenticated_user_may_use_discovery_and_self_reviews(world: Cluster) -> None:
     review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     kinds = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
     wanted = {"namespace": "default", "verb": "get", "resource": "configmaps"}
@@ -236,14 +236,14 @@ def test_everybody_who_is_somebody_may_discover_and_ask_about_himself(world: Clu
 
 
 @pytest.mark.parametrize("spec", [{"user": 5}, {"groups": 5}, {"groups": [5]}, {"user": "a", "groups": "b"}, {}])
-def test_a_question_about_nobody_is_refused_by_name(world: Cluster, spec: dict[str, Any]) -> None:
+def test_a_review_without_a_user_is_refused(world: Cluster, spec: dict[str, Any]) -> None:
     kinds = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
     asked = {**kinds, "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}, **spec}}
     code = 400 if spec else 422  # a wrong type is no SubjectAccessReview at all, as for every built-in type
     assert world.refused("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", asked).code == code
 
 
-def test_nobody_grants_what_he_does_not_hold(world: Cluster) -> None:
+def test_a_role_cannot_grant_permissions_that_its_author_lacks(world: Cluster) -> None:
     world.make(ROLES, role("maker", rule("create update patch", "roles rolebindings", "rbac.authorization.k8s.io"),
                            rule("get", "pods")))  # fmt: skip
     world.make(ROLES, role("strong", rule("delete", "secrets")))
@@ -264,7 +264,7 @@ def test_nobody_grants_what_he_does_not_hold(world: Cluster) -> None:
     assert "not currently held" in no(world, ROBOT, "PATCH", f"{ROLES}/mine", grown, "application/merge-patch+json")
 
 
-def test_a_definition_of_what_is_built_in_neither_takes_its_place_nor_its_objects_along(world: Cluster) -> None:
+def test_a_crd_for_a_built_in_resource_neither_replaces_it_nor_takes_its_objects(world: Cluster) -> None:
     definition = crd("roles", "Role", "rbac.authorization.k8s.io")
     definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "https://example.org"}
     world.make(ROLES, role("old", rule("get", "pods")))
@@ -274,7 +274,7 @@ def test_a_definition_of_what_is_built_in_neither_takes_its_place_nor_its_object
     assert [item["metadata"]["name"] for item in world.get(ROLES)["items"]] == ["old"]
 
 
-def test_who_may_escalate_or_bind_may_grant_more(world: Cluster) -> None:
+def test_escalate_and_bind_allow_to_grant_more(world: Cluster) -> None:
     group = "rbac.authorization.k8s.io"
     rules = rule("create escalate", "roles", group), rule("create", "rolebindings", group)
     world.make(ROLES, role("maker", *rules, rule("bind", "roles", group, names="strong")))
@@ -335,8 +335,8 @@ def test_names_of_roles_may_have_colons(cluster: Cluster) -> None:
     assert cluster.get(f"{ROLES}/system:x:Y")["metadata"]["uid"] == made["metadata"]["uid"]
 
 
-def test_only_who_may_bind_binds_a_role_that_is_not_there_yet(world: Cluster) -> None:
-    """Somebody else may make it one day, and a strong one."""
+def test_only_bind_allows_a_binding_to_a_missing_role(world: Cluster) -> None:
+    """The missing role may be created later by another user, with more permissions."""
     world.make(ROLES, role("maker", rule("create", "rolebindings", "rbac.authorization.k8s.io")))
     world.make(BINDINGS, binding("b", "maker", "robot"))
     with world.acting(ROBOT):

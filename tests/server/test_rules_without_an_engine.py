@@ -1,10 +1,10 @@
-"""Where the engine for rules is missing, a definition with rules is accepted and that is said; elsewhere silence."""
+"""Without a CEL engine a CRD with rules is accepted with a warning; with one there is no warning."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.server.asking import CRDS, THINGS, Cluster, crd, thing
+from tests.server.asking import CRDS, THINGS, Cluster, crd, custom_object
 from trainyard.objects import encode
 from trainyard.server.crd import cel
 from trainyard.server.http.requests import Response
@@ -27,24 +27,24 @@ def posted(cluster: Cluster, definition: dict[str, object]) -> Response:
     return answer
 
 
-def test_without_an_engine_rules_are_not_asked_and_one_warning_says_so(
+def test_without_a_cel_engine_rules_are_not_checked_and_one_warning_says_so(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cel.compile_expression.cache_clear()
     cel._environment.cache_clear()
     monkeypatch.setattr(cel, "_engine", lose_the_engine)
-    (said,) = posted(cluster, ruled()).warnings
-    assert "things.example.org" in said and "are not checked" in said and "trainyard[local]" in said
-    assert said in caplog.text
-    assert cluster.make(THINGS, thing("a"))["spec"]["replicas"] == 1
+    (warning,) = posted(cluster, ruled()).warnings
+    assert "things.example.org" in warning and "are not checked" in warning and "trainyard[local]" in warning
+    assert warning in caplog.text
+    assert cluster.make(THINGS, custom_object("a"))["spec"]["replicas"] == 1
 
 
-def test_without_rules_nothing_is_said(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rules_there_is_no_warning(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cel, "_engine", lose_the_engine)
     assert posted(cluster, crd()).warnings == ()
 
 
-def test_with_the_engine_rules_are_asked(cluster: Cluster) -> None:
+def test_with_the_cel_engine_rules_are_checked(cluster: Cluster) -> None:
     assert posted(cluster, ruled()).warnings == ()
-    assert "too few" in cluster.refused("POST", THINGS, thing("a")).message
-    assert cluster.make(THINGS, thing("a", replicas=2))
+    assert "too few" in cluster.refused("POST", THINGS, custom_object("a")).message
+    assert cluster.make(THINGS, custom_object("a", replicas=2))

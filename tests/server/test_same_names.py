@@ -37,11 +37,11 @@ def test_the_same_plural_in_two_groups_is_two_resources(cluster: Cluster) -> Non
         assert only["apiVersion"] == f"{group}/v1" and only["spec"]["replicas"] == replicas
         (entry, _) = cluster.get(f"/apis/{group}/v1")["resources"]
         assert (entry["name"], entry["shortNames"]) == ("mxjobs", ["mxj"])
-    assert set(GROUPS) <= {one["name"] for one in cluster.get("/apis")["groups"]}
+    assert set(GROUPS) <= {group["name"] for group in cluster.get("/apis")["groups"]}
     assert cluster.refused("POST", path(GROUPS[0]), job(GROUPS[1], "b")).code == 400
 
 
-def test_one_of_them_goes_and_the_other_stays(cluster: Cluster) -> None:
+def test_deleting_one_of_two_crds_of_the_same_kind_keeps_the_other(cluster: Cluster) -> None:
     for group in GROUPS:
         cluster.make(CRDS, definition(group))
         cluster.make(path(group), job(group))
@@ -52,7 +52,7 @@ def test_one_of_them_goes_and_the_other_stays(cluster: Cluster) -> None:
     assert cluster.get(path(GROUPS[0]))["items"] == []
 
 
-async def test_a_watch_of_one_hears_nothing_of_the_other(client: Client) -> None:
+async def test_a_watch_of_one_group_gets_no_events_of_the_other(client: Client) -> None:
     for group in GROUPS:
         await client.make(CRDS, definition(group))
     async with client.watch(path(GROUPS[1])) as lines:
@@ -75,8 +75,8 @@ def test_kubectl_may_leave_the_checking_of_each_to_the_server(cluster: Cluster) 
             if "patch" in item and not path.endswith("/status")
         ]
         wanted = {"group": group, "version": "v1", "kind": kind}
-        (found,) = [patch for patch in patches if patch["x-kubernetes-group-version-kind"] == wanted]
-        assert "fieldValidation" in [parameter["name"] for parameter in found["parameters"]]
+        (schema,) = [patch for patch in patches if patch["x-kubernetes-group-version-kind"] == wanted]
+        assert "fieldValidation" in [parameter["name"] for parameter in schema["parameters"]]
     assert cluster.refused("GET", "/openapi/v3/apis/nope/v1").code == 404
 
 

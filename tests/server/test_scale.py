@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import CRDS, MAPS, THINGS, Cluster, config_map, crd, thing
+from tests.server.asking import CRDS, MAPS, THINGS, Cluster, config_map, crd, custom_object
 
 APPS = "/apis/apps/v1/namespaces/default"
 SETS, DEPLOYMENTS = f"{APPS}/statefulsets", f"{APPS}/deployments"
@@ -38,7 +38,7 @@ def scaled(cluster: Cluster) -> Cluster:
         "properties": {"replicas": {"type": "integer", "minimum": 0, "maximum": 9}, "kept": {"type": "string"}},
     }  # fmt: skip
     cluster.make(CRDS, wide)
-    cluster.make(THINGS, thing("w", worker={"replicas": 2, "kept": "yes"}))
+    cluster.make(THINGS, custom_object("w", worker={"replicas": 2, "kept": "yes"}))
     cluster.make(SETS, workload("StatefulSet", serviceName="w"))
     cluster.make(DEPLOYMENTS, workload("Deployment"))
     return cluster
@@ -48,12 +48,12 @@ ALL = [(SETS, 1), (DEPLOYMENTS, 1), (THINGS, 2)]
 
 
 @pytest.mark.parametrize(("path", "replicas"), ALL)
-def test_a_scale_tells_the_number_and_nothing_else(scaled: Cluster, path: str, replicas: int) -> None:
+def test_a_scale_has_the_replicas_and_nothing_else(scaled: Cluster, path: str, replicas: int) -> None:
     whole, seen = scaled.get(f"{path}/w"), scaled.get(f"{path}/w/scale")
     assert (seen["kind"], seen["apiVersion"]) == ("Scale", "autoscaling/v1")
     assert (seen["spec"], seen["status"]["replicas"]) == ({"replicas": replicas}, 0)
-    for word in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp"):
-        assert seen["metadata"][word] == whole["metadata"][word]
+    for field in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp"):
+        assert seen["metadata"][field] == whole["metadata"][field]
 
 
 @pytest.mark.parametrize(("path", "replicas"), ALL)
@@ -85,8 +85,8 @@ def test_the_selector_is_text(scaled: Cluster) -> None:
     deployment = workload("Deployment", "x", selector=selector)
     deployment["spec"]["template"]["metadata"]["labels"].update(b="x", d="")
     scaled.make(DEPLOYMENTS, deployment)
-    said = scaled.get(f"{DEPLOYMENTS}/x/scale")["status"]["selector"]
-    assert said == "app=w,b in (x,y),c notin (z),d,!e"
+    label_selector = scaled.get(f"{DEPLOYMENTS}/x/scale")["status"]["selector"]
+    assert label_selector == "app=w,b in (x,y),c notin (z),d,!e"
 
 
 def test_a_scale_is_fenced_like_any_update(scaled: Cluster) -> None:
@@ -121,29 +121,29 @@ def test_a_wrong_scale_is_refused(scaled: Cluster, path: str, body: Any, code: i
     assert scaled.get(f"{path}/w") == before
 
 
-def test_what_has_no_scale_cannot_be_scaled(scaled: Cluster) -> None:
+def test_a_resource_without_scale_cannot_be_scaled(scaled: Cluster) -> None:
     scaled.make(MAPS, config_map("a"))
     assert scaled.refused("GET", f"{MAPS}/a/scale").code == 404
     assert scaled.refused("GET", f"{SETS}/nope/scale").code == 404
     assert scaled.refused("DELETE", f"{SETS}/w/scale").code == 405
     assert scaled.refused("POST", f"{SETS}/w/scale", scale("w", 1)).code == 405
-    scaled.make(THINGS, thing("none"))
+    scaled.make(THINGS, custom_object("none"))
     assert "does not exist" in scaled.refused("GET", f"{THINGS}/none/scale").message
     assert scaled.merge(f"{THINGS}/none/scale", {"spec": {"replicas": 3}})["spec"] == {"replicas": 3}
 
 
-def test_discovery_tells_who_can_be_scaled(scaled: Cluster) -> None:
+def test_discovery_lists_the_scale_subresources(scaled: Cluster) -> None:
     for path, name in (("/apis/apps/v1", "statefulsets/scale"), ("/apis/example.org/v1", "things/scale")):
         entries = {resource["name"]: resource for resource in scaled.get(path)["resources"]}
-        found = entries[name]
-        assert (found["group"], found["version"], found["kind"]) == ("autoscaling", "v1", "Scale")
-        assert found["verbs"] == ["get", "patch", "update"]
+        entry = entries[name]
+        assert (entry["group"], entry["version"], entry["kind"]) == ("autoscaling", "v1", "Scale")
+        assert entry["verbs"] == ["get", "patch", "update"]
 
 
-@pytest.mark.parametrize("word", ["resourceVersion", "uid"])
-def test_a_patch_of_a_scale_that_leaves_no_scale_is_refused_by_name(scaled: Cluster, word: str) -> None:
-    refused = scaled.refused("PATCH", f"{SETS}/w/scale", {"metadata": {word: -1}}, "application/merge-patch+json")
-    assert refused.code == 422 and f"metadata.{word}: Invalid value: -1: must be a string" in refused.message
+@pytest.mark.parametrize("value", ["resourceVersion", "uid"])
+def test_a_patch_of_a_scale_that_leaves_no_scale_is_refused_by_name(scaled: Cluster, value: str) -> None:
+    refused = scaled.refused("PATCH", f"{SETS}/w/scale", {"metadata": {value: -1}}, "application/merge-patch+json")
+    assert refused.code == 422 and f"metadata.{value}: Invalid value: -1: must be a string" in refused.message
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,10 @@ def session(authority: CertificateAuthority, sent: str = "Bearer canary") -> aio
     return aiohttp.ClientSession(connector=connector, headers={"Authorization": sent} if sent else {})
 
 
-async def test_both_doors_lead_to_the_same_objects(secure: Server, authority: CertificateAuthority) -> None:
+async def test_both_listeners_serve_the_same_objects(secure: Server, authority: CertificateAuthority) -> None:
     assert secure.url.startswith("http://127.0.0.1:") and secure.tls_url.startswith("https://127.0.0.1:")
-    async with session(authority) as one:
-        tls, plain = Client(one, secure.tls_url), Client(one, secure.url)
+    async with session(authority) as client_session:
+        tls, plain = Client(client_session, secure.tls_url), Client(client_session, secure.url)
         await tls.make(MAPS, config_map("a"))
         assert (await plain.ask("GET", f"{MAPS}/a"))[0] == 200
         async with tls.watch(MAPS) as lines:
@@ -63,22 +63,22 @@ async def test_the_names_of_the_server_are_in_its_certificate(secure: Server, au
     for name in ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
                  "kubernetes.default.svc.cluster.local", "127.0.0.1", SERVICE_ADDRESS):  # fmt: skip
         async with (
-            session(authority) as one,
-            one.get(f"https://127.0.0.1:{port}/readyz", headers=headers, server_hostname=name) as got,
+            session(authority) as client_session,
+            client_session.get(f"https://127.0.0.1:{port}/readyz", headers=headers, server_hostname=name) as got,
         ):
             assert got.status == 200
     with pytest.raises(aiohttp.ClientConnectorCertificateError):
-        async with session(authority) as one:
-            await one.get(f"https://127.0.0.1:{port}/readyz", server_hostname="example.com")
+        async with session(authority) as client_session:
+            await client_session.get(f"https://127.0.0.1:{port}/readyz", server_hostname="example.com")
 
 
 async def test_another_authority_is_not_trusted(secure: Server) -> None:
     with pytest.raises(aiohttp.ClientConnectorCertificateError):
-        async with session(CertificateAuthority.new(time.time())) as one:
-            await one.get(f"{secure.tls_url}/readyz")
+        async with session(CertificateAuthority.new(time.time())) as client_session:
+            await client_session.get(f"{secure.tls_url}/readyz")
 
 
-def test_what_is_secret_on_disk_is_for_this_user_only(authority: CertificateAuthority, tmp_path: Path) -> None:
+def test_private_keys_on_disk_are_readable_by_this_user_only(authority: CertificateAuthority, tmp_path: Path) -> None:
     authority.server_context(tmp_path)
     authority.server_context(tmp_path)  # a second one takes its place
     files = {path.name: path for path in tmp_path.iterdir()}
@@ -88,12 +88,12 @@ def test_what_is_secret_on_disk_is_for_this_user_only(authority: CertificateAuth
     assert authority.pem not in files["apiserver.crt"].read_text()
 
 
-def test_only_who_needs_certificates_loads_the_library() -> None:
+def test_the_cryptography_library_is_loaded_only_for_certificates() -> None:
     code = "import sys, trainyard.server; sys.exit('cryptography' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-async def test_the_tls_door_is_on_loopback_only_and_needs_a_server(
+async def test_the_tls_listener_is_on_loopback_only_and_needs_a_started_server(
     authority: CertificateAuthority, tmp_path: Path
 ) -> None:
     context = authority.server_context(tmp_path)
@@ -106,8 +106,8 @@ async def test_the_tls_door_is_on_loopback_only_and_needs_a_server(
 async def test_an_account_comes_in_with_its_token_and_is_judged(
     secure: Server, authority: CertificateAuthority
 ) -> None:
-    async with session(authority) as one:
-        admin = Client(one, secure.tls_url)
+    async with session(authority) as client_session:
+        admin = Client(client_session, secure.tls_url)
         await admin.make(ACCOUNTS, account("robot"))
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         token = (await admin.make(f"{ACCOUNTS}/robot/token", request))["status"]["token"]
@@ -128,19 +128,17 @@ async def test_an_account_comes_in_with_its_token_and_is_judged(
             assert (await robot.ask("GET", MAPS))[0] == 401
 
 
-async def test_nobody_comes_in_anonymously(secure: Server, authority: CertificateAuthority) -> None:
+async def test_anonymous_requests_are_unauthorized(secure: Server, authority: CertificateAuthority) -> None:
     for sent in ("", "Bearer wrong", "Bearer a.b.c", "Bearer ..", "Bearer é", "Basic canary", "canary"):
-        async with session(authority, sent) as one, one.get(f"{secure.tls_url}{MAPS}") as got:
+        async with session(authority, sent) as client_session, client_session.get(f"{secure.tls_url}{MAPS}") as got:
             assert got.status == 401, sent
 
 
-async def test_the_administrator_may_act_for_others_and_nobody_else_may(
-    secure: Server, authority: CertificateAuthority
-) -> None:
+async def test_only_the_administrator_may_impersonate(secure: Server, authority: CertificateAuthority) -> None:
     for_robot = {"Impersonate-User": "system:serviceaccount:default:robot"}
-    async with session(authority) as one:
-        admin = Client(one, secure.tls_url)
-        async with one.get(f"{secure.tls_url}{MAPS}", headers=for_robot) as got:
+    async with session(authority) as client_session:
+        admin = Client(client_session, secure.tls_url)
+        async with client_session.get(f"{secure.tls_url}{MAPS}", headers=for_robot) as got:
             message = decode(await got.read())["message"]
             assert got.status == 403 and 'User "system:serviceaccount:default:robot" cannot list' in message
         await admin.make(ACCOUNTS, account("robot"))
@@ -151,7 +149,7 @@ async def test_the_administrator_may_act_for_others_and_nobody_else_may(
         assert got.status == 403 and "cannot impersonate resource" in await got.text()
 
 
-async def test_pods_get_their_token_once_there_is_a_door(
+async def test_pods_get_their_token_once_there_is_a_tls_listener(
     client: Client, server: Server, authority: CertificateAuthority, tmp_path: Path
 ) -> None:
     assert "volumes" not in (await client.make(PODS, pod("early")))["spec"]

@@ -24,7 +24,7 @@ Life = Callable[..., Server]
 
 @pytest.fixture
 def life(tmp_path: Path) -> Iterator[Life]:
-    """Each call is the next server on the same log; the one before is gone, without a word."""
+    """Each call is the next server on the same log; the one before was killed."""
     logs: list[DiskLog] = []
 
     def begin(key: bytes = KEY) -> Server:
@@ -50,7 +50,7 @@ def change(server: Server, path: str, **parts: object) -> Json:
     return ask(server, "PUT", path, {**ask(server, "GET", path), **parts})
 
 
-def test_a_token_that_a_pod_was_given_is_good_in_the_next_life(life: Life) -> None:
+def test_a_pods_token_is_valid_after_a_restart(life: Life) -> None:
     server = life()
     ask(server, "POST", f"{NAMESPACE}/serviceaccounts", account("robot"))
     ask(server, "POST", f"{NAMESPACE}/pods", pod("p", serviceAccountName="robot"))
@@ -89,7 +89,7 @@ def _poorer(obj: Json) -> Json:
     return {**less, **{part: [] for part in ("rules", "subjects") if part in obj}}
 
 
-def test_what_somebody_has_added_or_changed_stays(life: Life) -> None:
+def test_changed_and_added_bootstrap_rules_stay(life: Life) -> None:
     server = life()
     mine = {"apiGroups": ["example.org"], "resources": ["things"], "verbs": ["get"]}
     jane = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}
@@ -110,7 +110,7 @@ def test_a_rule_that_a_wider_one_holds_already_is_not_added(life: Life) -> None:
     assert ask(life(), "GET", VIEW)["rules"] == everything
 
 
-def test_who_says_so_keeps_his_own_roles(life: Life) -> None:
+def test_a_role_with_autoupdate_false_is_not_reconciled(life: Life) -> None:
     server = life()
     emptied: tuple[tuple[str, Json], ...] = ((VIEW, {"rules": []}), (DISCOVERY, {"subjects": []}))
     for path, parts in emptied:
@@ -122,7 +122,7 @@ def test_who_says_so_keeps_his_own_roles(life: Life) -> None:
     assert not ask(server, "GET", VIEW).get("rules") and not ask(server, "GET", DISCOVERY).get("subjects")
 
 
-def test_what_was_deleted_is_there_again_and_a_binding_has_its_role_back(life: Life) -> None:
+def test_a_deleted_bootstrap_role_is_restored_and_so_is_the_role_of_a_binding(life: Life) -> None:
     server = life()
     ask(server, "DELETE", VIEW)
     bound = ask(server, "GET", DISCOVERY)

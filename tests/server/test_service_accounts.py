@@ -34,7 +34,7 @@ def robot(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def test_a_token_says_who_asks(robot: Cluster) -> None:
+def test_a_token_authenticates_its_service_account(robot: Cluster) -> None:
     uid = robot.get(f"{ACCOUNTS}/robot")["metadata"]["uid"]
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
     answer = robot.make(f"{ACCOUNTS}/robot/token", body)
@@ -103,7 +103,7 @@ def forged(token: str) -> list[str]:
     ]  # fmt: skip
 
 
-def test_a_token_that_is_not_ours_is_nobodys(robot: Cluster) -> None:
+def test_a_token_of_another_issuer_is_unauthorized(robot: Cluster) -> None:
     token = request_token(robot)
     assert sender(robot, token)
     for wrong in forged(token):
@@ -152,7 +152,9 @@ def reachable(robot: Cluster) -> Cluster:
 
 
 def mounts(made: dict[str, Any], group: str = "containers") -> list[list[str]]:
-    return [[mount["mountPath"] for mount in one.get("volumeMounts", ())] for one in made["spec"].get(group, ())]
+    return [
+        [mount["mountPath"] for mount in container.get("volumeMounts", ())] for container in made["spec"].get(group, ())
+    ]
 
 
 def test_every_container_of_a_pod_gets_the_folder_of_its_account(reachable: Cluster) -> None:
@@ -175,7 +177,7 @@ def test_every_container_of_a_pod_gets_the_folder_of_its_account(reachable: Clus
     assert again["spec"] == made["spec"], "an update adds nothing"
 
 
-def test_a_container_that_mounts_something_there_keeps_it(reachable: Cluster) -> None:
+def test_a_container_with_its_own_mount_at_the_token_path_keeps_it(reachable: Cluster) -> None:
     own = {"name": "a", "image": "i", "volumeMounts": [{"name": "mine", "mountPath": TOKEN_MOUNT_PATH}]}
     volumes = [{"name": "mine", "emptyDir": {}}]
     both = reachable.make(PODS, pod("both", volumes=volumes, containers=[own, {"name": "b", "image": "i"}]))
@@ -186,7 +188,7 @@ def test_a_container_that_mounts_something_there_keeps_it(reachable: Cluster) ->
     assert alone["spec"]["volumes"] == volumes
 
 
-def test_a_pod_or_its_account_may_say_no(reachable: Cluster) -> None:
+def test_a_pod_or_its_service_account_may_disable_the_token(reachable: Cluster) -> None:
     reachable.make(ACCOUNTS, account("quiet", automountServiceAccountToken=False))
     for name, spec, gets in (
         ("pod-no", {"automountServiceAccountToken": False}, False),
@@ -196,7 +198,7 @@ def test_a_pod_or_its_account_may_say_no(reachable: Cluster) -> None:
         assert (mounts(reachable.make(PODS, pod(name, **spec))) == [[TOKEN_MOUNT_PATH]]) is gets, name
 
 
-def test_a_server_that_pods_cannot_reach_gives_them_nothing(robot: Cluster) -> None:
+def test_a_server_without_a_listener_for_pods_mounts_no_token(robot: Cluster) -> None:
     made = robot.make(PODS, pod("p", serviceAccountName="robot"))
     assert mounts(made) == [[]] and "volumes" not in made["spec"]
 

@@ -39,7 +39,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-def test_a_stateful_set_gets_what_the_real_server_fills_in(cluster: Cluster) -> None:
+def test_a_stateful_set_gets_kube_apiservers_defaults(cluster: Cluster) -> None:
     made = cluster.make(SETS, workload("StatefulSet"))
     spec = made["spec"]
     assert (spec["replicas"], spec["podManagementPolicy"], spec["revisionHistoryLimit"]) == (1, "OrderedReady", 10)
@@ -68,8 +68,8 @@ def test_these_fields_may_change(cluster: Cluster, change: Any) -> None:
 @pytest.mark.parametrize(("spec", "field", "text"), WRONG)
 def test_a_wrong_stateful_set_is_refused_at_its_place(cluster: Cluster, spec: Any, field: str, text: str) -> None:
     refused = cluster.refused("POST", SETS, workload("StatefulSet", **spec))
-    found = [(cause["field"], cause["message"]) for cause in (refused.details or {})["causes"]]
-    assert refused.code == 422 and any(path == field and text in message for path, message in found), found
+    causes = [(cause["field"], cause["message"]) for cause in (refused.details or {})["causes"]]
+    assert refused.code == 422 and any(path == field and text in message for path, message in causes), causes
 
 
 def test_the_status_has_its_own_path(cluster: Cluster) -> None:

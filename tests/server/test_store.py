@@ -18,7 +18,7 @@ WRITES = st.lists(
 
 
 @given(WRITES, st.sampled_from(["first", "always", "last"]))
-def test_what_has_a_label_is_found_whenever_that_was_asked_for_first(
+def test_an_object_is_found_by_label_before_and_after_the_index_exists(
     writes: list[tuple[NamespacedName, dict[str, str] | None]], asked: str
 ) -> None:
     store = ObjectStore()
@@ -28,12 +28,12 @@ def test_what_has_a_label_is_found_whenever_that_was_asked_for_first(
         store.put(key, None if labels is None else Record(number, b"", labels, {}))
         for name in "pq" if asked == "always" or number == len(writes) - 1 else "":
             for value in VALUES:
-                having = sorted(key for key, one in store.records.items() if one.labels.get(name) == value)
+                having = sorted(key for key, record in store.records.items() if record.labels.get(name) == value)
                 assert store.view_by_label((name, value)).keys == having
         assert store.view().keys == sorted(store.records)
 
 
-def test_a_label_that_others_have_pushed_out_is_found_all_the_same() -> None:
+def test_a_label_evicted_from_the_index_is_found_all_the_same() -> None:
     store = ObjectStore()
     for name in ["p", *map(str, range(MAX_LABEL_INDEXES)), "p"]:
         store.put(KEYS[0], Record(1, b"", {name: "v"}, {}))
@@ -41,7 +41,7 @@ def test_a_label_that_others_have_pushed_out_is_found_all_the_same() -> None:
 
 
 @given(st.lists(st.sampled_from(["p=1", "p==2", "q=", "p!=1", "q in (1)", "p", "!q"]), max_size=3), st.booleans())
-def test_what_a_selector_demands_is_had_by_everything_it_selects(terms: list[str], spaced: bool) -> None:
+def test_every_selected_object_has_the_labels_that_the_selector_requires(terms: list[str], spaced: bool) -> None:
     text = (" , " if spaced else ",").join(terms)
     label, wanted = equality_requirement(text), parse_selector(text)
     assert (label is None) is not any("=" in term and "!" not in term for term in terms)

@@ -26,11 +26,11 @@ CONTAINER: st.SearchStrategy[Json] = st.fixed_dictionaries(
     optional={
         "image": VALUES,
         "args": st.lists(VALUES, max_size=2),
-        "env": st.lists(ENV, max_size=3, unique_by=lambda one: one["name"]),
+        "env": st.lists(ENV, max_size=3, unique_by=lambda item: item["name"]),
     },
 )
 SPEC = st.fixed_dictionaries(
-    {"containers": st.lists(CONTAINER, max_size=4, unique_by=lambda one: one["name"])},
+    {"containers": st.lists(CONTAINER, max_size=4, unique_by=lambda item: item["name"])},
     optional={"nodeSelector": st.dictionaries(NAMES, VALUES), "hostname": VALUES},
 )
 MANY = settings(max_examples=60, deadline=None)
@@ -38,7 +38,7 @@ MANY = settings(max_examples=60, deadline=None)
 
 @MANY
 @given(SPEC, SPEC)
-def test_a_merged_spec_says_what_the_patch_says(original: Json, patch: Json) -> None:
+def test_a_merged_spec_has_the_values_of_the_patch(original: Json, patch: Json) -> None:
     before, sent = copy.deepcopy(original), copy.deepcopy(patch)
     merged = merge(original, patch, POD)
     assert (original, patch) == (before, sent)
@@ -47,23 +47,23 @@ def test_a_merged_spec_says_what_the_patch_says(original: Json, patch: Json) -> 
     assert set(now) == set(old) | {container["name"] for container in patch["containers"]} and len(now) == len(
         merged["containers"]
     )
-    for one in patch["containers"]:
-        found = now[one["name"]]
-        assert all(found[field] == one[field] for field in ("image", "args") if field in one)
-        assert {var["name"]: var for var in one.get("env", ())}.items() <= {
-            var["name"]: var for var in found.get("env", ())
+    for container in patch["containers"]:
+        container_now = now[container["name"]]
+        assert all(container_now[field] == container[field] for field in ("image", "args") if field in container)
+        assert {var["name"]: var for var in container.get("env", ())}.items() <= {
+            var["name"]: var for var in container_now.get("env", ())
         }.items()
-    for name, one in old.items():
+    for name, container in old.items():
         if name not in {each["name"] for each in patch["containers"]}:
-            assert now[name] == one
+            assert now[name] == container
 
 
-@pytest.mark.parametrize("word", ["containers", "$setElementOrder/containers"])
-def test_many_items_are_merged_without_a_look_for_each_among_all_others(word: str) -> None:
+@pytest.mark.parametrize("field", ["containers", "$setElementOrder/containers"])
+def test_many_items_are_merged_without_a_look_for_each_among_all_others(field: str) -> None:
     many = [{"name": f"c{at}"} for at in range(6_000)]
-    turned = [{"name": one["name"], "image": "i"} for one in reversed(many)]
+    turned = [{"name": container["name"], "image": "i"} for container in reversed(many)]
     began = time.process_time()
-    merged = merge({"containers": many}, {"containers": turned, word: turned}, POD)
+    merged = merge({"containers": many}, {"containers": turned, field: turned}, POD)
     assert time.process_time() - began < 2, "everybody else waits for it"
     assert merged == {"containers": turned}
 
@@ -77,14 +77,14 @@ def test_a_patch_twice_is_the_same_patch_once(original: Json, patch: Json) -> No
 
 @MANY
 @given(SPEC)
-def test_nothing_and_itself_change_nothing(spec: Json) -> None:
+def test_an_empty_patch_and_the_object_itself_change_nothing(spec: Json) -> None:
     assert merge(spec, {}, POD) == spec
     assert merge(spec, spec, POD) == spec
 
 
 @MANY
 @given(SPEC, st.permutations("abcd"))
-def test_an_order_that_is_asked_for_is_the_order(spec: Json, order: list[str]) -> None:
+def test_set_element_order_determines_the_order(spec: Json, order: list[str]) -> None:
     patch = {"$setElementOrder/containers": [{"name": name} for name in order]}
     names = [container["name"] for container in merge(spec, patch, POD)["containers"]]
     assert names == [name for name in order if name in names]
@@ -114,7 +114,7 @@ def test_any_patch_is_merged_or_refused(spec: Json, patch: Any) -> None:
 
 @MANY
 @given(st.dictionaries(NAMES, JSON), st.dictionaries(NAMES, VALUES))
-def test_where_nothing_is_known_it_is_a_merge_patch(original: Json, patch: Json) -> None:
+def test_without_a_known_schema_it_is_a_merge_patch(original: Json, patch: Json) -> None:
     assert merge(original, patch, ANY) == {**original, **patch}
 
 
@@ -134,7 +134,7 @@ SMALL: list[tuple[Json, Json, Json]] = [
 
 
 @pytest.mark.parametrize(("original", "patch", "merged"), SMALL)
-def test_directives_do_what_they_say(original: Json, patch: Json, merged: Json) -> None:
+def test_the_directives_of_a_strategic_merge_patch(original: Json, patch: Json, merged: Json) -> None:
     assert merge(original, patch, POD) == merged
 
 

@@ -1,4 +1,4 @@
-"""Types that every cluster has and this one has not: what a person reads who makes one by words."""
+"""Resources that every cluster has and this one does not serve: the error message of a request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
 
 @pytest.mark.parametrize(("group", "plural"), ALTERNATIVES)
-def test_each_says_what_to_do_instead(cluster: Cluster, group: str, plural: str) -> None:
+def test_each_unsupported_resource_has_an_alternative(cluster: Cluster, group: str, plural: str) -> None:
     place = f"/apis/{group}/v1" if group else "/api/v1"
     for method, path in (("POST", f"{place}/namespaces/default/{plural}"), ("GET", f"{place}/{plural}")):
         refused = cluster.refused(method, path, {} if method == "POST" else None)
@@ -22,12 +22,12 @@ def test_each_says_what_to_do_instead(cluster: Cluster, group: str, plural: str)
         assert refused.message.endswith(f"are not served here: {ALTERNATIVES[group, plural]}")
 
 
-def test_none_of_them_is_served() -> None:
-    served = {(one.group, one.plural) for one in Registry(BUILT_IN).all()}
+def test_unsupported_resources_are_not_served() -> None:
+    served = {(resource.group, resource.plural) for resource in Registry(BUILT_IN).all()}
     assert not served & set(ALTERNATIVES)
 
 
-def test_an_unknown_type_is_said_as_before(cluster: Cluster) -> None:
+def test_an_unknown_resource_is_not_found_as_usual(cluster: Cluster) -> None:
     assert "could not find the requested resource" in cluster.refused("GET", "/apis/batch/v1/nonsense").message
 
 

@@ -9,14 +9,27 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.server.asking import CRDS, MAPS, PODS, THINGS, Client, Cluster, config_map, crd, following, pod, thing, until
+from tests.server.asking import (
+    CRDS,
+    MAPS,
+    PODS,
+    THINGS,
+    Client,
+    Cluster,
+    config_map,
+    crd,
+    custom_object,
+    following,
+    pod,
+    until,
+)
 from trainyard.objects import decode
 from trainyard.server import RevisionLog, Server
 from trainyard.server.http import handler as http_module
 from trainyard.server.storage.watches import SLICE, Listener, WatchHub
 
 
-async def test_a_watch_from_a_list_sees_what_comes_after_it(client: Client) -> None:
+async def test_a_watch_from_a_lists_revision_gets_the_later_events(client: Client) -> None:
     await client.make(MAPS, config_map("old"))
     _, listed = await client.ask("GET", MAPS)
     async with client.watch(MAPS, resourceVersion=listed["metadata"]["resourceVersion"]) as lines:
@@ -28,14 +41,14 @@ async def test_a_watch_from_a_list_sees_what_comes_after_it(client: Client) -> N
         assert gone["status"] == "Success"
 
 
-async def test_a_watch_without_a_revision_starts_with_what_is_there(client: Client) -> None:
+async def test_a_watch_without_a_revision_begins_with_the_existing_objects(client: Client) -> None:
     await client.make(MAPS, config_map("a"))
     for start in ({}, {"resourceVersion": "0"}):
         async with client.watch(MAPS, **start) as lines:
             assert await following(lines, 1) == [("ADDED", "a")]
 
 
-async def test_a_watch_can_say_where_the_beginning_ends(client: Client) -> None:
+async def test_send_initial_events_ends_with_a_bookmark(client: Client) -> None:
     await client.make(MAPS, config_map("a"))
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
     async with client.watch(MAPS, **query) as lines:
@@ -78,21 +91,21 @@ async def test_a_selector_turns_changes_into_comings_and_goings(client: Client) 
         _, changed = await client.ask("PATCH", f"{MAPS}/a", {"metadata": {"labels": {"app": "y"}}})
         await client.ask("DELETE", f"{MAPS}/a")
         await client.make(MAPS, config_map("b", metadata={"labels": {"app": "x"}}))
-        found: list[Any] = []
+        events: list[Any] = []
         async with asyncio.timeout(10):
-            while len(found) < 4:
-                found.append(await anext(lines))
-    assert [(one["type"], one["object"]["metadata"]["name"]) for one in found] == [
+            while len(events) < 4:
+                events.append(await anext(lines))
+    assert [(event["type"], event["object"]["metadata"]["name"]) for event in events] == [
         ("ADDED", "a"),
         ("MODIFIED", "a"),
         ("DELETED", "a"),
         ("ADDED", "b"),
     ]
-    left = found[2]["object"]["metadata"]
+    left = events[2]["object"]["metadata"]
     assert left["labels"] == {"app": "x"} and left["resourceVersion"] == changed["metadata"]["resourceVersion"]
 
 
-async def test_a_node_sees_the_pods_that_are_bound_to_it(client: Client) -> None:
+async def test_a_field_selector_watch_gets_the_pods_bound_to_a_node(client: Client) -> None:
     async with client.watch("/api/v1/pods", fieldSelector="spec.nodeName=n1", resourceVersion="1") as lines:
         for name, node in (("a", "n1"), ("b", "n2")):
             await client.make(PODS, pod(name))
@@ -109,9 +122,9 @@ async def test_one_object_can_be_watched(client: Client) -> None:
         assert await following(lines, 1) == [("ADDED", "b")]
 
 
-async def test_the_watches_of_a_resource_end_with_it(client: Client) -> None:
+async def test_the_watches_of_a_custom_resource_end_with_its_crd(client: Client) -> None:
     await client.make(CRDS, crd())
-    await client.make(THINGS, thing("a"))
+    await client.make(THINGS, custom_object("a"))
     async with client.watch(THINGS) as lines:
         assert await following(lines, 1) == [("ADDED", "a")]
         await client.ask("DELETE", f"{CRDS}/things.example.org")
@@ -137,10 +150,10 @@ async def test_a_watch_of_the_future_is_refused(client: Client) -> None:
     assert code == 504 and "Too large resource version" in answer["message"]
 
 
-async def test_bookmarks_tell_those_who_asked_how_far_the_log_is(client: Client, server: Server) -> None:
+async def test_bookmarks_are_sent_to_watches_that_allow_them(client: Client, server: Server) -> None:
     async with (
         client.watch(MAPS, resourceVersion="1", allowWatchBookmarks="true") as lines,
-        client.watch(MAPS, resourceVersion="1") as others,
+        client.watch(MAPS, resourceVersion="1") as other_lines,
     ):
         await client.make(PODS, pod("elsewhere"))
         await until(lambda: server.hub.listener_count("configmaps") == 2)
@@ -150,7 +163,7 @@ async def test_bookmarks_tell_those_who_asked_how_far_the_log_is(client: Client,
         assert line["type"] == "BOOKMARK" and line["object"]["kind"] == "ConfigMap"
         assert line["object"]["metadata"]["resourceVersion"] == str(server.log.revision)
         await client.make(MAPS, config_map("a"))
-        assert await following(others, 1) == [("ADDED", "a")]
+        assert await following(other_lines, 1) == [("ADDED", "a")]
 
 
 async def test_a_watch_ends_when_its_time_is_up(client: Client) -> None:
@@ -159,13 +172,13 @@ async def test_a_watch_ends_when_its_time_is_up(client: Client) -> None:
             await anext(lines)
 
 
-async def test_a_client_that_goes_away_is_forgotten(client: Client, server: Server) -> None:
+async def test_the_watch_of_a_disconnected_client_is_removed(client: Client, server: Server) -> None:
     async with client.watch(MAPS, resourceVersion="1"):
         await until(lambda: server.hub.listener_count("configmaps") == 1)
     await until(lambda: server.hub.listener_count("configmaps") == 0)
 
 
-async def test_who_does_not_read_is_dropped_and_nobody_waits_for_him(
+async def test_a_slow_watcher_is_disconnected_and_delays_no_other(
     client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_module, "MAX_BUFFERED", 100_000)
@@ -184,9 +197,7 @@ async def test_who_does_not_read_is_dropped_and_nobody_waits_for_him(
 
 
 @pytest.mark.parametrize("part", ["behind", "send"])
-async def test_a_connection_that_breaks_while_it_is_written_to_keeps_nobody_else_waiting(
-    cluster: Cluster, part: str
-) -> None:
+async def test_a_connection_that_breaks_during_a_write_delays_no_other(cluster: Cluster, part: str) -> None:
     """A TLS transport that has just been closed raises when it is asked how much it holds."""
 
     def breaks(*lines: bytes) -> bool:
@@ -205,32 +216,34 @@ async def test_a_connection_that_breaks_while_it_is_written_to_keeps_nobody_else
     assert broken.ended.result() == "broken" and hub.listener_count("configmaps") == 1
 
 
-async def test_where_many_listen_others_get_a_turn_and_what_they_write_goes_out_with_the_rest(cluster: Cluster) -> None:
+async def test_with_many_watchers_other_requests_are_served_in_between(cluster: Cluster) -> None:
     hub, watch, writes = WatchHub(cluster.log), cluster.watch(MAPS), dict[int, list[int]]()
     for index in range(3 * SLICE):
-        told = writes[index] = []
-        hub.add(Listener(watch, lambda lines, told=told: told.append(lines.count(b"\n")), lambda: False))
+        batches = writes[index] = []
+        hub.add(Listener(watch, lambda lines, batches=batches: batches.append(lines.count(b"\n")), lambda: False))
     cluster.make(MAPS, config_map("a"))
     await asyncio.sleep(0)
-    assert [len(told) for told in writes.values()] == [1] * SLICE + [0] * 2 * SLICE
+    assert [len(batches) for batches in writes.values()] == [1] * SLICE + [0] * 2 * SLICE
     cluster.make(MAPS, config_map("b"))
-    await until(lambda: all(sum(told) == 2 for told in writes.values()))
+    await until(lambda: all(sum(batches) == 2 for batches in writes.values()))
     assert list(writes.values()) == [[1, 1]] * SLICE + [[2]] * 2 * SLICE
 
 
-async def test_many_watches_of_a_resource_hear_the_last_of_it_before_they_end(cluster: Cluster) -> None:
+async def test_many_watches_of_a_custom_resource_get_the_deletions_before_they_end(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    cluster.make(THINGS, thing("a"))
-    hub, watch, told = WatchHub(cluster.log), cluster.watch(THINGS), list[str]()
-    listeners = [Listener(watch, lambda lines: told.append(lines.decode()), lambda: False) for _ in range(3 * SLICE)]
+    cluster.make(THINGS, custom_object("a"))
+    hub, watch, lines_written = WatchHub(cluster.log), cluster.watch(THINGS), list[str]()
+    listeners = [
+        Listener(watch, lambda lines: lines_written.append(lines.decode()), lambda: False) for _ in range(3 * SLICE)
+    ]
     for listener in listeners:
         hub.add(listener)
     cluster.delete(f"{CRDS}/things.example.org")
     await until(lambda: all(listener.ended.done() for listener in listeners))
-    assert len(told) == 3 * SLICE and all('"DELETED"' in lines for lines in told)
+    assert len(lines_written) == 3 * SLICE and all('"DELETED"' in lines for lines in lines_written)
 
 
-async def test_a_watch_that_starts_far_behind_catches_up_and_misses_nothing(client: Client) -> None:
+async def test_a_watch_from_an_old_revision_gets_every_event(client: Client) -> None:
     for index in range(30):
         await client.make(PODS, pod(f"p{index}"))
     for index in range(1200):
@@ -239,12 +252,12 @@ async def test_a_watch_that_starts_far_behind_catches_up_and_misses_nothing(clie
     async with client.watch(MAPS, resourceVersion="1") as maps, client.watch(PODS, resourceVersion="1") as pods:
         assert await following(maps, 1) == [("ADDED", "a")]
         writing = asyncio.create_task(client.ask("PATCH", f"{PODS}/p0/status", {"status": {"message": "last"}}))
-        found: list[Any] = []
+        events: list[Any] = []
         async with asyncio.timeout(20):
-            while not found or found[-1]["object"]["status"].get("message") != "last":
-                found.append(await anext(pods))
+            while not events or events[-1]["object"]["status"].get("message") != "last":
+                events.append(await anext(pods))
         await writing
-    assert len(found) == 30 + 1200 + 1
+    assert len(events) == 30 + 1200 + 1
 
 
 async def test_kubectl_can_watch_tables(client: Client) -> None:
@@ -280,13 +293,13 @@ async def test_a_restart_over_the_same_log_serves_the_same_world() -> None:
             client = Client(session, server.url)
             if count == 1:
                 await client.make(CRDS, crd())
-                await client.make(THINGS, thing("a"))
+                await client.make(THINGS, custom_object("a"))
             code, listed = await client.ask("GET", THINGS)
             assert code == 200 and [item["metadata"]["name"] for item in listed["items"]] == ["a"]
         await server.stop()
 
 
-def test_an_entry_is_encoded_once_for_all_who_see_the_same(cluster: Cluster) -> None:
+def test_an_event_is_encoded_once_for_all_watches_of_the_same_representation(cluster: Cluster) -> None:
     from trainyard.server.storage.watches import event_line
 
     cluster.make(MAPS, config_map("a", metadata={"labels": {"x": "y"}}))

@@ -49,7 +49,7 @@ class Cluster(Protocol):
         ...
 
     def asked(self) -> Counter[tuple[str, str]]:
-        """How often the operator, the node and the story have asked the API server so far, by verb and resource."""
+        """The number of requests of the operator, the node and the story so far, by verb and resource."""
         ...
 
     async def start_operator(self, api: ApiClient | None = None) -> Operator: ...
@@ -57,14 +57,14 @@ class Cluster(Protocol):
     async def stop_operator(self) -> None: ...
 
     def resync(self) -> None:
-        """Reconcile all that goes by the story's clock now."""
+        """Reconcile everything that uses the story's clock now."""
         ...
 
     def write_kubeconfig(self) -> Path: ...
 
 
 class Embedded(LocalCluster):
-    """All in this process; every controller goes by the story's clock."""
+    """All in this process; every controller uses the story's clock."""
 
     home = "default"
     patience = PATIENCE

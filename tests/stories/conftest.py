@@ -35,7 +35,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What the table has is not told on the real control plane."""
+    """Skip the stories of the table in embedded_only.py on the real control plane."""
     gone = [item for item in items if _back_end(item) == "real" and embedded_only.reason(item.nodeid)]
     items[:] = [item for item in items if item not in gone]
     config.hook.pytest_deselected(items=gone)
@@ -58,7 +58,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def network() -> str:
-    """Stories are told in the network that starts fastest; one that is about the network says which."""
+    """Stories run in the network that starts fastest, unless they are about a network."""
     return "shared"
 
 
@@ -70,7 +70,7 @@ def checks() -> object:
 
 @pytest.fixture
 def options(place: Path, network: str) -> LocalClusterOptions:
-    """Images have stand-ins, and no environment is ever built."""
+    """Images are stand-ins, and no environment is ever built."""
     images = (Path(__file__).with_name("stand_ins") / "images.yaml",)
     say, python = list[str]().append, sys.executable
     return LocalClusterOptions(
@@ -87,7 +87,7 @@ def nodes(installed: ControlPlane) -> Iterator[Nodes]:
 
 @pytest.fixture
 def joined(back_end: str, request: pytest.FixtureRequest) -> Nodes | None:
-    """Nothing of the control plane is started for those who do not want it."""
+    """The control plane is started only if a test uses it."""
     return request.getfixturevalue("nodes") if back_end == "real" else None
 
 

@@ -78,10 +78,10 @@ class ControlledPod:
 
     patience = PATIENCE
 
-    def __init__(self, told: Json, pid: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.role, self.index = str(told["role"]).lower(), int(told["index"])
+    def __init__(self, hello: Json, pid: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.role, self.index = str(hello["role"]).lower(), int(hello["index"])
         self.place = f"{self.role}-{self.index}"
-        self.config: Json = json.loads(told["config"] or "{}")
+        self.config: Json = json.loads(hello["config"] or "{}")
         self.pid = pid
         self.gone = asyncio.Event()
         self._reader, self._writer = reader, writer

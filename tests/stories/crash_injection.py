@@ -25,9 +25,9 @@ class CrashPoint:
 
     def _die(self, request: ApiRequest) -> None:
         self._dead(request)
-        what = _news(request)
-        if request.method != "GET" and what not in self._seen:
-            self._seen.add(what)
+        write = _news(request)
+        if request.method != "GET" and write not in self._seen:
+            self._seen.add(write)
             self.died.set()
             raise asyncio.CancelledError
 
@@ -37,7 +37,7 @@ class CrashPoint:
 
 
 def _news(request: ApiRequest) -> str:
-    """What a write says, without the revision and the second in which it was decided."""
+    """The content of a write, without its revision and timestamps."""
     body = decode(request.body or b"{}")
     meta = body.pop("metadata", {})
     return f"{request.method} {request.path} {meta.get('name') or TIME.sub('', encode(body).decode())}"

@@ -47,7 +47,7 @@ class Clock:
 
 
 class Noted(ApiClient):
-    """An Api that keeps what it sent, and may be told to fail before or after a short request was carried out."""
+    """An Api that records its requests, and can fail before or after a short request is executed."""
 
     def __init__(self, cluster: Cluster, token: str = "") -> None:
         transport = cluster.in_process() if cluster.in_process else None
@@ -92,7 +92,7 @@ class Harness:
 
     async def open(self) -> None:
         """The namespace has what every namespace is given: a story counts what is made from now on."""
-        await self.until(lambda given: True, CONFIG_MAP, "kube-root-ca.crt")
+        await self.until(lambda obj: True, CONFIG_MAP, "kube-root-ca.crt")
         self._door = await asyncio.start_unix_server(self._entrance, self.folder / "door")
 
     async def close(self) -> None:
@@ -111,39 +111,43 @@ class Harness:
         pid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         if not (line := await reader.readline()):
             return
-        one = ControlledPod(json.loads(line), pid, reader, writer)
-        one.patience = self.patience
-        self.entered.append(one)
+        controlled = ControlledPod(json.loads(line), pid, reader, writer)
+        controlled.patience = self.patience
+        self.entered.append(controlled)
         self._news.set()
         task = asyncio.current_task()
         assert task is not None
         self._listening.add(task)
-        await one.listen()
+        await controlled.listen()
         self._listening.discard(task)
         self._news.set()
 
     def entrances(self, role: str, index: int = 0) -> list[ControlledPod]:
         """Every process that ever ran in this slot."""
-        return [one for one in self.entered if (one.role, one.index) == (role, index)]
+        return [controlled for controlled in self.entered if (controlled.role, controlled.index) == (role, index)]
 
     def running(self) -> Counter[str]:
         """Living processes of jobs, by role."""
-        return Counter(one.role for one in self.entered if one.role != "visitor" and not one.gone.is_set())
+        return Counter(
+            controlled.role
+            for controlled in self.entered
+            if controlled.role != "visitor" and not controlled.gone.is_set()
+        )
 
     async def controlled_pod(self, role: str, index: int = 0) -> ControlledPod:
         """The process of this slot, as soon as one is there."""
-        await self.happens(lambda: any(not entrance.gone.is_set() for entrance in self.entrances(role, index)))
+        await self.until_holds(lambda: any(not entrance.gone.is_set() for entrance in self.entrances(role, index)))
         return next(entrance for entrance in self.entrances(role, index) if not entrance.gone.is_set())
 
-    async def everybody(self, **cast: int) -> None:
+    async def every_replica_runs(self, **cast: int) -> None:
         """Wait until every replica runs: of the usual TfJob, or as many as are named."""
-        await self.happens(lambda: self.running() == (cast or {"master": 1, "worker": 2, "ps": 1}))
+        await self.until_holds(lambda: self.running() == (cast or {"master": 1, "worker": 2, "ps": 1}))
 
-    async def everybody_is_said(self) -> Json:
-        """Wait until the status says so too. From then on the operator has nothing to write."""
+    async def status_counts_every_replica(self) -> Json:
+        """Wait until the status counts every replica as running. From then on the operator has nothing to write."""
         return await self.until(lambda job: "status" in job and tally(job) == ALL_RUN)
 
-    async def happens(self, true: Callable[[], object]) -> None:
+    async def until_holds(self, true: Callable[[], object]) -> None:
         """Wait until that holds of the controlled pods."""
         try:
             async with asyncio.timeout(self.patience):
@@ -151,7 +155,9 @@ class Harness:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            raise AssertionError(f"it does not happen; running: {self.running()}; {await self._told()}") from None
+            raise AssertionError(
+                f"the condition does not become true; running: {self.running()}; {await self._diagnosis()}"
+            ) from None
 
     # --- the objects
 
@@ -182,14 +188,14 @@ class Harness:
         return await self.controlled_pod("visitor")
 
     async def another(self, namespace: str) -> str:
-        """Another namespace, of that name where nobody else has it."""
+        """Create another namespace; its name, a generated one where the given name is taken."""
         return await self.cluster.another(namespace)
 
     async def job(self, name: str = "story") -> Json:
         return await self.api.get(self.kind.gvk, self.namespace, name)
 
     async def until(self, true: Callable[[Json], object], gvk: GVK | None = None, name: str = "story") -> Json:
-        """Wait until there is such an object, a job unless it is said what, and that holds of it."""
+        """Wait until the object, a job by default, exists and fulfils the condition."""
         gvk = gvk or self.kind.gvk
         field = f"metadata.name={name}"
         try:
@@ -201,7 +207,7 @@ class Harness:
                             return dict(obj)
                     await self._change(gvk, listed["metadata"]["resourceVersion"], field)
         except TimeoutError:
-            raise AssertionError(f"{gvk.kind} {name} does not come so far; {await self._told()}") from None
+            raise AssertionError(f"{gvk.kind} {name} does not come so far; {await self._diagnosis()}") from None
 
     async def condition(self, kind: str, name: str = "story") -> Json:
         """Wait until that condition of the job is true; the condition."""
@@ -221,7 +227,9 @@ class Harness:
                         return
                     await self._change(gvk, listed["metadata"]["resourceVersion"], field)
         except TimeoutError:
-            raise AssertionError(f"{gvk.kind} {name} does not go: {json.dumps(left)}; {await self._told()}") from None
+            raise AssertionError(
+                f"{gvk.kind} {name} does not go: {json.dumps(left)}; {await self._diagnosis()}"
+            ) from None
 
     async def nothing_left(self) -> None:
         """Wait until no child of any job is there."""
@@ -238,28 +246,28 @@ class Harness:
 
     async def pod(self, role: str, index: int = 0) -> Json:
         """The one pod of this slot that is not on its way out, as soon as there is one."""
-        found: list[Json] = []
+        matching: list[Json] = []
         async with asyncio.timeout(self.patience):
-            while not found:
+            while not matching:
                 listed = await self.api.list(POD, self.namespace, f"{OWNER},{ROLE}")
-                found = [
+                matching = [
                     item
                     for item in listed["items"]
                     if (labels_of(item)[ROLE].lower(), _index(item)) == (role, index)
                     and "deletionTimestamp" not in item["metadata"]
                 ]
-                if not found:
+                if not matching:
                     await self._change(POD, listed["metadata"]["resourceVersion"])
-        assert len(found) == 1, [name_of(one) for one in found]
-        return found[0]
+        assert len(matching) == 1, [name_of(child) for child in matching]
+        return matching[0]
 
     async def logs(self, pod: str) -> str:
         return b"".join(
             [chunk async for chunk in self.api.logs(self.namespace, pod, self.kind.roles.container)]
         ).decode()
 
-    async def _told(self) -> str:
-        """What there is, for the message of a story that got stuck."""
+    async def _diagnosis(self) -> str:
+        """The observed objects, for the message of a story that timed out."""
         lines = []
         for gvk in (self.kind.gvk, *self.kind.roles.children_in(Config(missing_resources=NOT_SERVED))):
             for obj in (await self.api.list(gvk, self.namespace))["items"]:
@@ -311,23 +319,23 @@ def replicas(role: str, count: int = 1, container: Json | None = None, **pod: An
 
 def tf_job(*sets: Json, name: str = "story", **spec: Any) -> Json:
     """A job; without sets: a master, two workers and a PS."""
-    given = sets or (replicas("MASTER"), replicas("WORKER", 2), replicas("PS"))
+    role_sets = sets or (replicas("MASTER"), replicas("WORKER", 2), replicas("PS"))
     return {
         "apiVersion": TFJOB.api_version,
         "kind": TFJOB.kind,
         "metadata": {"name": name},
-        "spec": {"replicaSpecs": list(given), **spec},
+        "spec": {"replicaSpecs": list(role_sets), **spec},
     }
 
 
 def _templates(part: Any) -> list[Json]:
     """Every pod template in a spec."""
     if isinstance(part, list):
-        return [template for one in part for template in _templates(one)]
+        return [template for item in part for template in _templates(item)]
     if not isinstance(part, dict):
         return []
     own = [part["template"]] if isinstance(part.get("template"), dict) else []
-    return own + [template for key, one in part.items() if key != "template" for template in _templates(one)]
+    return own + [template for key, value in part.items() if key != "template" for template in _templates(value)]
 
 
 def place_of(refused: ApiError) -> str:

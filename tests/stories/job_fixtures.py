@@ -1,4 +1,4 @@
-"""The usual job of each kind, played by controlled pods, and what its stories expect of it."""
+"""The usual job of each kind, run by controlled pods, and its expected values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from trainyard.core import Kind
 from trainyard.objects import Json, is_condition_true
 
 
-def template(container: str, *others: Json, **pod: Any) -> Json:
-    """A pod template with one controlled pod, and whoever else is named."""
-    return {"spec": {"containers": [controlled_container(name=container), *others], **pod}}
+def template(container: str, *containers: Json, **pod: Any) -> Json:
+    """A pod template with one controlled container, and the given others."""
+    return {"spec": {"containers": [controlled_container(name=container), *containers], **pod}}
 
 
 def job_of(kind: Kind, spec: Json, name: str) -> Json:
@@ -28,8 +28,8 @@ def mx_set(role: str, count: int = 1, **pod: Any) -> Json:
 
 def mx_job(*sets: Json, name: str = "story", **spec: Any) -> Json:
     """An MxJob; without sets: a scheduler, a server and two workers."""
-    given = sets or (mx_set("SCHEDULER"), mx_set("SERVER"), mx_set("WORKER", 2))
-    return job_of(kinds.MXJOB, {"jobMode": "dist", "replicaSpecs": list(given), **spec}, name)
+    replica_sets = sets or (mx_set("SCHEDULER"), mx_set("SERVER"), mx_set("WORKER", 2))
+    return job_of(kinds.MXJOB, {"jobMode": "dist", "replicaSpecs": list(replica_sets), **spec}, name)
 
 
 def mx_local(name: str = "story", **spec: Any) -> Json:
@@ -42,10 +42,10 @@ def worker_set(count: int = 2, **more: Any) -> Json:
 
 def chainer_job(name: str = "story", sets: Json | None = None, **spec: Any) -> Json:
     """A ChainerJob; without sets: a master, and two workers in one set."""
-    given = {"ws": worker_set()} if sets is None else sets
+    worker_sets = {"ws": worker_set()} if sets is None else sets
     return job_of(
         kinds.CHAINERJOB,
-        {"backend": "mpi", "master": {"template": template("chainer")}, "workerSets": given, **spec},
+        {"backend": "mpi", "master": {"template": template("chainer")}, "workerSets": worker_sets, **spec},
         name,
     )
 
@@ -69,12 +69,12 @@ def elastic_job(count: int = 2, name: str = "story", policy: str | None = "ExitC
 
 @dataclass(frozen=True)
 class JobFixture:
-    """A usual job. `last`: those whose success is the job's; `told`: its status says that everybody runs."""
+    """A usual job. `last`: those whose success is the job's; `all_run`: its status counts every replica as running."""
 
     make: Callable[..., Json]
     cast: dict[str, int]
     last: tuple[tuple[str, int], ...]
-    told: Callable[[Json], object]
+    all_run: Callable[[Json], object]
     made: int  # objects that the operator makes
 
     @property
@@ -82,13 +82,13 @@ class JobFixture:
         return [(role, index) for role, count in self.cast.items() for index in range(count)]
 
     async def begin(self, harness: Harness, **spec: Any) -> Json:
-        """Submit it, and wait until everybody runs and the status says so."""
+        """Submit it, and wait until the status counts every replica as running."""
         await harness.submit(self.make(**spec))
         return await self.runs(harness)
 
     async def runs(self, harness: Harness) -> Json:
-        await harness.everybody(**self.cast)
-        return await harness.until(lambda job: "status" in job and self.told(job))
+        await harness.every_replica_runs(**self.cast)
+        return await harness.until(lambda job: "status" in job and self.all_run(job))
 
     async def succeed(self, harness: Harness) -> None:
         for role, index in self.last:
@@ -101,7 +101,7 @@ def _runs(job: Json) -> bool:
 
 
 def all_ready(job: Json) -> bool:
-    """The column of `kubectl get` says that everybody runs."""
+    """The column of `kubectl get` shows every replica as running."""
     running, _, wanted = job["status"].get("ready", "").partition("/")
     return bool(running) and running == wanted
 
@@ -116,13 +116,13 @@ def mx_tally(job: Json) -> dict[str, Json]:
 
 def workers(job: Json) -> Json:
     """The counts in the status of an ElasticJob."""
-    found: Json = job["status"].get("replicaStatuses", {}).get("Worker", {})
-    return found
+    counts: Json = job["status"].get("replicaStatuses", {}).get("Worker", {})
+    return counts
 
 
 def argument(name: str) -> str:
-    """An expression: what the launcher was told."""
-    return f"[one.partition('=')[2] for one in sys.argv if one.startswith('--{name}=')][0]"
+    """An expression for the value of the option --NAME of the launcher."""
+    return f"[argument.partition('=')[2] for argument in sys.argv if argument.startswith('--{name}=')][0]"
 
 
 _GANG = {"SCHEDULER": {"Running": 1}, "SERVER": {"Running": 1}, "WORKER": {"Running": 2}}

@@ -65,12 +65,12 @@ def replica_specs(spec: Json) -> dict[str, Json]:
 
 def pod_sets(spec: Json) -> dict[str, Json]:
     """By role in lower case, what has a template and maybe a count."""
-    found = {name.lower(): role for name, role in replica_specs(spec).items()}
+    roles = {name.lower(): role for name, role in replica_specs(spec).items()}
     for item in spec.get("replicaSpecs") or () if isinstance(spec.get("replicaSpecs"), list) else ():
-        found[str(item.get("tfReplicaType") or item.get("mxReplicaType")).lower()] = item
+        roles[str(item.get("tfReplicaType") or item.get("mxReplicaType")).lower()] = item
     named = spec["replicaSpecs"] if isinstance(spec.get("replicaSpecs"), dict) else spec.get("workerSets") or {}
-    found |= {name.lower(): one for name, one in named.items()}
-    return found | ({"master": spec["master"]} if "master" in spec else {})
+    roles |= {name.lower(): role for name, role in named.items()}
+    return roles | ({"master": spec["master"]} if "master" in spec else {})
 
 
 def set_suspended(spec: Json, suspended: bool) -> None:
@@ -103,10 +103,10 @@ class Kueue:
     async def admit(self, flavor: Flavor) -> None:
         def start(spec: Json) -> None:
             self.original = copy.deepcopy(pod_sets(spec))
-            for role, one in pod_sets(spec).items():
-                flavor.put_into(one["template"])
+            for role, pod_set in pod_sets(spec).items():
+                flavor.put_into(pod_set["template"])
                 if role in flavor.counts:
-                    one["replicas"] = flavor.counts[role]
+                    pod_set["replicas"] = flavor.counts[role]
             set_suspended(spec, False)
 
         await self._update(start)
@@ -114,11 +114,11 @@ class Kueue:
     async def evict(self) -> None:
         def stop(spec: Json) -> None:
             set_suspended(spec, True)
-            for role, one in pod_sets(spec).items():
+            for role, pod_set in pod_sets(spec).items():
                 before = copy.deepcopy(self.original[role])
-                one["template"] = before["template"]
+                pod_set["template"] = before["template"]
                 if "replicas" in before:
-                    one["replicas"] = before["replicas"]
+                    pod_set["replicas"] = before["replicas"]
 
         await self._update(stop)
 
@@ -137,7 +137,7 @@ class Kueue:
         """Pods of the job that run or will."""
         label = f"{OWNER}={uid_of(await self.harness.job())}"
         listed = (await self.harness.api.list(POD, self.harness.namespace, f"{label},{ROLE}"))["items"]
-        return [one for one in listed if one["status"].get("phase") not in OVER]
+        return [pod for pod in listed if pod["status"].get("phase") not in OVER]
 
     async def ungate(self) -> None:
         """Topology was found: the pods may be scheduled."""

@@ -45,7 +45,7 @@ class Nodes:
 
     def __init__(self, plane: ControlPlane, clock: Clock) -> None:
         self.plane, self.clock = plane, clock
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self._folder = Path(tempfile.mkdtemp(prefix="nodes-"))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="nodes", daemon=True)
@@ -61,8 +61,8 @@ class Nodes:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for one in self._joined.values():
-            self._run(one.stop(kill=True))
+        for node in self._joined.values():
+            self._run(node.stop(kill=True))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -75,8 +75,8 @@ class Nodes:
         """From now on pods are placed on the node with this network and these images, and nowhere else."""
         name = f"{options.network}-{'shipped' if options.cache is None else 'stand-ins'}"
         if name not in self._joined:
-            self._joined[name] = one = JoinedNode(self._options(name, options))
-            self._run(one.start())
+            self._joined[name] = joined = JoinedNode(self._options(name, options))
+            self._run(joined.start())
         for node in self._nodes():
             if not node["spec"].get("unschedulable") and name_of(node) not in self._joined:
                 self._cordoned.append(name_of(node))
@@ -90,8 +90,8 @@ class Nodes:
         self._cordoned = []
 
     def resync(self) -> None:
-        for one in self._joined.values():
-            self._loop.call_soon_threadsafe(one.resync)
+        for node in self._joined.values():
+            self._loop.call_soon_threadsafe(node.resync)
 
     def _options(self, name: str, options: LocalClusterOptions) -> JoinOptions:
         return JoinOptions(
@@ -102,14 +102,14 @@ class Nodes:
             cache=None if options.cache is None else self._folder / "cache",
             mounts=options.mounts,
             state=self._folder / name,
-            say=self.said.append,
+            say=self.messages.append,
             now=self.clock,
         )
 
     def _nodes(self) -> list[Json]:
-        code, found = self.plane.ask("GET", "/api/v1/nodes")
-        assert code == 200, found
-        nodes: list[Json] = found["items"]
+        code, listed = self.plane.ask("GET", "/api/v1/nodes")
+        assert code == 200, listed
+        nodes: list[Json] = listed["items"]
         return nodes
 
     def _cordon(self, node: Json, closed: bool) -> None:
@@ -121,7 +121,7 @@ class Nodes:
 
 
 class RealCluster:
-    """One story's view of it. Start with `await start()`, end with `await stop()`."""
+    """One story's view of the cluster. Start with `await start()`, end with `await stop()`."""
 
     patience = 3 * PATIENCE  # a batch Job's own back-off is ten seconds
 

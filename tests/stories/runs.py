@@ -1,4 +1,4 @@
-"""`trainyard run` as a person types it, in a process of its own, and what it said."""
+"""`trainyard run` as a user types it, in a process of its own, and its output."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class Run(CommandOutput):
     """`trainyard run`, as a person types it: results on stdout, everything else on stderr."""
 
     def __init__(
-        self, *words: str, program: tuple[str, ...] = (sys.executable, "-m", "trainyard"), **more: Any
+        self, *arguments: str, program: tuple[str, ...] = (sys.executable, "-m", "trainyard"), **more: Any
     ) -> None:
         super().__init__()
         self.process = subprocess.Popen(
-            [*program, "run", *words, "-o", "json", "--timeout", str(2 * LONGEST)],
+            [*program, "run", *arguments, "-o", "json", "--timeout", str(2 * LONGEST)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more,
         )  # fmt: skip
 
     def until(self, pattern: str) -> None:
-        """Read what is said until a line matches."""
+        """Read the output until a line matches."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.lines.append(line.rstrip("\n"))
@@ -67,27 +67,27 @@ class Run(CommandOutput):
         self.jobs: list[Json] = json.loads(out) if out else []
 
 
-def ran(*words: str, seconds: float = LONGEST, **more: Any) -> Run:
-    run = Run(*words, **more)
+def ran(*arguments: str, seconds: float = LONGEST, **more: Any) -> Run:
+    run = Run(*arguments, **more)
     run.end(seconds)
     return run
 
 
-def process_of(host: str, *words: str) -> int:
+def process_of(host: str, *arguments: str) -> int:
     """Our process whose host name matches and whose command line has these words, among all of this machine."""
-    (found,) = processes_of(host, *words)
-    return found
+    (pid,) = processes_of(host, *arguments)
+    return pid
 
 
-def processes_of(host: str, *words: str) -> list[int]:
-    found = []
+def processes_of(host: str, *arguments: str) -> list[int]:
+    pids = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             named = re.search(rb"(^|\0)HOSTNAME=%b\0" % host.encode(), (path / "environ").read_bytes())
-            said, ours = (path / "cmdline").read_bytes(), path.stat().st_uid == os.getuid()
-            if named and ours and all(word.encode() in said for word in words):
-                found.append(int(path.name))
-    return sorted(found)
+            command_line, ours = (path / "cmdline").read_bytes(), path.stat().st_uid == os.getuid()
+            if named and ours and all(argument.encode() in command_line for argument in arguments):
+                pids.append(int(path.name))
+    return sorted(pids)
 
 
 def succeeded(run: Run) -> Json:

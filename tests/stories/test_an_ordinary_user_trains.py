@@ -31,7 +31,7 @@ def nobodys() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_an_ordinary_user_installs_it_and_trains_in_the_network_of_namespaces(nobodys: Path) -> None:
+def test_an_ordinary_user_installs_trainyard_and_trains_in_the_namespace_network(nobodys: Path) -> None:
     """From nothing: a virtual environment of the system's Python, the wheel, the environment for MXNet."""
     python = "/usr/bin/python3"  # everybody can read it; the one that runs the tests may lie in somebody's home
     user = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(nobodys), "TMPDIR": str(nobodys / "tmp")}
@@ -56,8 +56,8 @@ def test_an_ordinary_user_installs_it_and_trains_in_the_network_of_namespaces(no
     done("venv/bin/python", "-m", "pip", "install", "-q", str(wheel))
 
     program = (*become, str(nobodys / "venv" / "bin" / "trainyard"))
-    words = ("mx_job_dist.yaml", "--network", "namespace")
-    run = ran(*words, seconds=2 * LONGEST, program=program, env=env, cwd=nobodys)
+    arguments = ("mx_job_dist.yaml", "--network", "namespace")
+    run = ran(*arguments, seconds=2 * LONGEST, program=program, env=env, cwd=nobodys)
     succeeded(run)
     all_have_learnt_the_same(run)
     (environment,) = (nobodys / ".cache" / "trainyard" / "environments").glob("*/bin/python")

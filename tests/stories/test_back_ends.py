@@ -1,4 +1,4 @@
-"""Which story is told where."""
+"""Which story runs on which cluster."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def collected() -> list[str]:
     return [line for line in done.stdout.splitlines() if "::" in line]
 
 
-def test_what_is_told_on_the_embedded_cluster_alone_exists(collected: list[str]) -> None:
+def test_the_stories_of_the_embedded_cluster_alone_exist(collected: list[str]) -> None:
     named = {name for line in collected for name in embedded_only.names(line)}
     assert set(embedded_only.REASONS) - named == set()
 
 
-def test_every_other_story_is_told_on_both(collected: list[str]) -> None:
-    told = {end: {embedded_only.case(line) for line in collected if f"[{end}" in line} for end in ("embedded", "real")}
-    alone = {name for name in told["embedded"] if embedded_only.reason(name)}
-    own = {name for name in told["real"] if name.startswith(OWN)}
-    assert alone and own and len(told["real"]) > len(alone)
-    assert told["embedded"] - alone == told["real"] - own
+def test_every_other_story_runs_on_both_clusters(collected: list[str]) -> None:
+    cases = {end: {embedded_only.case(line) for line in collected if f"[{end}" in line} for end in ("embedded", "real")}
+    alone = {name for name in cases["embedded"] if embedded_only.reason(name)}
+    own = {name for name in cases["real"] if name.startswith(OWN)}
+    assert alone and own and len(cases["real"]) > len(alone)
+    assert cases["embedded"] - alone == cases["real"] - own
 
 
-async def test_a_stage_says_where_it_is(harness: Harness, back_end: str) -> None:
-    """That a story of the real back end is told there."""
+async def test_a_harness_names_its_cluster(harness: Harness, back_end: str) -> None:
+    """A story of the real back end runs there."""
     version = await harness.api.request("GET", "/version")
     assert (b"trainyard" in version) == (back_end == "embedded"), version

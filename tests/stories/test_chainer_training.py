@@ -45,8 +45,8 @@ def trained_by_three(run: CommandOutput) -> None:
 def complete(job: Json) -> None:
     status = job["status"]
     assert (status["succeeded"], "active" in status, "failed" in status) == (1, False, False)
-    (found,) = [condition for condition in status["conditions"] if condition["type"] == "Complete"]
-    assert found["status"] == "True" and found["lastProbeTime"] == found["lastTransitionTime"]
+    (complete,) = [condition for condition in status["conditions"] if condition["type"] == "Complete"]
+    assert complete["status"] == "True" and complete["lastProbeTime"] == complete["lastTransitionTime"]
 
 
 def test_a_job_without_workers_trains() -> None:

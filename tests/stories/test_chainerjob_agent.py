@@ -21,7 +21,7 @@ HOSTFILE = "os.environ['OMPI_MCA_orte_default_hostfile']"
 
 
 def lives(harness: Harness) -> Counter[str]:
-    return Counter(one.place for one in harness.entered)
+    return Counter(controlled.place for controlled in harness.entered)
 
 
 def at(pod: str, command: str, seconds: float = 300) -> str:
@@ -31,7 +31,7 @@ def at(pod: str, command: str, seconds: float = 300) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("network", ["shared", "namespace"])
-async def test_the_master_reaches_its_own_workers_and_nobody_else(harness: Harness, network: str) -> None:
+async def test_the_master_may_exec_into_its_own_workers_only(harness: Harness, network: str) -> None:
     await harness.visitor(name="chainer")
     await CHAINER.begin(harness, workerSets={"ws": worker_set(mpiConfig={"slots": 2})})
     master = await harness.controlled_pod("master")
@@ -64,7 +64,7 @@ async def remote(harness: Harness) -> tuple[ControlledPod, asyncio.Task[Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("network", ["shared", "namespace"])
-async def test_a_killed_process_in_a_worker_ends_with_its_code_and_nobody_else_does(
+async def test_a_killed_process_in_a_worker_ends_with_its_code_and_affects_no_other(
     harness: Harness, network: str
 ) -> None:
     process, end = await remote(harness)
@@ -76,7 +76,7 @@ async def test_a_killed_process_in_a_worker_ends_with_its_code_and_nobody_else_d
 
 @pytest.mark.slow
 @pytest.mark.parametrize("network", ["shared", "namespace"])
-async def test_what_was_started_in_a_worker_goes_with_it_and_the_master_hears_of_it(
+async def test_a_deleted_worker_ends_its_processes_and_the_master_gets_the_error(
     harness: Harness, network: str
 ) -> None:
     process, end = await remote(harness)
@@ -85,7 +85,7 @@ async def test_what_was_started_in_a_worker_goes_with_it_and_the_master_hears_of
     await asyncio.wait_for(process.gone.wait(), harness.patience)
     code, _, err = await end
     assert code != 0, err
-    await harness.happens(lambda: lives(harness)["ws-0"] == 2)
+    await harness.until_holds(lambda: lives(harness)["ws-0"] == 2)
     assert lives(harness)["master-0"] == 1
 
 
@@ -101,23 +101,23 @@ async def test_no_process_is_left_in_a_worker_of_a_job_that_is_stopped(
         await harness.nothing_left()
     else:
         await harness.edit({"suspend": True})
-    await harness.happens(lambda: not harness.running() and process.gone.is_set())
+    await harness.until_holds(lambda: not harness.running() and process.gone.is_set())
     end.cancel()
 
 
 @pytest.mark.slow
-async def test_a_process_in_a_worker_outlives_who_has_started_it(harness: Harness) -> None:
+async def test_a_process_in_a_worker_outlives_the_exec_that_started_it(harness: Harness) -> None:
     process, end = await remote(harness)
     await (await harness.controlled_pod("master")).kill()
     harness.later(10)
-    await harness.happens(lambda: lives(harness)["master-0"] == 2)
+    await harness.until_holds(lambda: lives(harness)["master-0"] == 2)
     assert await process.ask("os.getpid()") > 0
     with pytest.raises(AssertionError, match="has ended"):
         await end
 
 
 @pytest.mark.slow
-async def test_the_account_of_a_job_may_do_nothing_else(harness: Harness) -> None:
+async def test_the_service_account_of_a_job_has_no_other_permission(harness: Harness) -> None:
     await CHAINER.begin(harness)
     master = await harness.controlled_pod("master")
     there = f"/api/v1/namespaces/{harness.namespace}"
@@ -133,6 +133,6 @@ async def test_the_account_of_a_job_may_do_nothing_else(harness: Harness) -> Non
     }
     assert {path: await master.ask(f"answer({path!r})") for path in allowed} == allowed
     await harness.edit({"workerSets": {"ws": {"replicas": 3}}})
-    await harness.everybody(master=1, ws=3)
+    await harness.every_replica_runs(master=1, ws=3)
     code, out, _ = await master.ask(at("story-workerset-ws-2", "echo in"))
     assert (code, out) == (0, "in\n")

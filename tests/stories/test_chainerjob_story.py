@@ -19,14 +19,14 @@ CHAINER = PLAYS["ChainerJob"]
 
 
 def lives(harness: Harness) -> Counter[str]:
-    return Counter(one.place for one in harness.entered)
+    return Counter(controlled.place for controlled in harness.entered)
 
 
 async def test_a_killed_worker_is_started_again_by_its_node_and_counted(harness: Harness) -> None:
     await CHAINER.begin(harness)
     pod = await harness.pod("ws", 1)
     await (await harness.controlled_pod("ws", 1)).kill()
-    await harness.happens(lambda: lives(harness) == {"master-0": 1, "ws-0": 1, "ws-1": 2})
+    await harness.until_holds(lambda: lives(harness) == {"master-0": 1, "ws-0": 1, "ws-1": 2})
     job = await harness.until(lambda job: restarts(job) == 1)
     assert uid_of(await harness.pod("ws", 1)) == uid_of(pod) and not is_condition_true(
         job["status"]["conditions"], "Failed"
@@ -41,7 +41,7 @@ async def test_a_killed_master_is_tried_again_by_its_job_and_the_workers_stay(ha
     status = (await harness.until(lambda job: restarts(job) == 1))["status"]
     assert status["failed"] == 1 and not is_condition_true(status["conditions"], "Failed")
     harness.later(10)
-    await harness.happens(lambda: lives(harness) == {"master-0": 2, "ws-0": 1, "ws-1": 1})
+    await harness.until_holds(lambda: lives(harness) == {"master-0": 2, "ws-0": 1, "ws-1": 1})
     assert uid_of((await harness.children(JOB))["story-master"]) == uid_of(job)
     await CHAINER.runs(harness)
     await CHAINER.succeed(harness)
@@ -54,7 +54,7 @@ async def test_under_on_failure_the_node_starts_the_master_again(harness: Harnes
     master = {"template": template("chainer", restartPolicy="OnFailure")}
     await harness.submit(chainer_alone(master=master))
     await (await harness.controlled_pod("master")).exit(1)
-    await harness.happens(lambda: lives(harness) == {"master-0": 2})
+    await harness.until_holds(lambda: lives(harness) == {"master-0": 2})
     await harness.until(lambda job: restarts(job) == 1)
     await (await harness.controlled_pod("master")).exit(0)
     await harness.condition("Succeeded")
@@ -76,7 +76,7 @@ async def test_at_its_limit_the_master_has_failed_and_the_workers_go(harness: Ha
     assert failed["reason"] == "BackoffLimitExceeded"
     assert "master 0: container chainer exited with code 1" in failed["message"]
     assert "ValueError: shapes differ" in failed["message"]
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     assert (await harness.children(STATEFUL_SET))["story-workerset-ws"]["spec"]["replicas"] == 0
     job = await harness.job()
     assert (job["status"]["state"], job["status"]["failed"]) == ("Failed", 1)
@@ -96,19 +96,21 @@ async def test_the_masters_own_deadline_wins(harness: Harness) -> None:
     assert harness.running() == CHAINER.cast
     harness.later(60)
     assert (await harness.condition("Failed"))["reason"] == "DeadlineExceeded"
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("whose", ["master-0", "ws-0"])
-async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(harness: Harness, whose: str) -> None:
+async def test_a_pod_deleted_by_another_client_is_replaced_and_not_counted(harness: Harness, whose: str) -> None:
     await CHAINER.begin(harness)
     role, _, index = whose.partition("-")
     pod = await harness.pod(role, int(index))
     await harness.api.delete(POD, harness.namespace, name_of(pod))
     await harness.gone(POD, name_of(pod), uid_of(pod))
     harness.later(10)
-    await harness.happens(lambda: lives(harness) == Counter({"master-0": 1, "ws-0": 1, "ws-1": 1}) + Counter([whose]))
+    await harness.until_holds(
+        lambda: lives(harness) == Counter({"master-0": 1, "ws-0": 1, "ws-1": 1}) + Counter([whose])
+    )
     job = await CHAINER.runs(harness)
     assert restarts(job) == 0
     await CHAINER.succeed(harness)
@@ -119,7 +121,7 @@ async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(harness: 
 @pytest.mark.parametrize(
     ("policy", "runs", "size"), [(None, {}, 0), ("None", {"ws": 2}, 2), ("Running", {}, 0), ("All", {}, None)]
 )
-async def test_clean_pod_policy_says_what_stays_after_the_end(
+async def test_clean_pod_policy_determines_what_is_kept_after_the_end(
     harness: Harness, policy: str | None, runs: dict[str, int], size: int | None
 ) -> None:
     await CHAINER.begin(harness, **({"cleanPodPolicy": policy} if policy else {}))
@@ -128,7 +130,7 @@ async def test_clean_pod_policy_says_what_stays_after_the_end(
     await CHAINER.succeed(harness)
     operator, _ = await harness.operator()
     await looked(operator)
-    await harness.happens(lambda: harness.running() == runs)
+    await harness.until_holds(lambda: harness.running() == runs)
     if policy == "All":
         await harness.nothing_left()
     else:
@@ -167,14 +169,14 @@ async def pods_of_the_role(harness: Harness) -> set[str]:
 
 
 @pytest.mark.slow
-async def test_a_set_grows_and_shrinks_with_its_rights_and_files_and_nobody_is_disturbed(harness: Harness) -> None:
+async def test_scaling_a_worker_set_updates_its_role_and_config_map_and_disturbs_no_other(harness: Harness) -> None:
     await CHAINER.begin(harness)
     await harness.edit(sets(ws={"replicas": 3}))
-    await harness.everybody(master=1, ws=3)
+    await harness.every_replica_runs(master=1, ws=3)
     assert await files(harness) == "story-workerset-ws slots=1 replicas=3\n"
     assert await pods_of_the_role(harness) == {f"story-workerset-ws-{index}" for index in range(3)}
     await harness.edit(sets(ws={"replicas": 1}))
-    await harness.everybody(master=1, ws=1)
+    await harness.every_replica_runs(master=1, ws=1)
     await harness.gone(POD, "story-workerset-ws-1")
     assert await files(harness) == "story-workerset-ws slots=1 replicas=1\n"
     assert await pods_of_the_role(harness) == {"story-workerset-ws-0"}
@@ -183,20 +185,20 @@ async def test_a_set_grows_and_shrinks_with_its_rights_and_files_and_nobody_is_d
 
 
 @pytest.mark.slow
-async def test_a_set_whose_template_is_edited_is_made_again_and_no_other(harness: Harness) -> None:
+async def test_editing_the_template_of_a_worker_set_restarts_that_set_only(harness: Harness) -> None:
     await harness.submit(chainer_job(sets={"ws": worker_set(1), "more": worker_set(1)}))
-    await harness.everybody(master=1, ws=1, more=1)
+    await harness.every_replica_runs(master=1, ws=1, more=1)
     edited = (await harness.job())["spec"]["workerSets"]["ws"]["template"]
     edited["spec"]["containers"][0]["env"].append({"name": "RATE", "value": "0.5"})
     await harness.edit(sets(ws={"template": edited}))
-    await harness.happens(lambda: lives(harness) == {"master-0": 1, "ws-0": 2, "more-0": 1})
+    await harness.until_holds(lambda: lives(harness) == {"master-0": 1, "ws-0": 2, "more-0": 1})
     assert await (await harness.controlled_pod("ws")).ask("os.environ['RATE']") == "0.5"
     await (await harness.controlled_pod("master")).exit(0)
     await harness.condition("Succeeded")
 
 
 @pytest.mark.slow
-async def test_an_edit_that_no_set_can_be_made_from_is_said_and_the_master_runs_on(harness: Harness) -> None:
+async def test_an_invalid_edit_of_a_worker_set_is_reported_and_the_master_keeps_running(harness: Harness) -> None:
     await CHAINER.begin(harness)
     good = (await harness.job())["spec"]["workerSets"]["ws"]["template"]
     mount = {"name": "not-there", "mountPath": "/data"}
@@ -204,33 +206,33 @@ async def test_an_edit_that_no_set_can_be_made_from_is_said_and_the_master_runs_
     await harness.edit(sets(ws={"template": bad}))
     condition = await harness.condition("Blocked")
     assert "StatefulSet story-workerset-ws" in condition["message"] and "not-there" in condition["message"]
-    await harness.everybody(master=1)
+    await harness.every_replica_runs(master=1)
     await harness.edit(sets(ws={"template": good}))
     harness.later(3600)
-    await harness.everybody(master=1, ws=2)
+    await harness.every_replica_runs(master=1, ws=2)
     await harness.until(lambda job: not is_condition_true(job["status"]["conditions"], "Blocked"))
     assert lives(harness) == {"master-0": 1, "ws-0": 2, "ws-1": 2}
     await CHAINER.succeed(harness)
 
 
-async def test_sets_come_and_go_with_the_spec(harness: Harness) -> None:
+async def test_worker_sets_are_added_and_removed_with_the_spec(harness: Harness) -> None:
     await CHAINER.begin(harness)
     more = (await harness.job())["spec"]["workerSets"]["ws"] | {"replicas": 1, "mpiConfig": {"slots": 4}}
     await harness.edit(sets(more=more))
-    await harness.everybody(master=1, ws=2, more=1)
+    await harness.every_replica_runs(master=1, ws=2, more=1)
     assert "story-workerset-more slots=4 replicas=1\n" in await files(harness)
     assert "story-workerset-more-0" in await pods_of_the_role(harness)
     await harness.edit(sets(ws=None))
-    await harness.everybody(master=1, more=1)
+    await harness.every_replica_runs(master=1, more=1)
     await harness.gone(STATEFUL_SET, "story-workerset-ws")
     assert await files(harness) == "story-workerset-more slots=4 replicas=1\n"
     await harness.edit(sets(ws=more | {"mpiConfig": None}))
-    await harness.everybody(master=1, ws=1, more=1)
+    await harness.every_replica_runs(master=1, ws=1, more=1)
     assert lives(harness)["master-0"] == lives(harness)["more-0"] == 1
 
 
 @pytest.mark.slow
-async def test_the_master_stays_as_it_was_started(harness: Harness) -> None:
+async def test_the_master_keeps_the_template_that_it_was_started_with(harness: Harness) -> None:
     await CHAINER.begin(harness)
     master = (await harness.job())["spec"]["master"]
     master["template"]["spec"]["containers"][0]["image"] = "other"
@@ -239,7 +241,7 @@ async def test_the_master_stays_as_it_was_started(harness: Harness) -> None:
     assert "spec.master" in refused.value.message and "suspend it" in refused.value.message
     await harness.edit({"suspend": True})
     await harness.condition("Suspended")
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     await harness.edit({"master": master, "suspend": False})
     await CHAINER.runs(harness)
     job = (await harness.children(JOB))["story-master"]
@@ -247,17 +249,17 @@ async def test_the_master_stays_as_it_was_started(harness: Harness) -> None:
 
 
 async def _grown(harness: Harness) -> None:
-    await harness.everybody(master=1, ws=3)
-    await harness.until(lambda one: len(one["rules"][0]["resourceNames"]) == 3, ROLE, "story-launcher-role")
+    await harness.every_replica_runs(master=1, ws=3)
+    await harness.until(lambda role: len(role["rules"][0]["resourceNames"]) == 3, ROLE, "story-launcher-role")
 
 
 async def _moved(harness: Harness) -> None:
     await harness.gone(STATEFUL_SET, "story-workerset-ws")
-    await harness.everybody(master=1, more=1)
+    await harness.every_replica_runs(master=1, more=1)
 
 
 async def _renewed(harness: Harness) -> None:
-    await harness.happens(lambda: lives(harness)["ws-0"] == lives(harness)["ws-1"] == 2)
+    await harness.until_holds(lambda: lives(harness)["ws-0"] == lives(harness)["ws-1"] == 2)
     await CHAINER.runs(harness)
 
 
@@ -308,7 +310,7 @@ async def test_operators_that_die_at_every_write_follow_an_edit_once(
     ],
     ids=["Job", "StatefulSet", "ServiceAccount", "ConfigMap"],
 )
-async def test_a_foreign_object_with_our_name_is_said_and_left_alone(
+async def test_a_foreign_object_with_a_childs_name_is_reported_and_not_changed(
     harness: Harness, gvk: GVK, name: str, runs: dict[str, int] | None
 ) -> None:
     other = await harness.api.create(gvk, harness.namespace, _foreign(gvk, name))
@@ -318,7 +320,7 @@ async def test_a_foreign_object_with_our_name_is_said_and_left_alone(
     assert condition["message"].startswith(f'Resource "{name}" already exists and is not managed by ChainerJob')
     assert f'{gvk.kind} "{name}" exists already and belongs to nobody' in condition["message"]
     if runs:
-        await harness.everybody(**runs)
+        await harness.every_replica_runs(**runs)
     await looked(operator)
     if gvk == SERVICE_ACCOUNT:
         assert not await harness.children(JOB) and not await harness.children(STATEFUL_SET)
@@ -332,13 +334,13 @@ async def test_a_foreign_object_with_our_name_is_said_and_left_alone(
 
 
 def untouched(obj: Json) -> Json:
-    """What nobody but its owner has a right to change."""
+    """Permissions on objects that only their owner may change."""
     meta = {key: obj["metadata"].get(key) for key in ("uid", "labels", "annotations", "ownerReferences")}
     return {"metadata": meta, **{key: obj.get(key) for key in ("spec", "data")}}
 
 
 def _foreign(gvk: GVK, name: str) -> Json:
-    """An object of somebody else's that runs nothing."""
+    """An object of another owner that runs nothing."""
     body: Json = {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": {"name": name}}
     pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "example.invalid/none"}]}
     labels = {"app": "other"}

@@ -1,4 +1,4 @@
-"""Pods on a node that nobody is: what they do is what the story writes. A disruption is replaced and never counted."""
+"""Pods on a node that does not exist: the story writes their status. A disrupted pod is replaced and never counted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def says(harness: Harness, pod: Json, phase: str, state: Json, **more: Any
 
 
 async def begun(harness: Harness, name: str) -> Json:
-    """The pod that the story plays, running."""
+    """The pod whose status the story writes, running."""
     await harness.submit(JOBS[name]())
     pod = await harness.pod(ROLES[name])
     await says(harness, pod, "Running", {"running": {}})
@@ -67,7 +67,7 @@ async def test_a_disrupted_pod_is_replaced_and_not_counted(harness: Harness, nam
 
 async def _other(harness: Harness, pod: Json) -> None:
     """Until another pod has that name."""
-    await harness.until(lambda one: uid_of(one) != uid_of(pod), POD, name_of(pod))
+    await harness.until(lambda replacement: uid_of(replacement) != uid_of(pod), POD, name_of(pod))
 
 
 @pytest.mark.slow

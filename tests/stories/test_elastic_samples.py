@@ -31,7 +31,7 @@ def test_the_readmes_other_sample_trains_in_the_shared_network() -> None:
 
 def trained(run: Run) -> None:
     assert run.code == 0, run.text
-    job = next(one for one in run.jobs if one["kind"] == "ElasticJob")
+    job = next(each for each in run.jobs if each["kind"] == "ElasticJob")
     assert job["status"]["replicaStatuses"] == {"Worker": {"succeeded": 2}}
     assert any("world 2" in line for line in run.of("worker-0")), run.text
     (last,) = [line for line in run.of("worker-0") if "done: rank" in line]
@@ -57,7 +57,7 @@ def test_torchruns_own_arguments_are_served(tmp_path: Path) -> None:
     assert any("sum over 2: 3.0" in line for line in run.of("worker-0")), run.text
 
 
-def test_an_endpoint_where_nobody_serves_fails_the_job_and_says_so(tmp_path: Path) -> None:
+def test_an_endpoint_without_a_server_fails_the_job_with_the_reason(tmp_path: Path) -> None:
     documents = list(yaml.safe_load_all((EXAMPLES / "elastic_job.yaml").read_text()))
     pod = next(document for document in documents if document["kind"] == "Pod")
     pod["spec"]["containers"][0] |= {"image": "busybox", "command": ["sleep", "1000"]}
@@ -65,6 +65,6 @@ def test_an_endpoint_where_nobody_serves_fails_the_job_and_says_so(tmp_path: Pat
     path.write_text(yaml.safe_dump_all(documents))
     run = ran(str(path))
     assert run.code == 1, run.text
-    job = next(one for one in run.jobs if one["kind"] == "ElasticJob")
+    job = next(each for each in run.jobs if each["kind"] == "ElasticJob")
     (failed,) = [condition for condition in job["status"]["conditions"] if condition["type"] == "Failed"]
     assert "the rendezvous at etcd-service:2379 cannot be reached" in failed["message"], run.text

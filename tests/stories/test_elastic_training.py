@@ -64,10 +64,10 @@ def losses(lines: list[str]) -> list[float]:
 
 def assert_no_step_is_lost(lines: list[str]) -> None:
     """After each new rendezvous training goes on from the last step that was told, or a later one."""
-    told = 0
+    last_step = 0
     for line in lines:
         if match := re.search(r"continues from rank \d's checkpoint, epoch \d+ step (\d+)", line):
-            assert int(match[1]) >= told, "\n".join(lines)
+            assert int(match[1]) >= last_step, "\n".join(lines)
         elif match := STEP.search(line):
-            told = int(match[1])
-    assert told > 100
+            last_step = int(match[1])
+    assert last_step > 100

@@ -51,14 +51,14 @@ class TestInItsNetwork:
         server, there, _ = await etcd(harness)
         here = harness.namespace
         await ELASTIC.begin(harness)
-        one, other = await harness.controlled_pod("worker", 0), await harness.controlled_pod("worker", 1)
+        first, other = await harness.controlled_pod("worker", 0), await harness.controlled_pod("worker", 1)
         await other.ask("globals().__setitem__('door', socket.create_server(('', 29500)))")
         for name in ("story-worker-1", f"story-worker-1.{here}", f"story-worker-1.{here}.svc.cluster.local"):
-            assert await reaches(one, other, f"'{name}:29500'")
+            assert await reaches(first, other, f"'{name}:29500'")
         for name in (f"etcd-service.{there}", f"etcd-service.{there}.svc.cluster.local"):
-            assert await reaches(one, server, f"'{name}:2379'")
-        assert await one.ask("socket.gethostname()") == "story-worker-0"
+            assert await reaches(first, server, f"'{name}:2379'")
+        assert await first.ask("socket.gethostname()") == "story-worker-0"
         await harness.edit({"replicaSpecs": {"Worker": {"replicas": 3}}})
         third = await harness.controlled_pod("worker", 2)
         await third.ask("globals().__setitem__('door', socket.create_server(('', 29500)))")
-        assert await reaches(one, third, "'story-worker-2:29500'")
+        assert await reaches(first, third, "'story-worker-2:29500'")

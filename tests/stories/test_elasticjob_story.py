@@ -1,4 +1,4 @@
-"""An ElasticJob: who dies is replaced alone, and it grows and shrinks while the others train on."""
+"""An ElasticJob: a failed worker is replaced alone, and scaling does not disturb the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ELASTIC = PLAYS["ElasticJob"]
 
 def lives(harness: Harness) -> list[int]:
     """How many processes each worker has had, by index."""
-    counts = Counter(one.index for one in harness.entered if one.role == "worker")
+    counts = Counter(controlled.index for controlled in harness.entered if controlled.role == "worker")
     return [counts[index] for index in range(max(counts) + 1)]
 
 
@@ -36,7 +36,7 @@ async def test_a_worker_that_may_be_tried_again_is_replaced_alone(harness: Harne
     assert condition["message"].startswith("ElasticJob story is restarting because 1 Worker replica(s) failed.")
     assert f"exited with code {code}" in condition["message"]
     harness.later(10)
-    await harness.happens(lambda: lives(harness) == [1, 2])
+    await harness.until_holds(lambda: lives(harness) == [1, 2])
     job = await ELASTIC.runs(harness)
     second = await harness.pod("worker", 1)
     assert name_of(second) == name_of(first) == "story-worker-1" and uid_of(second) != uid_of(first)
@@ -65,18 +65,18 @@ async def test_any_other_end_fails_the_job_at_once(harness: Harness, policy: str
     assert "story-worker-0" in await harness.children(POD)  # its logs stay
 
 
-async def test_under_on_failure_its_node_starts_it_again_and_that_counts(harness: Harness) -> None:
+async def test_under_on_failure_the_kubelet_restarts_a_worker_and_the_restart_counts(harness: Harness) -> None:
     await harness.submit(elastic_job(policy="OnFailure", backoffLimit=1))
     await ELASTIC.runs(harness)
     pod = await harness.pod("worker", 1)
     await (await harness.controlled_pod("worker", 1)).exit(1)
-    await harness.happens(lambda: lives(harness) == [1, 2])
+    await harness.until_holds(lambda: lives(harness) == [1, 2])
     await harness.until(lambda job: restarts(job) == 1)
     assert uid_of(await harness.pod("worker", 1)) == uid_of(pod)
     await (await harness.controlled_pod("worker", 0)).exit(1)
     failed = await harness.condition("Failed")
     assert failed["message"].startswith("Job story has failed because it has reached the specified backoff limit")
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
 
 
 async def test_the_limit_counts_every_replacement(harness: Harness) -> None:
@@ -87,15 +87,15 @@ async def test_the_limit_counts_every_replacement(harness: Harness) -> None:
         harness.later(10)
     failed = await harness.condition("Failed")
     assert "reached the specified backoff limit" in failed["message"]
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
 
 
 @pytest.mark.parametrize("policy", ["ExitCode", "Never"])
-async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(harness: Harness, policy: str) -> None:
+async def test_a_pod_deleted_by_another_client_is_replaced_and_not_counted(harness: Harness, policy: str) -> None:
     await harness.submit(elastic_job(policy=policy, backoffLimit=0))
     await ELASTIC.runs(harness)
     await harness.api.delete(POD, harness.namespace, "story-worker-0")
-    await harness.happens(lambda: lives(harness) == [2, 1])
+    await harness.until_holds(lambda: lives(harness) == [2, 1])
     assert restarts(await ELASTIC.runs(harness)) == 0
     await ELASTIC.succeed(harness)
 
@@ -107,7 +107,7 @@ async def test_a_worker_that_ended_well_is_left_while_the_other_is_replaced(harn
     await (await harness.controlled_pod("worker", 1)).kill()
     await harness.condition("Restarting")
     harness.later(10)
-    await harness.happens(lambda: lives(harness) == [1, 2])
+    await harness.until_holds(lambda: lives(harness) == [1, 2])
     await (await harness.controlled_pod("worker", 1)).exit(0)
     await harness.condition("Succeeded")
     assert workers(await harness.job()) == {"succeeded": 2}
@@ -126,11 +126,13 @@ Scale = Callable[[Harness, int], Awaitable[Json]]
 
 
 @how
-async def test_it_grows_and_shrinks_and_nobody_else_is_disturbed(harness: Harness, scale: Scale) -> None:
+async def test_an_elastic_job_scales_up_and_down_without_disturbing_other_workers(
+    harness: Harness, scale: Scale
+) -> None:
     await ELASTIC.begin(harness)
-    before = {name: uid_of(one) for name, one in (await harness.children(POD)).items()}
+    before = {name: uid_of(pod) for name, pod in (await harness.children(POD)).items()}
     await scale(harness, 4)
-    await harness.everybody(worker=4)
+    await harness.every_replica_runs(worker=4)
     await harness.until(lambda job: workers(job) == {"active": 4})
     seen = await harness.api.get(harness.kind.gvk, harness.namespace, "story", "scale")
     assert (seen["spec"]["replicas"], seen["status"]["replicas"]) == (4, 4)
@@ -139,7 +141,7 @@ async def test_it_grows_and_shrinks_and_nobody_else_is_disturbed(harness: Harnes
     for index in range(4):
         assert await (await harness.controlled_pod("worker", index)).ask(argument("nnodes")) == "1:4"
     await scale(harness, 1)
-    await harness.everybody(worker=1)
+    await harness.every_replica_runs(worker=1)
     await harness.until(lambda job: workers(job) == {"active": 1})
     for gvk in (POD, SERVICE):
         for index in (1, 2, 3):
@@ -147,13 +149,13 @@ async def test_it_grows_and_shrinks_and_nobody_else_is_disturbed(harness: Harnes
         assert list(await harness.children(gvk)) == ["story-worker-0"]
     await scale(harness, 2)
     job = await ELASTIC.runs(harness)
-    after = {name: uid_of(one) for name, one in (await harness.children(POD)).items()}
+    after = {name: uid_of(pod) for name, pod in (await harness.children(POD)).items()}
     assert after["story-worker-0"] == before["story-worker-0"] and after["story-worker-1"] != before["story-worker-1"]
     assert lives(harness) == [1, 2, 1, 1] and restarts(job) == 0
     await ELASTIC.succeed(harness)
 
 
-async def test_one_that_is_scaled_away_while_it_waits_to_be_replaced_is_not_made_again(harness: Harness) -> None:
+async def test_a_worker_scaled_away_during_its_back_off_is_not_created_again(harness: Harness) -> None:
     await ELASTIC.begin(harness)
     await (await harness.controlled_pod("worker", 1)).kill()
     await harness.condition("Restarting")
@@ -168,13 +170,13 @@ async def test_one_that_is_scaled_away_while_it_waits_to_be_replaced_is_not_made
     await harness.condition("Succeeded")
 
 
-async def test_when_the_last_that_runs_is_scaled_away_the_job_has_succeeded(harness: Harness) -> None:
+async def test_scaling_away_the_last_running_worker_completes_the_job(harness: Harness) -> None:
     await ELASTIC.begin(harness)
     await (await harness.controlled_pod("worker", 0)).exit(0)
     await harness.until(lambda job: workers(job) == {"active": 1, "succeeded": 1})
     await by_scale(harness, 1)
     await harness.condition("Succeeded")
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
 
 
 @how
@@ -204,7 +206,7 @@ async def test_bounds_that_leave_the_size_outside_are_refused(harness: Harness) 
         assert path in place_of(refused.value)
 
 
-async def test_a_template_edit_holds_for_who_comes_after_it(harness: Harness) -> None:
+async def test_a_template_edit_applies_to_later_pods(harness: Harness) -> None:
     await ELASTIC.begin(harness)
     template = (await harness.job())["spec"]["replicaSpecs"]["Worker"]["template"]
     template["spec"]["containers"][0]["env"].append({"name": "RATE", "value": "0.5"})
@@ -217,11 +219,11 @@ async def test_a_template_edit_holds_for_who_comes_after_it(harness: Harness) ->
     await (await harness.controlled_pod("worker", 0)).kill()
     await harness.condition("Restarting")
     harness.later(10)
-    await harness.happens(lambda: lives(harness) == [2, 1, 1])
+    await harness.until_holds(lambda: lives(harness) == [2, 1, 1])
     assert await (await harness.controlled_pod("worker", 0)).ask(rate) == "0.5"
 
 
-async def test_an_edit_that_no_pod_can_be_made_from_is_said_and_who_trains_trains_on(harness: Harness) -> None:
+async def test_an_invalid_template_edit_is_reported_and_running_workers_continue(harness: Harness) -> None:
     await ELASTIC.begin(harness)
     good = (await harness.job())["spec"]["replicaSpecs"]["Worker"]["template"]
     mount = {"name": "not-there", "mountPath": "/data"}
@@ -233,12 +235,12 @@ async def test_an_edit_that_no_pod_can_be_made_from_is_said_and_who_trains_train
     assert harness.running() == {"worker": 2} and lives(harness) == [1, 1]
     await harness.edit({"replicaSpecs": {"Worker": {"template": good}}})
     harness.later(3600)
-    await harness.everybody(worker=3)
+    await harness.every_replica_runs(worker=3)
     await harness.until(lambda job: not is_condition_true(job["status"]["conditions"], "Blocked"))
     assert lives(harness) == [1, 1, 1]
 
 
-async def test_an_edit_that_no_pod_can_be_made_from_is_mended_while_the_job_is_suspended(harness: Harness) -> None:
+async def test_an_invalid_template_edit_can_be_fixed_while_the_job_is_suspended(harness: Harness) -> None:
     await ELASTIC.begin(harness)
     good = (await harness.job())["spec"]["replicaSpecs"]["Worker"]["template"]
     container = good["spec"]["containers"][0]
@@ -250,7 +252,7 @@ async def test_an_edit_that_no_pod_can_be_made_from_is_mended_while_the_job_is_s
     await harness.edit(
         {"suspend": False, "replicaSpecs": {"Worker": {"template": {"spec": {"containers": [container]}}}}}
     )
-    await harness.everybody(worker=3)
+    await harness.every_replica_runs(worker=3)
     await harness.condition("Running")
 
 
@@ -258,19 +260,19 @@ async def test_one_that_ran_for_long_is_replaced_at_once(harness: Harness) -> No
     await ELASTIC.begin(harness)
     harness.later(60)
     await (await harness.controlled_pod("worker", 1)).kill()
-    await harness.happens(lambda: lives(harness) == [1, 2])
+    await harness.until_holds(lambda: lives(harness) == [1, 2])
     assert restarts(await ELASTIC.runs(harness)) == 1
 
 
-async def test_after_a_pause_it_meets_at_a_new_rendezvous(harness: Harness) -> None:
+async def test_a_resumed_job_uses_a_new_rendezvous_id(harness: Harness) -> None:
     await ELASTIC.begin(harness)
     assert await (await harness.controlled_pod("worker")).ask(argument("rdzv_id")) == "story"
     await harness.edit({"suspend": True})
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     await harness.condition("Suspended")
     await by_edit(harness, 3)
     await harness.edit({"suspend": False})
-    await harness.everybody(worker=3)
+    await harness.every_replica_runs(worker=3)
     assert [await (await harness.controlled_pod("worker", at)).ask(argument("rdzv_id")) for at in range(3)] == [
         "story-r1"
     ] * 3
@@ -278,17 +280,17 @@ async def test_after_a_pause_it_meets_at_a_new_rendezvous(harness: Harness) -> N
 
 
 async def started_over(harness: Harness) -> None:
-    await harness.happens(lambda: lives(harness) == [1, 2])
+    await harness.until_holds(lambda: lives(harness) == [1, 2])
     await ELASTIC.runs(harness)
 
 
 async def grown(harness: Harness) -> None:
-    await harness.everybody(worker=4)
+    await harness.every_replica_runs(worker=4)
     await harness.until(lambda job: workers(job) == {"active": 4})
 
 
 async def shrunk(harness: Harness) -> None:
-    await harness.everybody(worker=1)
+    await harness.every_replica_runs(worker=1)
     await harness.gone(SERVICE, "story-worker-1")
     await harness.until(lambda job: workers(job) == {"active": 1})
 
@@ -309,7 +311,7 @@ async def _kill(harness: Harness) -> None:
     ],
     ids=["a kill", "2 to 4", "2 to 1"],
 )
-async def test_operators_that_die_at_every_write_do_it_once(
+async def test_operators_that_crash_at_every_write_create_each_object_once(
     harness: Harness, applied: bool, change: Any, done: Any, end: list[int]
 ) -> None:
     await ELASTIC.begin(harness)
@@ -323,7 +325,7 @@ async def test_operators_that_die_at_every_write_do_it_once(
 @pytest.mark.parametrize(
     ("policy", "left", "services"), [(None, 2, 2), ("None", 2, 2), ("Running", 1, 2), ("All", 0, 0)]
 )
-async def test_clean_pod_policy_says_what_stays_after_the_end(
+async def test_clean_pod_policy_determines_what_is_kept_after_the_end(
     harness: Harness, policy: str | None, left: int, services: int
 ) -> None:
     await ELASTIC.begin(harness, **({"cleanPodPolicy": policy} if policy else {}))
@@ -331,7 +333,7 @@ async def test_clean_pod_policy_says_what_stays_after_the_end(
     await harness.condition("Failed")
     operator, _ = await harness.operator()
     await looked(operator)
-    await harness.happens(lambda: harness.running().total() == max(left - 1, 0))
+    await harness.until_holds(lambda: harness.running().total() == max(left - 1, 0))
     if policy == "All":
         await harness.nothing_left()
     if left == 1:
@@ -340,7 +342,9 @@ async def test_clean_pod_policy_says_what_stays_after_the_end(
 
 
 @pytest.mark.parametrize(("gvk", "name"), [(SERVICE, "story-worker-0"), (POD, "story-worker-1")])
-async def test_a_foreign_object_with_our_name_is_said_and_left_alone(harness: Harness, gvk: GVK, name: str) -> None:
+async def test_a_foreign_object_with_a_childs_name_is_reported_and_not_changed(
+    harness: Harness, gvk: GVK, name: str
+) -> None:
     spec = {"containers": [{"name": "c", "image": "x"}], "nodeName": "nobody"} if gvk == POD else {"clusterIP": "None"}
     body = {"apiVersion": "v1", "kind": gvk.kind, "metadata": {"name": name}, "spec": spec}
     other = await harness.api.create(gvk, harness.namespace, body)
@@ -348,7 +352,7 @@ async def test_a_foreign_object_with_our_name_is_said_and_left_alone(harness: Ha
     condition = await harness.condition("NameConflict")
     assert f'{gvk.kind} "{name}" exists already and belongs to nobody' in condition["message"]
     assert "RuntimeId" not in condition["message"]  # an ElasticJob has none
-    await harness.everybody(worker=1 if gvk == POD else 2)
+    await harness.every_replica_runs(worker=1 if gvk == POD else 2)
     harness.later(3600)
     operator, _ = await harness.operator()
     await looked(operator)

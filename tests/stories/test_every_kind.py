@@ -1,4 +1,4 @@
-"""What holds for a job of any kind: what it costs, what is left of it, and that nobody notices a new operator."""
+"""What holds for a job of any kind: its requests, what is left of it, and that an operator's restart has no effect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ each = pytest.mark.parametrize("job_fixture", NEW.values(), ids=NEW)
 
 
 @each
-async def test_a_life_without_failures_costs_its_objects_and_five_and_a_finished_one_nothing(
+async def test_a_job_without_failures_costs_one_request_per_object_and_five_and_a_finished_one_none(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
     operator, api = await harness.operator()
@@ -49,7 +49,7 @@ async def test_a_life_without_failures_costs_its_objects_and_five_and_a_finished
 
 
 @each
-async def test_a_new_operator_leaves_a_running_job_as_it_is_and_a_deleted_one_leaves_nothing(
+async def test_a_new_operator_does_not_change_a_running_job_and_a_deleted_job_leaves_nothing(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
     before = await job_fixture.begin(harness)
@@ -60,21 +60,21 @@ async def test_a_new_operator_leaves_a_running_job_as_it_is_and_a_deleted_one_le
     await harness.api.delete(harness.kind.gvk, harness.namespace, "story")
     await harness.gone(harness.kind.gvk, "story")
     await harness.nothing_left()
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     await looked(operator, jobs=0)
     assert [write.path for write in api.writes if write.method != "PATCH"] == []  # a word about it may come too late
-    assert max(Counter(one.place for one in harness.entered).values()) == 1
+    assert max(Counter(controlled.place for controlled in harness.entered).values()) == 1
 
 
 @pytest.mark.slow
 @each
-async def test_a_suspended_job_runs_nothing_and_goes_on_when_it_is_resumed(
+async def test_a_suspended_job_runs_nothing_and_continues_when_it_is_resumed(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
     await job_fixture.begin(harness, activeDeadlineSeconds=60)
     await harness.edit({"suspend": True})
     await harness.condition("Suspended")
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     job = await harness.until(lambda job: not is_condition_true(job["status"]["conditions"], "Running"))
     assert "startTime" not in job["status"]
     harness.later(3600)  # the deadline's clock stands still
@@ -85,13 +85,19 @@ async def test_a_suspended_job_runs_nothing_and_goes_on_when_it_is_resumed(
     job = await job_fixture.runs(harness)
     assert not is_condition_true(job["status"]["conditions"], "Suspended") and "startTime" in job["status"]
     assert job["status"]["resumes"] == 1 and not job["status"]["restarts"]
-    assert {place: count for place, count in Counter(one.place for one in harness.entered).items() if count != 2} == {}
+    assert {
+        place: count
+        for place, count in Counter(controlled.place for controlled in harness.entered).items()
+        if count != 2
+    } == {}
     await job_fixture.succeed(harness)
 
 
 @pytest.mark.slow
 @each
-async def test_a_job_born_suspended_runs_nothing_until_it_is_resumed(harness: Harness, job_fixture: JobFixture) -> None:
+async def test_a_job_created_suspended_runs_nothing_until_it_is_resumed(
+    harness: Harness, job_fixture: JobFixture
+) -> None:
     operator, _ = await harness.operator()
     await harness.submit(job_fixture.make(suspend=True))
     await harness.condition("Suspended")
@@ -106,7 +112,7 @@ async def test_a_job_born_suspended_runs_nothing_until_it_is_resumed(harness: Ha
 
 @pytest.mark.slow
 @each
-async def test_a_deadline_stops_everything_whatever_clean_pod_policy_says(
+async def test_a_deadline_stops_all_replicas_under_every_clean_pod_policy(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
     await job_fixture.begin(harness, activeDeadlineSeconds=100, cleanPodPolicy="None")
@@ -117,7 +123,7 @@ async def test_a_deadline_stops_everything_whatever_clean_pod_policy_says(
     harness.later(5)
     failed = await harness.condition("Failed")
     assert failed["reason"] == "DeadlineExceeded"
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
 
 
 @pytest.mark.slow
@@ -134,7 +140,7 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over_and_takes_everyth
     harness.later(5)
     await harness.gone(harness.kind.gvk, "story")
     await harness.nothing_left()
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     assert [write.method for write in api.writes] == [
         "PATCH",
         "DELETE",
@@ -143,7 +149,7 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over_and_takes_everyth
 
 @pytest.mark.slow
 @each
-async def test_a_job_that_somebody_else_manages_costs_no_request_at_all(
+async def test_a_job_managed_by_another_controller_causes_no_requests(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
     operator, api = await harness.operator()

@@ -1,4 +1,4 @@
-"""Somebody dies. Who is counted, who comes back, and when."""
+"""Replicas that fail: which failures are counted, which replicas restart, and when."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("network", ["shared", "namespace"])
 @pytest.mark.parametrize("role", ["worker", "ps"])
-async def test_a_killed_replica_comes_back_in_its_place_and_is_counted(harness: Harness, role: str) -> None:
+async def test_a_killed_replica_restarts_in_its_slot_and_is_counted(harness: Harness, role: str) -> None:
     await harness.submit(tf_job())
-    await harness.everybody()
+    await harness.every_replica_runs()
     pod = await harness.pod(role)
     await (await harness.controlled_pod(role)).kill()
     back = await harness.controlled_pod(role)
@@ -32,10 +32,10 @@ async def test_a_killed_replica_comes_back_in_its_place_and_is_counted(harness: 
     await harness.condition("Succeeded")
 
 
-async def test_a_killed_master_is_counted_once_and_made_again_after_its_back_off(harness: Harness) -> None:
+async def test_a_killed_master_is_counted_once_and_retried_after_its_back_off(harness: Harness) -> None:
     await harness.submit(tf_job())
-    await harness.everybody()
-    await harness.everybody_is_said()
+    await harness.every_replica_runs()
+    await harness.status_counts_every_replica()
     first = await _master(harness)
     await (await harness.controlled_pod("master")).kill()
     condition = await harness.condition("Restarting")
@@ -46,7 +46,7 @@ async def test_a_killed_master_is_counted_once_and_made_again_after_its_back_off
     job = await harness.job()
     assert (failures(job), restarts(job)) == (1, 0) and uid_of(await _master(harness)) == uid_of(first)
     harness.later(10)
-    await harness.everybody()
+    await harness.every_replica_runs()
     second = await _master(harness)
     assert name_of(second) == name_of(first) and (attempt_of(first), attempt_of(second)) == ("0", "1")
     job = await harness.until(lambda job: not is_condition_true(job["status"]["conditions"], "Restarting"))
@@ -58,8 +58,8 @@ async def test_a_killed_master_is_counted_once_and_made_again_after_its_back_off
 
 
 async def _master(harness: Harness) -> Json:
-    (found,) = [one for name, one in (await harness.children(JOB)).items() if name.startswith("master-")]
-    return found
+    (batch_job,) = [child for name, child in (await harness.children(JOB)).items() if name.startswith("master-")]
+    return batch_job
 
 
 async def test_the_back_off_doubles(harness: Harness) -> None:
@@ -76,9 +76,9 @@ async def test_the_back_off_doubles(harness: Harness) -> None:
     assert attempt_of(await _master(harness)) == "3"
 
 
-async def test_a_master_that_exits_1_fails_the_job_at_once_and_everything_can_be_looked_at(harness: Harness) -> None:
+async def test_a_master_that_exits_1_fails_the_job_at_once_and_keeps_the_logs(harness: Harness) -> None:
     await harness.submit(tf_job())
-    await harness.everybody()
+    await harness.every_replica_runs()
     master = await harness.controlled_pod("master")
     await master.ask("print('division by zero', flush=True)")
     pod = await harness.pod("master")
@@ -122,7 +122,7 @@ async def test_1_to_127_are_permanent_and_128_to_255_are_tried_again(harness: Ha
 
 
 class Scripted:
-    """A master on a node that nobody is: what its pod does is what the story writes into the status."""
+    """A master on a node that does not exist: the story writes the status of its pod."""
 
     def __init__(self, harness: Harness) -> None:
         self.harness = harness
@@ -171,16 +171,16 @@ async def test_a_disrupted_master_is_replaced_at_once_and_not_counted(harness: H
 
 
 @pytest.mark.parametrize("role", ["master", "worker"])
-async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(harness: Harness, role: str) -> None:
+async def test_a_pod_deleted_by_another_client_is_replaced_and_not_counted(harness: Harness, role: str) -> None:
     await harness.submit(tf_job(backoffLimit=0))
-    await harness.everybody()
+    await harness.every_replica_runs()
     pod = await harness.pod(role)
     before = await harness.controlled_pod(role)
     await harness.api.delete(POD, harness.namespace, name_of(pod))
-    await harness.happens(before.gone.is_set)
+    await harness.until_holds(before.gone.is_set)
     await harness.gone(POD, name_of(pod))
     harness.later(0 if role == "master" else 10)
-    await harness.everybody()
+    await harness.every_replica_runs()
     assert uid_of(await harness.pod(role)) != uid_of(pod)
     assert restarts(await harness.job()) == 0
     await (await harness.controlled_pod("master")).exit(0)
@@ -189,14 +189,14 @@ async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(harness: 
 
 async def test_restarts_in_place_count_against_the_limit_and_everything_is_stopped(harness: Harness) -> None:
     await harness.submit(tf_job(backoffLimit=0))
-    await harness.everybody()
+    await harness.every_replica_runs()
     await (await harness.controlled_pod("worker", 1)).exit(1)
     failed = await harness.condition("Failed")
     assert failed["reason"] == "BackoffLimitExceeded" and "1 failed attempts, backoffLimit is 0" in failed["message"]
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
 
 
-async def test_a_master_may_fail_six_times_unless_the_job_says_otherwise(harness: Harness) -> None:
+async def test_a_master_may_fail_six_times_by_default(harness: Harness) -> None:
     await harness.submit(tf_job(replicas("MASTER"), replicas("WORKER")))
     for attempt in range(7):
         await (await harness.controlled_pod("master")).exit(130)
@@ -205,10 +205,10 @@ async def test_a_master_may_fail_six_times_unless_the_job_says_otherwise(harness
     failed = await harness.condition("Failed")
     assert failed["reason"] == "BackoffLimitExceeded" and "backoffLimit is 6 by default" in failed["message"]
     assert len(harness.entrances("master")) == 7
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
 
 
-async def test_a_worker_that_has_given_up_is_said_and_the_job_goes_on(harness: Harness) -> None:
+async def test_a_worker_that_failed_for_good_is_reported_and_the_job_continues(harness: Harness) -> None:
     """A user's restartPolicy Never: each attempt is a new pod, after the Job's own back-off."""
     await harness.submit(tf_job(replicas("MASTER"), replicas("WORKER", restartPolicy="Never")))
     await (await harness.controlled_pod("worker")).exit(3)

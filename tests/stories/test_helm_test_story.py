@@ -21,7 +21,7 @@ IMAGE = str(yaml.safe_load((ROOT / "charts/trainyard/values.yaml").read_text())[
 
 @pytest.fixture
 def network() -> str:
-    """Where a pod finds its account at the place that every program knows."""
+    """Where a pod finds its service account at the standard path."""
     return "namespace"
 
 
@@ -63,17 +63,17 @@ def pod(namespace: str) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tester"}, "spec": spec}
 
 
-def test_the_chart_gives_it_these_rights() -> None:
+def test_the_chart_gives_the_helm_test_its_permissions() -> None:
     text = (ROOT / "charts/trainyard/templates/tests/train.yaml").read_text()
     rules = text.partition("rules:\n")[2].partition("---")[0]
     assert yaml.safe_load(rules) == [RULES]
 
 
-async def test_it_trains_a_small_job_and_takes_it_away(harness: Harness) -> None:
+async def test_the_helm_test_trains_a_small_job_and_deletes_it(harness: Harness) -> None:
     harness.patience = 120
     await account(harness)
     await harness.api.create(POD, harness.namespace, pod(harness.namespace))
-    ended = await harness.until(lambda one: one["status"].get("phase") in ("Succeeded", "Failed"), POD, "tester")
+    ended = await harness.until(lambda pod: pod["status"].get("phase") in ("Succeeded", "Failed"), POD, "tester")
     answer = b"".join([chunk async for chunk in harness.api.logs(harness.namespace, "tester", "test")]).decode()
     assert ended["status"]["phase"] == "Succeeded", answer
     assert answer == "ok: TfJob tf-job-tfjob-test Succeeded\n"

@@ -44,7 +44,7 @@ def test_a_master_and_workers_of_torch_have_the_same_falling_losses(network: str
 
 
 @NETWORKS
-def test_all_ranks_of_torch_start_again_when_a_worker_is_killed(network: str, tmp_path: Path) -> None:
+def test_all_torch_ranks_restart_when_a_worker_is_killed(network: str, tmp_path: Path) -> None:
     documents = list(yaml.safe_load_all((EXAMPLES / "pytorch_job.yaml").read_text()))
     for replica_spec in documents[-1]["spec"]["pytorchReplicaSpecs"].values():
         replica_spec["template"]["spec"]["containers"][0]["args"] = ["--delay=0.1"]
@@ -70,7 +70,7 @@ def test_elastic_workers_of_torch_meet_at_worker_0(network: str) -> None:
     assert losses[0][-1] < losses[0][0] / 2, run.text
 
 
-def test_an_elastic_job_of_torch_grows_while_it_trains(user_cluster: UserCluster, tmp_path: Path) -> None:
+def test_an_elastic_pytorch_job_scales_up_while_it_trains(user_cluster: UserCluster, tmp_path: Path) -> None:
     (job,) = yaml.safe_load_all((EXAMPLES / "pytorch_job_elastic.yaml").read_text())
     job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["args"] += ["--delay=0.15"]
     manifest = tmp_path / "job.yaml"
@@ -95,7 +95,7 @@ def test_a_chief_and_workers_of_tensorflow_find_each_other_by_tf_config(network:
 
 
 @NETWORKS
-def test_processes_of_jax_have_the_same_losses_and_sum_over_all_of_them(network: str) -> None:
+def test_processes_of_jax_have_equal_losses_and_sum_over_all_of_them(network: str) -> None:
     run = trained("jax_job.yaml", network)
     losses = [numbers(run, replica, r"step \d+ loss ([0-9.]+)") for replica in ("worker-0", "worker-1")]
     assert losses[0] == losses[1], run.text

@@ -34,7 +34,7 @@ async def wait_in_line(harness: Harness, job_fixture: JobFixture, **spec: Any) -
 
 
 def counts(job: Json) -> str:
-    """What the status says about replicas that live."""
+    """The counts of running replicas in the status."""
     status_fields = {name: job["status"].get(name) for name in ("active", "replicaStatuses")}
     return str(status_fields)
 
@@ -46,7 +46,7 @@ def lives(job: Json) -> bool:
 
 
 def has_exactly(pod: Json, flavor: Flavor) -> None:
-    """What the admission said, once, and nothing of another one."""
+    """The values of one admission, once, and nothing of another one."""
     spec, meta = pod["spec"], pod["metadata"]
     assert labels_of(pod)["kueue.x-k8s.io/podset"] == flavor.name
     assert meta["annotations"]["kueue.x-k8s.io/workload"] == f"admitted-{flavor.name}"
@@ -83,7 +83,7 @@ async def test_a_queued_job_is_admitted_evicted_and_admitted_again_each_time_by_
 
     spot = Flavor("spot", counts=partial(job_fixture))
     await kueue.admit(spot)
-    await harness.everybody(**cast(job_fixture, spot))
+    await harness.every_replica_runs(**cast(job_fixture, spot))
     await harness.until(lives)
     pods = await kueue.pods()
     assert len(pods) == sum(cast(job_fixture, spot).values())
@@ -91,12 +91,12 @@ async def test_a_queued_job_is_admitted_evicted_and_admitted_again_each_time_by_
         has_exactly(pod, spot)
     for gvk in harness.kind.roles.child_resources:
         assert [
-            name for name, one in (await harness.children(gvk)).items() if QUEUE.keys() & labels_of(one).keys()
+            name for name, child in (await harness.children(gvk)).items() if QUEUE.keys() & labels_of(child).keys()
         ] == []
 
     await kueue.evict()
     await harness.condition("Suspended")
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     evicted = await harness.until(
         lambda job: not lives(job) and not is_condition_true(job["status"]["conditions"], "Running")
     )
@@ -108,7 +108,7 @@ async def test_a_queued_job_is_admitted_evicted_and_admitted_again_each_time_by_
 
     standard = Flavor("standard")
     await kueue.admit(standard)
-    await harness.everybody(**job_fixture.cast)
+    await harness.every_replica_runs(**job_fixture.cast)
     await harness.until(lives)
     for pod in await kueue.pods():
         has_exactly(pod, standard)
@@ -120,19 +120,19 @@ async def test_a_queued_job_is_admitted_evicted_and_admitted_again_each_time_by_
 
 
 @each
-async def test_a_failed_job_says_so_with_reason_and_message_and_is_over(
+async def test_a_failed_job_has_the_condition_with_reason_and_message(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
     kueue = await wait_in_line(harness, job_fixture, backoffLimit=0)
     await kueue.admit(Flavor("spot"))
-    await harness.everybody(**job_fixture.cast)
+    await harness.every_replica_runs(**job_fixture.cast)
     await (await harness.controlled_pod(*job_fixture.last[0])).exit(1)
     failed = await harness.condition("Failed")
     assert failed["reason"] and failed["message"]
 
 
 @each
-async def test_gated_pods_wait_until_the_gates_are_taken_away(harness: Harness, job_fixture: JobFixture) -> None:
+async def test_gated_pods_wait_until_the_gates_are_removed(harness: Harness, job_fixture: JobFixture) -> None:
     kueue = await wait_in_line(harness, job_fixture)
     await kueue.admit(Flavor("spot", gates=("kueue.x-k8s.io/topology",)))
     await harness.until(lambda pods: True, POD, await first_pod(harness, job_fixture))
@@ -151,7 +151,7 @@ async def first_pod(harness: Harness, job_fixture: JobFixture) -> str:
 
 
 @each
-async def test_a_template_is_not_edited_under_a_running_job_unless_it_is_suspended_with_it(
+async def test_the_template_of_a_running_job_changes_only_together_with_its_suspension(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
     kueue = await wait_in_line(harness, job_fixture)
@@ -169,7 +169,7 @@ async def test_a_template_is_not_edited_under_a_running_job_unless_it_is_suspend
 
 
 @each
-async def test_a_job_of_another_manager_is_left_alone_until_it_is_given_to_us(
+async def test_a_job_of_another_manager_is_not_touched_until_managed_by_changes(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
     operator, api = await harness.operator()
@@ -189,7 +189,7 @@ async def test_a_job_of_another_manager_is_left_alone_until_it_is_given_to_us(
 
 
 @pytest.mark.parametrize("within", ["runPolicy", "RunPolicy"])
-async def test_an_elastic_job_may_be_held_and_given_away_in_its_run_policy_too(harness: Harness, within: str) -> None:
+async def test_an_elastic_job_may_have_suspend_and_managed_by_in_its_run_policy(harness: Harness, within: str) -> None:
     job_fixture = PLAYS["ElasticJob"]
     operator, api = await harness.operator()
     await harness.submit(job_fixture.make(**{within: {"suspend": True}}))
@@ -204,7 +204,7 @@ async def test_an_elastic_job_may_be_held_and_given_away_in_its_run_policy_too(h
     assert harness.running() == job_fixture.cast
 
 
-async def test_a_queue_sees_the_pods_of_standard_parameter_servers_before_it_admits_them(harness: Harness) -> None:
+async def test_kueue_sees_the_pods_of_default_parameter_servers_before_it_admits_them(harness: Harness) -> None:
     """Their template is ours, and is stored while the job is still held back."""
     await harness.submit(tf_job(replicas("MASTER"), {"replicas": 2, "tfReplicaType": "PS"}, suspend=True))
     job = await harness.until(lambda job: is_condition_true(job.get("status", {}).get("conditions"), "Suspended"))

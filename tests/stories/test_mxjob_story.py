@@ -19,7 +19,7 @@ DIST = PLAYS["MxJob"]
 
 def lives(harness: Harness) -> Counter[str]:
     """How many processes each slot has had."""
-    return Counter(one.place for one in harness.entered)
+    return Counter(controlled.place for controlled in harness.entered)
 
 
 ONCE = Counter({"scheduler-0": 1, "server-0": 1, "worker-0": 1, "worker-1": 1})
@@ -27,7 +27,7 @@ TWICE = Counter(dict.fromkeys(ONCE, 2))
 
 
 @pytest.mark.parametrize("role", ["scheduler", "server", "worker"])
-async def test_whoever_is_killed_all_are_made_again_and_that_counts_once(harness: Harness, role: str) -> None:
+async def test_a_killed_replica_restarts_the_gang_and_counts_once(harness: Harness, role: str) -> None:
     await DIST.begin(harness)
     before = await harness.children(JOB)
     await (await harness.controlled_pod(role)).kill()
@@ -35,12 +35,12 @@ async def test_whoever_is_killed_all_are_made_again_and_that_counts_once(harness
     assert f"{role.upper()} 0: container mxnet exited with code 137" in condition["message"]
     assert failures(await harness.job()) == 1 and restarts(await harness.job()) == 0
     harness.later(10)
-    await harness.happens(lambda: lives(harness) == TWICE)
+    await harness.until_holds(lambda: lives(harness) == TWICE)
     job = await DIST.runs(harness)
     after = await harness.children(JOB)
     assert after.keys() == before.keys()
-    assert {attempt_of(one) for one in after.values()} == {"1"}
-    assert not {uid_of(one) for one in after.values()} & {uid_of(one) for one in before.values()}
+    assert {attempt_of(child) for child in after.values()} == {"1"}
+    assert not {uid_of(child) for child in after.values()} & {uid_of(child) for child in before.values()}
     await harness.until(lambda job: not is_condition_true(job["status"]["conditions"], "Restarting"))
     assert restarts(job) == 1
     await DIST.succeed(harness)
@@ -61,10 +61,10 @@ async def test_several_ends_of_one_attempt_count_as_one(harness: Harness) -> Non
     await (await harness.controlled_pod("worker", 1)).kill()
     failed = await harness.condition("Failed")
     assert failed["reason"] == "BackoffLimitExceeded" and "2 failed attempts, backoffLimit is 1" in failed["message"]
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
 
 
-async def test_one_that_ended_well_is_made_again_with_its_gang(harness: Harness) -> None:
+async def test_a_succeeded_replica_restarts_with_its_gang(harness: Harness) -> None:
     await DIST.begin(harness)
     await (await harness.controlled_pod("worker", 1)).exit(0)
     await harness.until(lambda job: mx_tally(job)["WORKER"] == {"Running": 1, "Succeeded": 1})
@@ -98,7 +98,7 @@ async def test_a_permanent_end_of_any_replica_fails_the_job_at_once(harness: Har
 async def test_a_deleted_pod_restarts_the_gang_at_once_and_is_not_counted(harness: Harness, role: str) -> None:
     await DIST.begin(harness, backoffLimit=0)
     await harness.api.delete(POD, harness.namespace, name_of(await harness.pod(role)))
-    await harness.happens(lambda: lives(harness) == TWICE)
+    await harness.until_holds(lambda: lives(harness) == TWICE)
     job = await DIST.runs(harness)
     assert restarts(job) == 0 and {attempt_of(child) for child in (await harness.children(JOB)).values()} == {"1"}
     await DIST.succeed(harness)
@@ -115,7 +115,7 @@ async def test_operators_that_die_at_every_write_of_a_restart_restart_the_gang_o
     harness.later(15)
 
     async def again() -> None:
-        await harness.happens(lambda: lives(harness) == TWICE)
+        await harness.until_holds(lambda: lives(harness) == TWICE)
         await DIST.runs(harness)
 
     # Of four deletes or creates side by side several may be done before one operator dies of one.
@@ -125,13 +125,15 @@ async def test_operators_that_die_at_every_write_of_a_restart_restart_the_gang_o
     assert {attempt_of(child) for child in (await harness.children(JOB)).values()} == {"1"}
 
 
-async def test_a_job_suspended_while_its_gang_waits_counts_that_once_and_goes_on(harness: Harness) -> None:
+async def test_a_job_suspended_during_the_gangs_back_off_counts_the_failure_once_and_continues(
+    harness: Harness,
+) -> None:
     await DIST.begin(harness)
     await (await harness.controlled_pod("worker")).kill()
     await harness.condition("Restarting")
     await harness.edit({"suspend": True})
     await harness.condition("Suspended")
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     harness.later(3600)
     await harness.edit({"suspend": False})
     job = await DIST.runs(harness)
@@ -147,7 +149,7 @@ async def test_a_job_suspended_while_its_gang_waits_counts_that_once_and_goes_on
         ("All", {}, {}),
     ],
 )
-async def test_clean_pod_policy_says_what_stays_after_the_end(
+async def test_clean_pod_policy_determines_what_is_kept_after_the_end(
     harness: Harness, policy: str | None, runs: dict[str, int], left: dict[str, int]
 ) -> None:
     await DIST.begin(harness, **({"cleanPodPolicy": policy} if policy else {}))
@@ -156,7 +158,7 @@ async def test_clean_pod_policy_says_what_stays_after_the_end(
     await DIST.succeed(harness)
     operator, _ = await harness.operator()
     await looked(operator)
-    await harness.happens(lambda: harness.running() == runs)
+    await harness.until_holds(lambda: harness.running() == runs)
     if policy == "All":
         await harness.nothing_left()
     assert Counter(name.split("-")[1] for name in await harness.children(JOB)) == left
@@ -164,7 +166,7 @@ async def test_clean_pod_policy_says_what_stays_after_the_end(
 
 
 @pytest.mark.parametrize("network", ["shared", "namespace"])
-async def test_each_replica_is_told_where_the_scheduler_is_and_reaches_it(harness: Harness, network: str) -> None:
+async def test_each_replica_gets_the_schedulers_address_and_reaches_it(harness: Harness, network: str) -> None:
     await DIST.begin(harness, RuntimeId="1kkf")
     scheduler, worker = await harness.controlled_pod("scheduler"), await harness.controlled_pod("worker", 1)
     variables = await worker.ask("{k: v for k, v in os.environ.items() if k.startswith('DMLC_')}")
@@ -186,7 +188,7 @@ async def test_each_replica_is_told_where_the_scheduler_is_and_reaches_it(harnes
     assert await scheduler.ask("door.accept()[0].recv(5).decode()") == "hello"
 
 
-async def test_a_local_job_runs_one_worker_without_a_service_and_a_killed_one_comes_back(harness: Harness) -> None:
+async def test_a_local_job_runs_one_worker_without_a_service_and_restarts_it(harness: Harness) -> None:
     await harness.submit(mx_local())
     worker = await harness.controlled_pod("worker")
     assert await worker.ask("[k for k in os.environ if k.startswith('DMLC_')]") == []
@@ -194,7 +196,7 @@ async def test_a_local_job_runs_one_worker_without_a_service_and_a_killed_one_co
     await worker.kill()
     await harness.condition("Restarting")
     harness.later(10)
-    await harness.happens(lambda: lives(harness) == {"worker-0": 2})
+    await harness.until_holds(lambda: lives(harness) == {"worker-0": 2})
     assert restarts(await harness.job()) == 1
     await PLAYS["MxJob-local"].runs(harness)
     await PLAYS["MxJob-local"].succeed(harness)
@@ -209,7 +211,7 @@ async def test_a_local_worker_is_tried_again_from_128_on(harness: Harness, code:
     assert is_condition_true((await harness.job())["status"]["conditions"], "Failed") == (code < 128)
 
 
-async def test_under_the_other_group_it_is_the_same_job(harness: Harness) -> None:
+async def test_a_job_of_the_other_api_group_behaves_the_same(harness: Harness) -> None:
     job = mx_job() | {"apiVersion": "mxnet.mlkube.io/v1beta1"}
     await harness.submit(job)
     await DIST.runs(harness)
@@ -220,7 +222,9 @@ async def test_under_the_other_group_it_is_the_same_job(harness: Harness) -> Non
 
 
 @pytest.mark.parametrize("object_name", ["Service mxjob-1kkf", "Job story-server-1kkf-0"])
-async def test_a_foreign_object_with_our_name_is_said_and_left_alone(harness: Harness, object_name: str) -> None:
+async def test_a_foreign_object_with_a_childs_name_is_reported_and_not_changed(
+    harness: Harness, object_name: str
+) -> None:
     kind, name = object_name.split()
     other = await harness.api.create(
         _foreign(kind)[0], harness.namespace, _foreign(kind)[1] | {"metadata": {"name": name}}
@@ -230,7 +234,7 @@ async def test_a_foreign_object_with_our_name_is_said_and_left_alone(harness: Ha
     condition = await harness.condition("NameConflict")
     assert f'{kind} "{name}" exists already and belongs to nobody' in condition["message"]
     rest = {role: count for role, count in DIST.cast.items() if not (kind == "Job" and role == "server")}
-    await harness.everybody(**rest)
+    await harness.every_replica_runs(**rest)
     await looked(operator)
     gvk = _foreign(kind)[0]
     assert uid_of(await harness.api.get(gvk, harness.namespace, name)) == uid_of(other)
@@ -243,7 +247,7 @@ async def test_a_foreign_object_with_our_name_is_said_and_left_alone(harness: Ha
 
 
 def _foreign(kind: str) -> tuple[GVK, Json]:
-    """An object of somebody else's that runs nothing."""
+    """An object of another owner that runs nothing."""
     if kind == "Service":
         return SERVICE, {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]}}
     pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "example.invalid/none"}]}
@@ -260,10 +264,10 @@ async def test_an_edit_after_the_start_is_refused_and_holds_while_suspended(harn
     assert "fixed once the job has started: suspend it and edit it then, or make a new job" in refused.value.message
     await harness.edit({"suspend": True})
     await harness.condition("Suspended")
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     await harness.edit({"replicaSpecs": sets})
     await harness.edit({"suspend": False})
-    await harness.everybody(scheduler=1, server=1, worker=1)
+    await harness.every_replica_runs(scheduler=1, server=1, worker=1)
     assert await (await harness.controlled_pod("worker")).ask("os.environ['DMLC_NUM_WORKER']") == "1"
     assert len(await harness.children(JOB)) == 3
 

@@ -23,7 +23,7 @@ def last_accuracy(lines: list[str]) -> float:
     return [float(match[1]) for line in lines if (match := re.search(r"Validation-accuracy=([0-9.]+)", line))][-1]
 
 
-def test_a_distributed_training_succeeds_and_all_workers_have_learnt_the_same() -> None:
+def test_a_distributed_training_succeeds_with_equal_weights_on_all_workers() -> None:
     run = ran(str(EXAMPLES / "mx_job_dist.yaml"), "--network", "namespace")
     assert run.code == 0, run.text
     (job,) = run.jobs

@@ -56,7 +56,7 @@ WRONG = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("job", "text"), WRONG.values(), ids=WRONG)
-async def test_an_invalid_job_fails_with_its_text_and_nothing_of_it_is_made(
+async def test_an_invalid_job_fails_with_its_message_and_creates_no_children(
     harness: Harness, job: Json, text: str
 ) -> None:
     operator, api = await harness.operator()
@@ -81,7 +81,7 @@ EDITS: dict[str, tuple[str, Callable[[Json], Json]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "edit"), EDITS.values(), ids=EDITS)
-async def test_a_forbidden_edit_of_a_running_job_changes_nothing_and_is_said(
+async def test_a_forbidden_edit_of_a_running_job_has_no_effect_and_is_reported(
     harness: Harness, name: str, edit: Callable[[Json], Json]
 ) -> None:
     job_fixture = NEW[name]
@@ -99,5 +99,7 @@ async def test_a_forbidden_edit_of_a_running_job_changes_nothing_and_is_said(
     )
     await harness.until(lambda job: not is_condition_true(job["status"]["conditions"], "SpecChangeIgnored"))
     await job_fixture.succeed(harness)
-    assert {one.place for one in harness.entered} == {f"{role}-{index}" for role, index in job_fixture.slots}
+    assert {controlled.place for controlled in harness.entered} == {
+        f"{role}-{index}" for role, index in job_fixture.slots
+    }
     assert len(harness.entered) == len(job_fixture.slots)

@@ -77,14 +77,14 @@ async def install(harness: Harness, install: Install) -> str:
 
 
 @asynccontextmanager
-async def operator(harness: Harness, one: Install) -> AsyncIterator[tuple[Operator, Judged]]:
+async def operator(harness: Harness, settings: Install) -> AsyncIterator[tuple[Operator, Judged]]:
     """An operator for these kinds, with these permissions, instead of the one with all of them."""
     await harness.cluster.stop_operator()
-    api = Judged(harness.cluster, await install(harness, one))
-    place = one.namespace if one.namespaced else ""
+    api = Judged(harness.cluster, await install(harness, settings))
+    place = settings.namespace if settings.namespaced else ""
     made = Operator(
         api,
-        kinds.per_api_group(one.kinds),
+        kinds.per_api_group(settings.kinds),
         Config(program_files=shipped_files(), missing_resources=NOT_SERVED),
         place,
         harness.clock,
@@ -127,7 +127,7 @@ async def life_of_mx_job(harness: Harness, made: Operator) -> None:
         await PLAYS["MxJob"].runs(harness)
         await harness.edit({"suspend": True})
         await harness.condition("Suspended")
-        await harness.happens(lambda: not harness.running())
+        await harness.until_holds(lambda: not harness.running())
         await harness.edit({"suspend": False})
         await PLAYS["MxJob"].runs(harness)
         await ends(harness, made, "MxJob")
@@ -136,9 +136,9 @@ async def life_of_mx_job(harness: Harness, made: Operator) -> None:
 async def life_of_chainer_job(harness: Harness, made: Operator) -> None:
     """Its worker set grows: the set, its permissions and its files follow."""
     await harness.submit(chainer_job(sets={"ws": worker_set(1)}, **WHOLE))
-    await harness.everybody(master=1, ws=1)
+    await harness.every_replica_runs(master=1, ws=1)
     await harness.edit({"workerSets": {"ws": {"replicas": 2}}})
-    await harness.everybody(master=1, ws=2)
+    await harness.every_replica_runs(master=1, ws=2)
     await ends(harness, made, "ChainerJob")
 
 
@@ -174,7 +174,7 @@ LIVES: dict[str, Callable[[Harness, Operator], Awaitable[None]]] = {
 def never_sent(kind: Kind) -> set[Permission]:
     """Permissions that are held for others to judge by: finalizers (see docs/rbac.md), and what a job's Role grants.
     And those for a gang scheduler, an autoscaler and the children of another operator, none of which is here."""
-    granted = {Permission(*one) for one in operator_rbac.JOB_GRANTS.get(kind.gvk.kind, ())}
+    granted = {Permission(*grant) for grant in operator_rbac.JOB_GRANTS.get(kind.gvk.kind, ())}
     absent = {gvk.plural for gvk in (*POD_GROUPS, *kind.roles.optional_resources)}
     adopted = {gvk.plural for gvk in kind.roles.adopted_resources}
     granted |= {
@@ -189,7 +189,9 @@ def never_sent(kind: Kind) -> set[Permission]:
 
 @pytest.mark.parametrize("namespaced", [False, True], ids=["cluster", "namespaced"])
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
-async def test_a_life_uses_every_right_of_its_kind_and_no_other(harness: Harness, kind: Kind, namespaced: bool) -> None:
+async def test_the_life_of_a_job_uses_every_permission_of_its_kind_and_no_other(
+    harness: Harness, kind: Kind, namespaced: bool
+) -> None:
     place = harness.namespace if namespaced else "trainyard"
     async with operator(harness, Install(namespace=place, kinds=(kind,), namespaced=namespaced)) as (made, api):
         await LIVES[kind.gvk.kind](harness, made)
@@ -199,7 +201,7 @@ async def test_a_life_uses_every_right_of_its_kind_and_no_other(harness: Harness
         assert used == operator_rbac.permissions_of(kind) - never_sent(kind)
 
 
-async def test_what_is_taken_away_is_missed(harness: Harness) -> None:
+async def test_every_missing_permission_is_detected(harness: Harness) -> None:
     """That the server judges at all: without one of its permissions the operator is refused."""
     async with operator(harness, Install(kinds=(kinds.ELASTICJOB,))) as (_, api):
         role = PLACES["ClusterRole"]

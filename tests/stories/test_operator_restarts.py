@@ -1,4 +1,4 @@
-"""The operator dies and another takes over. Nobody in the pods may notice."""
+"""The operator is killed and another takes over, without an effect on the pods."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ DEFAULT_PS = {"replicas": 1, "tfReplicaType": "PS"}
 
 
 def entrances(harness: Harness) -> Counter[str]:
-    return Counter(one.place for one in harness.entered)
+    return Counter(controlled.place for controlled in harness.entered)
 
 
-async def test_a_new_operator_leaves_a_running_job_as_it_is(harness: Harness) -> None:
+async def test_a_new_operator_does_not_change_a_running_job(harness: Harness) -> None:
     await harness.submit(tf_job())
-    await harness.everybody()
-    before = await harness.everybody_is_said()
+    await harness.every_replica_runs()
+    before = await harness.status_counts_every_replica()
     for _ in range(3):
         operator, api = await harness.operator()
         await looked(operator)
@@ -36,14 +36,14 @@ async def test_a_new_operator_leaves_a_running_job_as_it_is(harness: Harness) ->
     await harness.condition("Succeeded")
 
 
-async def test_what_happened_while_there_was_no_operator_is_seen_by_the_next(harness: Harness) -> None:
+async def test_changes_made_without_an_operator_are_observed_by_the_next(harness: Harness) -> None:
     await harness.submit(tf_job())
-    await harness.everybody()
-    await harness.everybody_is_said()
+    await harness.every_replica_runs()
+    await harness.status_counts_every_replica()
     await harness.cluster.stop_operator()
     worker = await harness.controlled_pod("worker")
     await worker.kill()
-    await harness.everybody()  # the node restarts it without anybody's advice
+    await harness.every_replica_runs()  # the node restarts it without anybody's advice
     await (await harness.controlled_pod("master")).exit(0)
     await harness.until(lambda job: job["status"].get("succeeded"), JOB, next(iter(await masters(harness))))
     assert not is_condition_true((await harness.job())["status"]["conditions"], "Succeeded")
@@ -53,7 +53,7 @@ async def test_what_happened_while_there_was_no_operator_is_seen_by_the_next(har
 
 
 async def masters(harness: Harness) -> dict[str, Json]:
-    return {name: one for name, one in (await harness.children(JOB)).items() if name.startswith("master-")}
+    return {name: child for name, child in (await harness.children(JOB)).items() if name.startswith("master-")}
 
 
 @pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
@@ -62,7 +62,7 @@ async def test_operators_that_die_at_every_write_make_everything_once(harness: H
     await harness.submit(tf_job(replicas("MASTER"), replicas("WORKER", 2), DEFAULT_PS))
 
     async def settled() -> None:
-        await harness.everybody(master=1, worker=2)
+        await harness.every_replica_runs(master=1, worker=2)
         await harness.until(
             lambda job: tally(job)["MASTER"] == {"Running": 1} and tally(job)["WORKER"] == {"Running": 2}
         )
@@ -78,7 +78,7 @@ async def test_operators_that_die_at_every_write_make_everything_once(harness: H
 
 @pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("job_fixture", NEW.values(), ids=NEW)
-async def test_so_it_is_with_jobs_of_every_kind(harness: Harness, job_fixture: JobFixture, applied: bool) -> None:
+async def test_the_same_holds_for_jobs_of_every_kind(harness: Harness, job_fixture: JobFixture, applied: bool) -> None:
     await harness.submit(job_fixture.make())
     # Of the objects side by side several may be made, and known to be, before one of them dies.
     assert await deaths(harness, applied, lambda: job_fixture.runs(harness)) >= min(job_fixture.made, 3)
@@ -101,13 +101,13 @@ async def test_operators_that_die_while_a_job_is_suspended_resumed_and_cleaned_u
     await job_fixture.begin(harness, cleanPodPolicy="All")
 
     async def suspended() -> None:
-        await harness.happens(lambda: not harness.running())
+        await harness.until_holds(lambda: not harness.running())
         await harness.condition("Suspended")
 
     async def cleaned() -> None:
         await harness.condition("Succeeded")
         await harness.nothing_left()
-        await harness.happens(lambda: not harness.running())
+        await harness.until_holds(lambda: not harness.running())
 
     for suspend, done in ((True, suspended), (False, lambda: job_fixture.runs(harness))):
         await harness.cluster.stop_operator()
@@ -123,7 +123,7 @@ async def test_operators_that_die_while_a_job_is_suspended_resumed_and_cleaned_u
     assert set(entrances(harness).values()) == {2}
 
 
-async def test_a_job_deleted_in_the_middle_of_its_creation_goes_and_nothing_more_is_made(harness: Harness) -> None:
+async def test_a_job_deleted_during_its_creation_leaves_no_children(harness: Harness) -> None:
     """The operator dies when its first Job is made; the job is deleted before another operator is there."""
     died = asyncio.Event()
 
@@ -143,7 +143,7 @@ async def test_a_job_deleted_in_the_middle_of_its_creation_goes_and_nothing_more
     await harness.api.delete(TFJOB, harness.namespace, "story")
     operator, api = await harness.operator()
     await harness.nothing_left()
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     await looked(operator, jobs=0)
     assert api.writes == []
     assert max(entrances(harness).values(), default=1) == 1
@@ -152,7 +152,7 @@ async def test_a_job_deleted_in_the_middle_of_its_creation_goes_and_nothing_more
 async def test_a_finished_job_costs_no_request_neither_then_nor_of_a_new_operator(harness: Harness) -> None:
     operator, api = await harness.operator()
     await harness.submit(tf_job(cleanPodPolicy="All"))
-    await harness.everybody()
+    await harness.every_replica_runs()
     await (await harness.controlled_pod("master")).exit(0)
     await harness.condition("Succeeded")
     await harness.nothing_left()

@@ -1,4 +1,4 @@
-"""What goes by the clock of kube-controller-manager, which no story moves: it is waited for."""
+"""What depends on the clock of kube-controller-manager, which no story can move: the tests wait for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHAINER = PLAYS["ChainerJob"]
 SECONDS = 20  # all replicas run by then
 
 
-async def test_the_masters_own_deadline_wins_and_its_batch_job_keeps_it(harness: Harness) -> None:
+async def test_the_masters_own_deadline_takes_precedence_and_its_batch_job_has_it(harness: Harness) -> None:
     master = {"template": template("chainer"), "activeDeadlineSeconds": SECONDS}
     await CHAINER.begin(harness, master=master, activeDeadlineSeconds=1, cleanPodPolicy="None")
     began = (await harness.children(JOB))["story-master"]["status"]["startTime"]
@@ -23,4 +23,4 @@ async def test_the_masters_own_deadline_wins_and_its_batch_job_keeps_it(harness:
     assert failed["reason"] == "DeadlineExceeded"
     ended, started = parse_time(failed["lastTransitionTime"]), parse_time(began)
     assert ended is not None and started is not None and ended - started >= SECONDS - 1  # they say whole seconds
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())

@@ -1,4 +1,4 @@
-"""What the API server, or somebody else, does not allow: said, and neither forced nor forgotten."""
+"""What the API server or another owner prevents: reported, neither forced nor forgotten."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 OWN = {"RuntimeId": "own1"}
 
 
-async def test_a_foreign_service_with_our_name_is_said_and_left_alone_and_the_job_goes_on_when_it_goes(
+async def test_a_foreign_service_with_a_childs_name_is_reported_and_the_job_continues_once_it_is_deleted(
     harness: Harness,
 ) -> None:
     meta = {"name": "tfjob-own1", "labels": {"of": "somebody"}}
@@ -27,7 +27,7 @@ async def test_a_foreign_service_with_our_name_is_said_and_left_alone_and_the_jo
     await harness.submit(tf_job(**OWN))
     condition = await harness.condition("NameConflict")
     assert 'Service "tfjob-own1" exists already and belongs to nobody' in condition["message"]
-    await harness.everybody()  # everything else is made all the same
+    await harness.every_replica_runs()  # everything else is made all the same
     harness.later(3600)
     await looked(operator)
     assert await harness.api.get(SERVICE, harness.namespace, "tfjob-own1") == other
@@ -40,7 +40,7 @@ async def test_a_foreign_service_with_our_name_is_said_and_left_alone_and_the_jo
     await harness.condition("Succeeded")
 
 
-async def test_another_jobs_child_with_our_name_is_neither_taken_nor_swept(harness: Harness) -> None:
+async def test_another_jobs_child_with_the_same_name_is_neither_adopted_nor_deleted(harness: Harness) -> None:
     """Two jobs with one preset RuntimeId: the second never touches what the first has."""
     first = await harness.submit(tf_job(replicas("MASTER"), name="first", **OWN))
     await harness.controlled_pod("master")
@@ -59,7 +59,7 @@ async def test_another_jobs_child_with_our_name_is_neither_taken_nor_swept(harne
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda sets: sets[1].update(replicas=3), "spec.replicaSpecs"),
         (lambda sets: sets[1]["template"]["spec"]["containers"][0].update(image="other"), "spec.replicaSpecs"),
@@ -67,16 +67,16 @@ async def test_another_jobs_child_with_our_name_is_neither_taken_nor_swept(harne
     ],
     ids=["replicas", "template", "a type less"],
 )
-async def test_an_edit_after_the_start_is_refused_and_says_what_to_do(
-    harness: Harness, change: Callable[[list[Json]], object], said: str
+async def test_an_edit_after_the_start_is_refused_with_a_fix(
+    harness: Harness, change: Callable[[list[Json]], object], message: str
 ) -> None:
     await harness.submit(tf_job())
-    await harness.everybody()
+    await harness.every_replica_runs()
     sets = (await harness.job())["spec"]["replicaSpecs"]
     change(sets)
     with pytest.raises(Invalid) as refused:
         await harness.api.patch(TFJOB, harness.namespace, "story", {"spec": {"replicaSpecs": sets}})
-    assert refused.value.code == 422 and said in refused.value.message
+    assert refused.value.code == 422 and message in refused.value.message
     assert "fixed once the job has started: suspend it and edit it then, or make a new job" in refused.value.message
     await harness.api.patch(TFJOB, harness.namespace, "story", {"spec": {"cleanPodPolicy": "All"}})
     await (await harness.controlled_pod("master")).exit(0)
@@ -85,7 +85,7 @@ async def test_an_edit_after_the_start_is_refused_and_says_what_to_do(
 
 
 class TestAnOlderServer:
-    """Its definition of a TfJob has no schema and nobody checks: whatever is sent is stored."""
+    """Its CRD of TfJob has no schema: every object is stored."""
 
     @pytest.fixture
     def checks(self) -> Json:
@@ -114,7 +114,7 @@ class TestAnOlderServer:
         ],
         ids=["two masters", "a wrong type", "no container named tensorflow"],
     )
-    async def test_an_invalid_job_fails_with_the_old_text_and_nothing_of_it_is_made(
+    async def test_an_invalid_job_fails_with_the_old_message_and_creates_no_children(
         self, harness: Harness, sets: list[Json], text: str
     ) -> None:
         operator, api = await harness.operator()
@@ -127,9 +127,9 @@ class TestAnOlderServer:
         await looked(operator)
         assert [write.method for write in api.writes] == ["PATCH"]
 
-    async def test_an_edit_after_the_start_changes_nothing_and_is_said(self, harness: Harness) -> None:
+    async def test_an_edit_after_the_start_has_no_effect_and_is_reported(self, harness: Harness) -> None:
         await harness.submit(tf_job())
-        await harness.everybody_is_said()
+        await harness.status_counts_every_replica()
         sets = (await harness.job())["spec"]["replicaSpecs"]
         sets[1]["replicas"] = 5
         await harness.api.patch(TFJOB, harness.namespace, "story", {"spec": {"replicaSpecs": sets}})
@@ -142,17 +142,19 @@ class TestAnOlderServer:
         await harness.api.patch(TFJOB, harness.namespace, "story", {"spec": {"replicaSpecs": sets}})
         await harness.until(lambda job: not is_condition_true(job["status"]["conditions"], "SpecChangeIgnored"))
 
-    async def test_one_job_that_nobody_can_read_hurts_no_other(self, harness: Harness) -> None:
+    async def test_a_job_that_cannot_be_decoded_affects_no_other(self, harness: Harness) -> None:
         for name, spec in (("a", "text"), ("b", []), ("c", {"replicaSpecs": {"MASTER": 1}}), ("d", None)):
             body: Json = {"apiVersion": TFJOB.api_version, "kind": TFJOB.kind, "metadata": {"name": name}, "spec": spec}
             await harness.api.create(TFJOB, harness.namespace, body)
         await harness.submit(tf_job())
-        await harness.everybody()
+        await harness.every_replica_runs()
         for name in "abcd":
             assert (await harness.condition("Failed", name))["reason"] == "InvalidSpec"
 
 
-async def test_a_child_that_the_server_does_not_take_ends_the_job_with_the_servers_words(harness: Harness) -> None:
+async def test_a_child_that_the_server_refuses_as_invalid_fails_the_job_with_the_servers_message(
+    harness: Harness,
+) -> None:
     operator, api = await harness.operator()
     mount = {"name": "not-there", "mountPath": "/data"}
     await harness.submit(
@@ -162,14 +164,14 @@ async def test_a_child_that_the_server_does_not_take_ends_the_job_with_the_serve
     assert failed["reason"] == "InvalidChild"
     assert "the API server refused Job worker-" in failed["message"] and "not-there" in failed["message"]
     assert (await harness.job())["status"]["state"] == "Failed"  # the phase says whether the master was faster
-    await harness.happens(lambda: not harness.running())  # the master, which was taken, is stopped
+    await harness.until_holds(lambda: not harness.running())  # the master, which was taken, is stopped
     sent = len(api.writes)
     harness.later(3600)
     await looked(operator)
     assert len(api.writes) == sent
 
 
-async def test_a_quota_is_said_and_tried_again_until_there_is_room(harness: Harness) -> None:
+async def test_an_exceeded_quota_is_reported_and_the_create_retried_until_it_fits(harness: Harness) -> None:
     text = 'jobs.batch "worker-own1-0" is forbidden: exceeded quota: compute, requested: count/jobs.batch=1, used: 2'
     full = True
 
@@ -184,13 +186,13 @@ async def test_a_quota_is_said_and_tried_again_until_there_is_room(harness: Harn
     await harness.submit(tf_job(**OWN))
     condition = await harness.condition("Blocked")
     assert condition["reason"] == "QuotaExceeded" and text in condition["message"]
-    await harness.happens(lambda: harness.running() == {"master": 1, "ps": 1})
+    await harness.until_holds(lambda: harness.running() == {"master": 1, "ps": 1})
     tries = len(api.writes)
     await looked(operator)  # not before its time
     assert not [write for write in api.writes[tries:] if write.method == "POST"]
     full = False
     harness.later(3600)
-    await harness.everybody()
+    await harness.every_replica_runs()
     await harness.until(lambda job: not is_condition_true(job["status"]["conditions"], "Blocked"))
     await (await harness.controlled_pod("master")).exit(0)
     await harness.condition("Succeeded")

@@ -1,4 +1,4 @@
-"""Replicas that do not meet: said by a condition, by `why`, and not by a job that hangs silently."""
+"""Replicas that do not meet: reported by a condition and by `why`, not by a job that hangs silently."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ LAST_WORDS = {
 }
 
 
-async def why(harness: Harness, *words: str) -> str:
+async def why(harness: Harness, *arguments: str) -> str:
     where = ["--kubeconfig", str(harness.cluster.write_kubeconfig()), "--namespace", harness.namespace]
-    line = ["why", "story", *where, *words]
+    line = ["why", "story", *where, *arguments]
     result = await asyncio.to_thread(CliRunner().invoke, main, line, prog_name="trainyard")
     assert result.exit_code == 0, result.output
     return str(result.stdout)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", LAST_WORDS)
-async def test_workers_that_give_up_say_what_they_could_not_reach(harness: Harness, words: str) -> None:
+@pytest.mark.parametrize("replica", LAST_WORDS)
+async def test_workers_that_exit_report_the_endpoint_that_they_could_not_reach(harness: Harness, replica: str) -> None:
     await ELASTIC.begin(harness)
     await (await harness.controlled_pod("worker")).ask(
-        f"print('Traceback (most recent call last):\\n{words}', flush=True)"
+        f"print('Traceback (most recent call last):\\n{replica}', flush=True)"
     )
     await (await harness.controlled_pod("worker")).exit(1)
     failed = await harness.condition("Failed")
-    assert words in failed["message"] and failed["message"].endswith(LAST_WORDS[words])
+    assert replica in failed["message"] and failed["message"].endswith(LAST_WORDS[replica])
     page = await why(harness)
-    assert any(text in page for text in SAID_BY_WHY[LAST_WORDS[words]]) and "exit code 1" in page
+    assert any(text in page for text in SAID_BY_WHY[LAST_WORDS[replica]]) and "exit code 1" in page
 
 
-async def test_nobody_at_the_address_is_said_while_the_workers_still_try(harness: Harness) -> None:
+async def test_an_unreachable_endpoint_is_reported_while_the_workers_still_retry(harness: Harness) -> None:
     await ELASTIC.begin(harness)
     page = await why(harness)
     assert f"there is no Service etcd in namespace {harness.namespace}: its replicas cannot meet" in page
@@ -66,26 +66,29 @@ async def test_nobody_at_the_address_is_said_while_the_workers_still_try(harness
 
 
 @pytest.mark.slow
-async def test_too_few_that_run_are_said_with_what_holds_up_the_others(harness: Harness) -> None:
-    """One of two runs; somebody else has the name of the other."""
+async def test_too_few_running_workers_are_reported_with_what_blocks_the_others(harness: Harness) -> None:
+    """One of two runs; another owner has the name of the other."""
     job = elastic_job(rdzvEndpoint="10.0.0.1:2379", minReplicas=2)
     await harness.api.create(POD, harness.namespace, _taken("story-worker-1"))
     await harness.submit(job)
-    await harness.everybody(worker=1)
+    await harness.every_replica_runs(worker=1)
     await harness.condition("NameConflict")
     await harness.condition("Running")
     findings = json.loads(await why(harness, "-o", "json"))["findings"]
-    told = {finding["where"]: finding["what"] for finding in findings}
-    assert told["spec.minReplicas"] == "1 of at least 2 replicas run: its rendezvous waits for the others"
-    assert any("NameConflict" in where for where in told)
+    messages = {finding["where"]: finding["what"] for finding in findings}
+    assert messages["spec.minReplicas"] == "1 of at least 2 replicas run: its rendezvous waits for the others"
+    assert any("NameConflict" in where for where in messages)
 
 
 def _taken(name: str) -> Json:
-    """Somebody else has the name, on a node that nobody is."""
+    """Another owner has the name, on a node that does not exist."""
     spec = {"nodeName": "nobody", "containers": [{"name": "c", "image": "x"}]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
 def _is_ready(pod: Json) -> bool:
     conditions = pod["status"].get("conditions") or []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions) and name_of(pod) == "visitor"
+    return (
+        any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+        and name_of(pod) == "visitor"
+    )

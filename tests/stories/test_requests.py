@@ -19,12 +19,12 @@ OPERATORS = (
 )
 
 
-async def test_a_life_without_failures_costs_its_objects_and_five(harness: Harness) -> None:
+async def test_a_job_without_failures_costs_one_request_per_object_and_five(harness: Harness) -> None:
     """The README's job: a master, a worker and two default parameter servers."""
     operator, api = await harness.operator()
     before, sent = harness.cluster.asked(), len(api.sent)
     await harness.submit(tf_job(replicas("MASTER"), replicas("WORKER"), {"replicas": 2, "tfReplicaType": "PS"}))
-    await harness.happens(lambda: harness.running() == {"master": 1, "worker": 1})
+    await harness.until_holds(lambda: harness.running() == {"master": 1, "worker": 1})
     made = {gvk.kind: len(await harness.children(gvk)) for gvk in (JOB, SERVICE, CONFIG_MAP)}
     assert made == {"Job": 4, "Service": 1, "ConfigMap": 1}
     await (await harness.controlled_pod("master")).exit(0)
@@ -45,10 +45,10 @@ async def test_a_life_without_failures_costs_its_objects_and_five(harness: Harne
     assert cost["patch", "tfjobs"] == 1
 
 
-async def test_a_hundred_looks_at_a_running_job_cost_nothing(harness: Harness) -> None:
+async def test_a_hundred_reconciles_of_a_running_job_send_no_requests(harness: Harness) -> None:
     operator, api = await harness.operator()
     await harness.submit(tf_job())
-    await harness.everybody_is_said()
+    await harness.status_counts_every_replica()
     await looked(operator)
     sent = len(api.sent)
     for _ in range(100):

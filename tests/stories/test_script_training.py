@@ -31,25 +31,25 @@ IMAGES = {
 def environment_of(framework: str, folder: Path) -> Path:
     """A catalogue that gives `trainyard/local` the environment of a shipped image: it is built once for all tests."""
     entries = yaml.safe_load(SHIPPED.read_text())["images"]
-    entry = next(one for one in entries if IMAGES[framework] in one["match"])
+    entry = next(each for each in entries if IMAGES[framework] in each["match"])
     for provider in entry["providers"]:
         if isinstance(provider.get("requirements"), str):
             provider["requirements"] = str(SHIPPED.with_name(provider["requirements"]))
     own = {"match": "trainyard/local", "providers": entry["providers"], "workdir": "{working-directory}"}
-    own["env"] = next(one for one in entries if "trainyard/local" in one["match"])["env"]
+    own["env"] = next(each for each in entries if "trainyard/local" in each["match"])["env"]
     path = folder / "images.yaml"
     path.write_text(yaml.safe_dump({"images": [own]}))
     return path
 
 
-def command(folder: Path, framework: str, program: str, *words: str) -> list[str]:
+def command(folder: Path, framework: str, program: str, *arguments: str) -> list[str]:
     shutil.copy(SCRIPTS / program, folder)
     catalogue = environment_of(framework, folder)
-    return [sys.executable, "-m", "trainyard", "run", "--images", str(catalogue), *words, program]
+    return [sys.executable, "-m", "trainyard", "run", "--images", str(catalogue), *arguments, program]
 
 
-def trained(folder: Path, framework: str, program: str, *words: str) -> list[str]:
-    line = command(folder, framework, program, *words)
+def trained(folder: Path, framework: str, program: str, *arguments: str) -> list[str]:
+    line = command(folder, framework, program, *arguments)
     done = subprocess.run(line, cwd=folder, env=os.environ, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{program}: runs as {framework}: {program}:" in done.stderr
@@ -57,8 +57,8 @@ def trained(folder: Path, framework: str, program: str, *words: str) -> list[str
 
 
 def losses(lines: list[str], replica: str) -> tuple[float, float]:
-    found = [float(one[1]) for line in lines if (one := re.match(rf"{replica} .*step \d+ loss (\S+)", line))]
-    return found[0], found[-1]
+    losses = [float(match[1]) for line in lines if (match := re.match(rf"{replica} .*step \d+ loss (\S+)", line))]
+    return losses[0], losses[-1]
 
 
 @pytest.mark.parametrize("network", ["namespace", "shared"])
@@ -70,22 +70,22 @@ def test_torch_meets_without_an_etcd_and_keeps_its_model(network: str, tmp_path:
     assert (tmp_path / "model.pt").stat().st_size
 
 
-def test_an_elastic_torch_worker_that_is_killed_comes_back(tmp_path: Path) -> None:
+def test_a_killed_elastic_torch_worker_restarts(tmp_path: Path) -> None:
     name = f"elastic-{os.getpid()}"  # other tests run on this machine, too
-    words = ("--name", name, "--workers", "2", "--min", "1", "--max", "2")
+    arguments = ("--name", name, "--workers", "2", "--min", "1", "--max", "2")
     pipe = subprocess.PIPE
-    line = command(tmp_path, "torch", "torch_elastic.py", *words)
+    line = command(tmp_path, "torch", "torch_elastic.py", *arguments)
     with subprocess.Popen(line, cwd=tmp_path, stdout=pipe, stderr=subprocess.STDOUT, text=True) as started:
         assert started.stdout
         lines: list[str] = []
         for printed in started.stdout:
             lines.append(printed)
-            if "of 2 restart 0" in printed and sum("of 2 restart 0" in one for one in lines) == 2:
+            if "of 2 restart 0" in printed and sum("of 2 restart 0" in line_ for line_ in lines) == 2:
                 (launcher, *_) = processes_of(f"{name}-worker-1", "torch.distributed.run")
                 os.kill(launcher, signal.SIGKILL)
     assert started.returncode == 0, "".join(lines)
-    assert any("of 2 restart 1" in one for one in lines)
-    assert sum("done rank" in one for one in lines) == 2
+    assert any("of 2 restart 1" in line_ for line_ in lines)
+    assert sum("done rank" in line_ for line_ in lines) == 2
 
 
 def test_tensorflow_trains_in_step_and_the_master_is_the_chief(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ def board(folder: Path) -> Json:
 
 async def available(harness: Harness, name: str) -> Json:
     return await harness.until(
-        lambda one: is_condition_true(one.get("status", {}).get("conditions"), "Available"), DEPLOYMENT, name
+        lambda deployment: is_condition_true(deployment.get("status", {}).get("conditions"), "Available"),
+        DEPLOYMENT,
+        name,
     )
 
 
@@ -32,9 +34,9 @@ class TestInItsNetwork:
     def network(self) -> str:
         return "namespace"
 
-    async def test_it_answers_behind_its_service_also_after_the_end(self, harness: Harness) -> None:
+    async def test_tensorboard_is_served_by_its_service_even_after_the_end_of_the_job(self, harness: Harness) -> None:
         await harness.submit(tf_job(tensorboard=board(harness.folder), cleanPodPolicy="None"))
-        await harness.everybody()
+        await harness.every_replica_runs()
         name = f"tensorboard-{(await harness.job())['spec']['RuntimeId']}"
         await available(harness, name)
         service = await harness.api.get(SERVICE, harness.namespace, name)
@@ -47,7 +49,7 @@ class TestInItsNetwork:
         assert "events.out.tfevents.1" in await worker.ask(f"fetch('http://{name}/')")
 
 
-async def test_it_goes_while_the_job_is_suspended_and_comes_back(harness: Harness) -> None:
+async def test_tensorboard_is_deleted_on_suspend_and_created_on_resume(harness: Harness) -> None:
     await harness.submit(tf_job(replicas("MASTER"), tensorboard=board(harness.folder)))
     await harness.controlled_pod("master")
     name = f"tensorboard-{(await harness.job())['spec']['RuntimeId']}"
@@ -55,13 +57,13 @@ async def test_it_goes_while_the_job_is_suspended_and_comes_back(harness: Harnes
     await harness.api.patch(TFJOB, harness.namespace, "story", {"spec": {"suspend": True}})
     await harness.gone(DEPLOYMENT, name)
     assert name in await harness.children(SERVICE)
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     await harness.api.patch(TFJOB, harness.namespace, "story", {"spec": {"suspend": False}})
     await available(harness, name)
 
 
 @pytest.mark.parametrize(("policy", "stays"), [("Running", True), ("All", False)])
-async def test_it_lives_until_the_job_is_deleted_unless_all_is_cleaned(
+async def test_tensorboard_lives_until_the_job_is_deleted_unless_clean_pod_policy_is_all(
     harness: Harness, policy: str, stays: bool
 ) -> None:
     await harness.submit(tf_job(replicas("MASTER"), tensorboard=board(harness.folder), cleanPodPolicy=policy))

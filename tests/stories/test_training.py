@@ -34,21 +34,23 @@ def changed(folder: Path, example: str, change: Callable[[Json], None]) -> str:
     return str(path)
 
 
-def arguments(**given: list[str]) -> Callable[[Json], None]:
+def arguments(**by_role: list[str]) -> Callable[[Json], None]:
     """Other arguments for the roles that are named."""
 
     def change(job: Json) -> None:
         for replica_spec in job["spec"]["replicaSpecs"]:
-            if replica_spec["tfReplicaType"] in given:
-                replica_spec["template"]["spec"]["containers"][0]["args"] = given[replica_spec["tfReplicaType"]]
+            if replica_spec["tfReplicaType"] in by_role:
+                replica_spec["template"]["spec"]["containers"][0]["args"] = by_role[replica_spec["tfReplicaType"]]
 
     return change
 
 
 def accuracy(lines: list[str]) -> float:
     """What the master measured at the end, on pictures that nobody trained on."""
-    (found,) = [float(match[1]) for line in lines if (match := re.search(r"held-out accuracy ([0-9.]+), loss", line))]
-    return found
+    (accuracy,) = [
+        float(match[1]) for line in lines if (match := re.search(r"held-out accuracy ([0-9.]+), loss", line))
+    ]
+    return accuracy
 
 
 def test_a_distributed_training_succeeds_and_has_learnt() -> None:
@@ -64,8 +66,10 @@ def all_have_learnt(run: CommandOutput) -> None:
     for replica in ("master-0", "worker-0", "worker-1"):
         steps = [re.search(r"step +\d+ +loss ([0-9.]+) .*own step \d+", line) for line in run.of(replica)]
         losses[replica] = [float(step[1]) for step in steps if step]
-    assert all(found and found[-1] < 0.5 for found in losses.values()), losses
-    assert max(found[0] for found in losses.values()) > 1.5, losses  # whoever came first saw it know nothing
+    assert all(role_losses and role_losses[-1] < 0.5 for role_losses in losses.values()), losses
+    assert max(role_losses[0] for role_losses in losses.values()) > 1.5, (
+        losses
+    )  # whoever came first saw it know nothing
 
 
 def test_every_task_of_the_readmes_job_answers() -> None:
@@ -77,9 +81,9 @@ def test_every_task_of_the_readmes_job_answers() -> None:
     assert any(re.search(r"all 4 tasks answered from 4 servers", line) for line in run.of("master-0")), run.text
 
 
-def test_a_worker_that_is_killed_in_the_middle_comes_back_and_trains_on(tmp_path: Path) -> None:
-    words = ["--steps=3000", "--delay=0.02"]
-    example = changed(tmp_path, "tf_job_dist_train.yaml", arguments(MASTER=words, WORKER=words))
+def test_a_worker_killed_during_training_restarts_and_continues(tmp_path: Path) -> None:
+    program_arguments = ["--steps=3000", "--delay=0.02"]
+    example = changed(tmp_path, "tf_job_dist_train.yaml", arguments(MASTER=program_arguments, WORKER=program_arguments))
     run = Run(example, "--network", "shared")
     run.until(r"worker-0 +\| .*\(own step \d+\)")
     os.kill(process_of(r"worker-\w+-0", "tf_train.py", "--steps=3000"), signal.SIGKILL)
@@ -99,9 +103,7 @@ class TestInOneProcess:
         """The shipped catalogue, and the cache that `trainyard run` uses."""
         return LocalClusterOptions(network="namespace", say=print, parent=place)
 
-    async def test_training_does_not_notice_that_operators_come_and_go_and_tensorboard_shows_it(
-        self, harness: Harness
-    ) -> None:
+    async def test_operator_restarts_do_not_disturb_training_and_tensorboard_shows_it(self, harness: Harness) -> None:
         harness.patience = LONGEST
         await harness.submit(with_tensorboard(harness.folder))
         visitor = await harness.visitor()
@@ -117,9 +119,11 @@ class TestInOneProcess:
             before = now
 
         board = f"tensorboard-{(await harness.job())['spec']['RuntimeId']}"
-        service = await harness.until(lambda one: True, SERVICE, board)
+        service = await harness.until(lambda obj: True, SERVICE, board)
         await harness.until(
-            lambda one: is_condition_true(one.get("status", {}).get("conditions"), "Available"), DEPLOYMENT, board
+            lambda deployment: is_condition_true(deployment.get("status", {}).get("conditions"), "Available"),
+            DEPLOYMENT,
+            board,
         )
         address = f"http://{service['spec']['clusterIP']}"
         runs = await visitor.ask(f"fetch('{address}/data/runs', '\".\"', 100)", 120)
@@ -140,8 +144,8 @@ class TestInOneProcess:
 
 def with_tensorboard(folder: Path) -> Json:
     (job,) = yaml.safe_load_all((EXAMPLES / "tf_job_dist_train.yaml").read_text())
-    words = ["--steps=3500", "--delay=0.01"]
-    arguments(MASTER=[*words, "--log_dir=/logs"], WORKER=words)(job)
+    program_arguments = ["--steps=3500", "--delay=0.01"]
+    arguments(MASTER=[*program_arguments, "--log_dir=/logs"], WORKER=program_arguments)(job)
     job["metadata"]["name"] = "story"
     logs = folder / "logs"
     logs.mkdir()
@@ -153,16 +157,16 @@ def with_tensorboard(folder: Path) -> Json:
     master["template"]["spec"]["volumes"] = volumes
     master["template"]["spec"]["containers"][0]["volumeMounts"] = mounts
     job["spec"]["tensorboard"] = {"logDir": "/logs", "volumes": volumes, "volumeMounts": mounts}
-    found: Json = job
-    return found
+    holder: Json = job
+    return holder
 
 
-async def says(harness: Harness, role: str, words: str) -> None:
+async def says(harness: Harness, role: str, text: str) -> None:
     """Until a replica prints that, from now on."""
     pod = name_of(await harness.pod(role))
     await harness.until(lambda pod: pod["status"].get("phase") == "Running", POD, pod)
     async with asyncio.timeout(harness.patience):
         async for chunk in harness.api.logs(harness.namespace, pod, "tensorflow", follow=True, tail_lines=0):
-            if words.encode() in chunk:
+            if text.encode() in chunk:
                 return
-    raise AssertionError(f"{pod} has ended and did not say {words!r}: {await harness.logs(pod)}")
+    raise AssertionError(f"{pod} has ended and did not say {text!r}: {await harness.logs(pod)}")

@@ -28,8 +28,8 @@ def trainyard(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]
     env |= {name: str(tmp_path / folder) for name, folder in folders.items()}
     env.pop("KUBECONFIG", None)
 
-    def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "trainyard", *words]
+    def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "trainyard", *arguments]
         return subprocess.run(
             argv,
             cwd=tmp_path / "project",
@@ -62,30 +62,30 @@ def written_job(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("way", "network"), [("option", "shared"), ("active", "namespace"), ("project", "namespace"), ("entry", "shared")]
 )
-def test_run_takes_the_environment_that_is_meant(
+def test_run_uses_the_selected_environment(
     trainyard: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, way: str, network: str
 ) -> None:
     venv = made_venv(tmp_path / "project" / (".venv" if way == "project" else "mine"))
     (tmp_path / "project" / "images.yaml").write_text("images:\n- {match: my/img, python: mine}\n")
-    words = {"option": ["--python", "mine"], "entry": ["--images", "images.yaml"]}.get(way, [])
+    options = {"option": ["--python", "mine"], "entry": ["--images", "images.yaml"]}.get(way, [])
     variables = {"VIRTUAL_ENV": str(venv)} if way == "active" else {}
     reason = {"option": "--python", "active": "the active virtual environment", "entry": "its entry"}.get(
         way, ".venv in"
     )
     job = written_job(tmp_path / "project" if way == "project" else tmp_path)
-    ended = trainyard("run", job, "--network", network, *words, **variables)
+    ended = trainyard("run", job, "--network", network, *options, **variables)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert f"master-0 | TOOL\nmaster-0 | RAN {venv} {venv}\n" in ended.stdout
     assert f"images: my/img runs with Python {sys.version.split()[0]} of {venv} ({reason}" in ended.stderr
 
 
-def test_up_takes_the_environment_of_the_shell_that_called_it(
+def test_up_uses_the_virtual_environment_of_its_shell(
     trainyard: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     venv, other = made_venv(tmp_path / "mine"), made_venv(tmp_path / "other")
     try:
-        for expected, words in ((venv, ()), (other, ("--python", "../other"))):
-            started = trainyard("up", "--fresh", "--network", "shared", *words, VIRTUAL_ENV=str(venv))
+        for expected, options in ((venv, ()), (other, ("--python", "../other"))):
+            started = trainyard("up", "--fresh", "--network", "shared", *options, VIRTUAL_ENV=str(venv))
             assert started.returncode == 0, started.stderr
             submitted = trainyard("submit", written_job(tmp_path), "--logs", VIRTUAL_ENV="/of/another/shell")
             assert f"RAN {expected} {expected}" in submitted.stdout, submitted.stdout + submitted.stderr

@@ -28,7 +28,7 @@ _numbers = itertools.count(1)
 
 
 class UserCluster:
-    """A cluster of `trainyard up`, and the words a person says to it."""
+    """A cluster of `trainyard up`, and the commands of a user."""
 
     def __init__(self, home: Path) -> None:
         cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -41,19 +41,19 @@ class UserCluster:
     def down(self) -> None:
         self("down")
 
-    def __call__(self, *words: str) -> str:
-        done = self.start(*words)
+    def __call__(self, *arguments: str) -> str:
+        done = self.start(*arguments)
         out, err = done.communicate(timeout=LONGEST)
-        assert done.returncode == 0, f"{words}: {out}{err}"
+        assert done.returncode == 0, f"{arguments}: {out}{err}"
         return out
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-m", "trainyard", *words]
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "trainyard", *arguments]
         pipe = subprocess.PIPE
         return subprocess.Popen(argv, env=self.env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
 
-    def submit(self, *words: str) -> Watched:
-        return Watched(self.start("submit", *words, "--wait", "--logs", "--timeout", str(LONGEST)))
+    def submit(self, *arguments: str) -> Watched:
+        return Watched(self.start("submit", *arguments, "--wait", "--logs", "--timeout", str(LONGEST)))
 
     def job(self, kind: str, name: str) -> Json:
         record_fields: Any = json.loads(self("get", kind, name, "-o", "json"))
@@ -76,29 +76,31 @@ class RealUserCluster(UserCluster):
         config = self._home / "kubeconfig"
         shutil.copy(self._plane.kubeconfig, config)
         self.env["KUBECONFIG"] = str(config)
-        words = ("config", "set-context", "--current", f"--namespace={self.namespace}")
-        subprocess.run([str(self._plane.programs["kubectl"]), *words], env=self.env, check=True, capture_output=True)
+        arguments = ("config", "set-context", "--current", f"--namespace={self.namespace}")
+        subprocess.run(
+            [str(self._plane.programs["kubectl"]), *arguments], env=self.env, check=True, capture_output=True
+        )
         self._begin("node", "--name", self._node, "--network", network, "--yes", "--capacity", GPUS)
         self._begin("operator", "--kinds", "all")
         self._plane.kubectl("wait", f"node/{self._node}", "--for=create", "--timeout=60s")
         self._plane.kubectl("wait", f"node/{self._node}", "--for=condition=Ready", "--timeout=60s")
 
-    def _begin(self, word: str, *more: str) -> None:
-        argv = [*LAUNCH, str(os.getpid()), sys.executable, "-m", "trainyard", word, *more]
-        with (self._home / f"{word}.log").open("wb") as log:
+    def _begin(self, command: str, *more: str) -> None:
+        argv = [*LAUNCH, str(os.getpid()), sys.executable, "-m", "trainyard", command, *more]
+        with (self._home / f"{command}.log").open("wb") as log:
             self._programs.append(
                 subprocess.Popen(argv, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             )
 
     def down(self) -> None:
         self._plane.kubectl("delete", "tfjobs,mxjobs,chainerjobs,elasticjobs", "--all", "-n", self.namespace)
-        for one in reversed(self._programs):
-            one.send_signal(signal.SIGTERM)
+        for program in reversed(self._programs):
+            program.send_signal(signal.SIGTERM)
         ends = [program.wait(END_SECONDS) for program in self._programs]
         self._plane.ask("DELETE", f"/api/v1/namespaces/{self.namespace}")
-        assert ends == [0] * len(ends), self.said()
+        assert ends == [0] * len(ends), self.output()
 
-    def said(self) -> str:
+    def output(self) -> str:
         """What the operator and the node have printed."""
         return "\n".join(path.read_text() for path in sorted(self._home.glob("*.log")))
 

@@ -75,8 +75,8 @@ def pod_of(job: Json, phase: str = "Running", number: int = 0, **fields: Any) ->
     deleting = fields.pop("deleting", False)
     state: Json = {"waiting": {"reason": "ContainerCreating"}} if phase == "Pending" else {"running": {}}
     if code is not None:
-        word = reason or ("Completed" if code == 0 else "Error")
-        state = {"terminated": {"exitCode": code, "reason": word, "finishedAt": format_time(NOW - 1)}}
+        end_reason = reason or ("Completed" if code == 0 else "Error")
+        state = {"terminated": {"exitCode": code, "reason": end_reason, "finishedAt": format_time(NOW - 1)}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

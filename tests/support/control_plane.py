@@ -69,8 +69,8 @@ class ControlPlane:
 
     def down(self) -> None:
         """End everything and remove the folder."""
-        for one in (*self.nodes.values(), *reversed(self._parts.values())):
-            one.end()
+        for process in (*self.nodes.values(), *reversed(self._parts.values())):
+            process.end()
         self.nodes, self._parts = {}, {}
         if self._folder is not None:
             self._folder.close()
@@ -122,7 +122,7 @@ class ControlPlane:
         self.programs = programs(lambda text: print(f"control plane: {text}", file=sys.stderr, flush=True))
 
     def _settle(self) -> None:
-        """The folder, who is who, and the commands."""
+        """The folder, the users' credentials, and the commands."""
         self._folder = PrivateFolder(self._parent)
         self._reaper = reaper.start(self._folder.path)
         (self.folder / "logs").mkdir(mode=0o700)
@@ -136,27 +136,27 @@ class ControlPlane:
         for user in (*TOKENS, CERTIFIED):
             short = user.removeprefix("system:")
             write_private_file(self.places.kubeconfig(short), self.identities.kubeconfig(self.url, user))
-        for name, words in flags(self.places, self.options).items():
-            self._parts[name] = self._process(name, words)
+        for name, arguments in flags(self.places, self.options).items():
+            self._parts[name] = self._process(name, arguments)
         self.audit = Audit(self.places.audit, partial(self.ask, "GET"), self._part(SERVER).wait_until)
 
     def _elsewhere(self) -> None:
         """Other ports, after one of them was taken. Any other end is no reason to try again."""
-        taken = [part for part in self._parts.values() if "address already in use" in part.said()]
+        taken = [part for part in self._parts.values() if "address already in use" in part.output()]
         if not taken:
             dead = next((part for part in self._parts.values() if not part.alive), self._part(SERVER))
             raise dead.complain("ended before the API server was ready")
-        for one in self._parts.values():
-            one.end()
+        for process in self._parts.values():
+            process.end()
         shutil.rmtree(self.folder / "etcd", ignore_errors=True)
         shutil.rmtree(self.folder / "logs")
         (self.folder / "logs").mkdir(mode=0o700)
         self._place()
 
-    def _process(self, name: str, words: list[str], log: str = "") -> ControlPlaneProcess:
+    def _process(self, name: str, arguments: list[str], log: str = "") -> ControlPlaneProcess:
         env = {"PATH": os.defpath, "HOME": str(self.folder), "TMPDIR": str(self.folder)}
         return ControlPlaneProcess(
-            name, [str(self.programs[name]), *words], self.folder / "logs" / f"{log or name}.log", env
+            name, [str(self.programs[name]), *arguments], self.folder / "logs" / f"{log or name}.log", env
         )
 
     # --- waiting
@@ -178,9 +178,9 @@ class ControlPlane:
         """Until the object is there that the controllers are to make."""
         self.wait_until(lambda: self._answers(path), f"there was {path}", seconds)
 
-    def wait_until(self, true: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    def wait_until(self, true: Callable[[], bool], description: str, seconds: float = 60.0) -> None:
         """Until it is so. Raises ControlPlaneError when the controllers end before that, or after `seconds`."""
-        self._part("kube-controller-manager").wait_until(true, what, seconds)
+        self._part("kube-controller-manager").wait_until(true, description, seconds)
 
     def _answers(self, path: str) -> bool:
         try:
@@ -227,19 +227,21 @@ class ControlPlane:
             "message": response.decode(errors="replace")
         }
 
-    def kubectl(self, *words: str, user: str = ADMIN, stdin: str = "") -> str:
+    def kubectl(self, *arguments: str, user: str = ADMIN, stdin: str = "") -> str:
         """What kubectl prints, warnings after it. Raises ControlPlaneError with its words when it fails."""
-        ran = self.run("kubectl", *words, user=user, stdin=stdin)
+        ran = self.run("kubectl", *arguments, user=user, stdin=stdin)
         if ran.returncode:
-            raise ControlPlaneError(f"kubectl {' '.join(words)} ended with {ran.returncode}:\n{ran.stdout}{ran.stderr}")
+            raise ControlPlaneError(
+                f"kubectl {' '.join(arguments)} ended with {ran.returncode}:\n{ran.stdout}{ran.stderr}"
+            )
         return ran.stdout + ran.stderr
 
-    def run(self, name: str, *words: str, user: str = ADMIN, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    def run(self, name: str, *arguments: str, user: str = ADMIN, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """One of the programs (kubectl, helm) to its end, with this cluster as its cluster."""
         config = self.places.kubeconfig(user)
         home = self.folder / "home"
         env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), "KUBECONFIG": str(config)}
-        command = [str(self.programs[name]), *words]
+        command = [str(self.programs[name]), *arguments]
         return subprocess.run(command, env=env, input=stdin, capture_output=True, text=True, timeout=KUBECTL_SECONDS)
 
     # --- faults
@@ -298,7 +300,7 @@ class ControlPlane:
         self.kubectl("wait", f"node/{name}", "--for=condition=Ready", "--timeout=60s")
 
     def lose_node(self, name: str) -> None:
-        """Its kubelet is gone. With `Options.node_loss` the controllers notice; else nobody does."""
+        """Stop its simulated kubelet. Only with `Options.node_loss` controllers react to that."""
         self.nodes.pop(name).end()
 
 

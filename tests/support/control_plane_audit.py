@@ -59,12 +59,12 @@ class Audit:
         """Every request after the mark, in the order of the log; our own questions left out."""
         until = self.mark()
         seen: set[str] = set()
-        found = []
+        requests = []
         for line in self._lines(mark, until):
             if line["auditID"] not in seen and not str(line["requestURI"]).startswith("/version?mark="):
                 seen.add(line["auditID"])
-                found.append(_asked(line))
-        return found
+                requests.append(_asked(line))
+        return requests
 
     def _end(self) -> int:
         """The byte after the last whole line: the server may be in the middle of writing the next."""

@@ -54,17 +54,17 @@ class Go:
 
 def programs(say: Say) -> Mapping[str, Path]:
     """The path of each program. Builds what is missing. Raises BuildError."""
-    found: dict[str, Path] = {}
+    programs: dict[str, Path] = {}
     if named := os.environ.get("KUBEBUILDER_ASSETS", ""):
         folder = Path(named).absolute()
-        found = {name: folder / name for name in NAMES if os.access(folder / name, os.X_OK)}
-        if not {"etcd", "kube-apiserver"} <= found.keys():
+        programs = {name: folder / name for name in NAMES if os.access(folder / name, os.X_OK)}
+        if not {"etcd", "kube-apiserver"} <= programs.keys():
             say(f"KUBEBUILDER_ASSETS={named} has no etcd and kube-apiserver; it is not used")
-            found = {}
-    if len(found) < len(NAMES):
+            programs = {}
+    if len(programs) < len(NAMES):
         place = built(say)
-        found = {name: place / name for name in NAMES} | found
-    return found
+        programs = {name: place / name for name in NAMES} | programs
+    return programs
 
 
 def built(say: Say) -> Path:
@@ -99,17 +99,17 @@ def cache_folder(name: str = "control-plane") -> Path:
 
 def key(go: Go) -> str:
     """What the build depends on, in 16 letters."""
-    found = hashlib.sha256(f"{go.version}\0{' '.join(arguments())}\0".encode())
+    digest = hashlib.sha256(f"{go.version}\0{' '.join(arguments())}\0".encode())
     for name in FILES:
         content = (MODULE / name).read_bytes()
-        found.update(f"{name} {len(content)}\0".encode() + content)
-    return found.hexdigest()[:16]
+        digest.update(f"{name} {len(content)}\0".encode() + content)
+    return digest.hexdigest()[:16]
 
 
 def arguments() -> list[str]:
     """Of `go build`. No debugging tables are made: they take a sixth of the time, and -s -w throws them away."""
     major, minor, _ = KUBERNETES.split(".")
-    words = {
+    variables = {
         "gitVersion": f"v{KUBERNETES}",
         "gitMajor": major,
         "gitMinor": minor,
@@ -119,7 +119,7 @@ def arguments() -> list[str]:
     versions = [
         f"-X {package}.{name}={value}"
         for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-        for name, value in words.items()
+        for name, value in variables.items()
     ]
     link = " ".join(["-s -w", *versions, f"-X helm.sh/helm/v4/internal/version.version=v{HELM}"])
     return ["-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", f"-ldflags={link}"]
@@ -190,9 +190,9 @@ def _run(go: Go, part: Path, settings: Mapping[str, str]) -> None:
     """`go build`, which ends when we do, and whose words are shown when it fails."""
     command = [*LAUNCH, str(os.getpid()), go.path, "build", *arguments(), "-o", str(part / "kube"), "."]
     log = part / "work" / "log"
-    with log.open("wb") as words:
+    with log.open("wb") as output:
         child = subprocess.Popen(
-            command, cwd=MODULE, env=go_environment(**settings), stdin=subprocess.DEVNULL, stdout=words, stderr=words
+            command, cwd=MODULE, env=go_environment(**settings), stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
         try:
             code = child.wait()
@@ -207,7 +207,7 @@ def _run(go: Go, part: Path, settings: Mapping[str, str]) -> None:
 
 def _free(path: Path) -> int:
     """Gigabytes that are free on the disk of `path`, which need not be there yet."""
-    there = next(one for one in (path, *path.parents) if one.exists())
+    there = next(each for each in (path, *path.parents) if each.exists())
     return shutil.disk_usage(there).free // GIGABYTE
 
 

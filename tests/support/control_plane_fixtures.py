@@ -47,9 +47,9 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
 
 def create_namespace(plane: ControlPlane, name: str, **labels: str) -> None:
     """Create it, and wait for its `default` ServiceAccount: before that, pods are refused."""
-    code, said = plane.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+    code, answer = plane.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
     if code != 201:
-        raise ControlPlaneError(f"namespace {name}: {code} {said.get('message')}")
+        raise ControlPlaneError(f"namespace {name}: {code} {answer.get('message')}")
     plane.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default")
 
 

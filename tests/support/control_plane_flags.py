@@ -70,7 +70,7 @@ def flags(places: Places, options: Options) -> dict[str, list[str]]:
         "kube-controller-manager": _controllers(places, options),
         "kube-scheduler": _client(places, "kube-scheduler", options),
     }
-    return {name: [*found, *options.more.get(name, ())] for name, found in made.items()}
+    return {name: [*values, *options.more.get(name, ())] for name, values in made.items()}
 
 
 def node_flags(places: Places, name: str) -> list[str]:
@@ -107,7 +107,7 @@ def _etcd(places: Places) -> list[str]:
 
 def _apiserver(places: Places, options: Options) -> list[str]:
     pki, limit = places.pki, options.inflight
-    found = [
+    hint = [
         f"--etcd-servers=http://127.0.0.1:{places.etcd}",
         "--bind-address=127.0.0.1",
         f"--secure-port={places.api}",
@@ -134,10 +134,10 @@ def _apiserver(places: Places, options: Options) -> list[str]:
         f"--max-mutating-requests-inflight={limit}",
     ]
     if not options.node_loss:
-        found.append("--disable-admission-plugins=TaintNodesByCondition")
+        hint.append("--disable-admission-plugins=TaintNodesByCondition")
     if options.compaction:
-        found.append(f"--etcd-compaction-interval={options.compaction}")
-    return found + _emulation(options)
+        hint.append(f"--etcd-compaction-interval={options.compaction}")
+    return hint + _emulation(options)
 
 
 def _controllers(places: Places, options: Options) -> list[str]:

@@ -78,7 +78,7 @@ class Identities:
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "test", "cluster": {"server": url, "certificate-authority-data": _text(self.ca)}}],
-            "users": [{"name": name, "user": one} for name, one in users.items()],
+            "users": [{"name": name, "user": credentials} for name, credentials in users.items()],
             "contexts": [{"name": name, "context": {"cluster": "test", "user": name}} for name in users],
             "current-context": user,
         }

@@ -55,13 +55,13 @@ class ControlPlaneProcess:
         """Start it, if it does not run. Its log goes on."""
         if self.alive:
             return
-        with self.log.open("ab") as words:
+        with self.log.open("ab") as output:
             self._child = subprocess.Popen(
                 [*LAUNCH, str(os.getpid()), *self.command],
                 env=self.env,
                 stdin=subprocess.DEVNULL,
-                stdout=words,
-                stderr=words,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
                 cwd=self.log.parent,
             )
@@ -84,36 +84,36 @@ class ControlPlaneProcess:
             self.send(signal.SIGKILL)
             self._child.wait()
 
-    def said(self) -> str:
+    def output(self) -> str:
         """The end of its log."""
         try:
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-TAIL:])
         except FileNotFoundError:
             return ""
 
-    def complain(self, what: str) -> ControlPlaneError:
-        return ControlPlaneError(f"{self.name} {what}; it said:\n{self.said()}")
+    def complain(self, description: str) -> ControlPlaneError:
+        return ControlPlaneError(f"{self.name} {description}; its output:\n{self.output()}")
 
-    def wait_until(self, true: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    def wait_until(self, true: Callable[[], bool], description: str, seconds: float = 60.0) -> None:
         """Look until it is so. Raises ControlPlaneError when the program ends before that, or after `seconds`."""
         until = time.monotonic() + seconds
         while not true():
             if not self.alive:
-                raise self.complain(f"ended before {what}")
+                raise self.complain(f"ended before {description}")
             if time.monotonic() > until:
-                raise self.complain(f"did not reach in {seconds:.0f} s that {what}")
+                raise self.complain(f"did not reach in {seconds:.0f} s that {description}")
             time.sleep(LOOK)
 
 
 def free_ports(count: int) -> list[int]:
     """Ports of loopback that nobody listens on now."""
-    found: list[int] = []
+    ports: list[int] = []
     for port in random.sample(PORTS, len(PORTS)):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            found.append(port)
-        if len(found) == count:
-            return found
+            ports.append(port)
+        if len(ports) == count:
+            return ports
     raise ControlPlaneError(
         f"no {count} free ports between {PORTS.start} and {PORTS.stop} on loopback; end what listens"
     )

@@ -16,16 +16,16 @@ _NAMED = re.compile(r"(\d+\.\d+)\.\d+$")
 
 def interpreters() -> dict[str, str]:
     """Every Python by its version, such as 3.6: ours, those that pyenv keeps, those on PATH (not pyenv's shims)."""
-    found = {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
+    interpreters = {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     for path in sorted(root.glob("versions/*/bin/python")):
         if named := _NAMED.match(path.parts[-3]):
-            found.setdefault(named[1], str(path))
+            interpreters.setdefault(named[1], str(path))
     for version in ("2.7", *(f"3.{minor}" for minor in range(5, 16))):
         on_path = shutil.which(f"python{version}")
         if on_path and "/shims/" not in on_path:
-            found.setdefault(version, on_path)
-    return dict(sorted(found.items(), key=lambda pair: _number(pair[0])))
+            interpreters.setdefault(version, on_path)
+    return dict(sorted(interpreters.items(), key=lambda pair: _number(pair[0])))
 
 
 def _number(version: str) -> tuple[int, ...]:

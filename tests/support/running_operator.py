@@ -13,10 +13,10 @@ from trainyard.app.operating import OperatorOptions, OperatorProcess
 @asynccontextmanager
 async def operating(options: OperatorOptions, seconds: float = 1.0) -> AsyncIterator[OperatorProcess]:
     """It runs within the block, and ends within so many seconds after it, whatever the API server does."""
-    one, stop = OperatorProcess(options), asyncio.Event()
-    task = asyncio.create_task(one.run(stop))
+    operator_process, stop = OperatorProcess(options), asyncio.Event()
+    task = asyncio.create_task(operator_process.run(stop))
     try:
-        yield one
+        yield operator_process
     finally:
         stop.set()
         began = time.monotonic()

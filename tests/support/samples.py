@@ -46,8 +46,8 @@ def worker_set(count: int | None = 2, **fields: Any) -> Json:
 
 def chainerjob(sets: Json | None = None, name: str = "example", master: Json | None = None, **spec: Any) -> Json:
     """A ChainerJob; without sets it has one of two workers, ws0."""
-    given = {"ws0": worker_set()} if sets is None else sets
-    whole = {"backend": "mpi", "master": master or {"template": pods("chainer")}, "workerSets": given, **spec}
+    worker_sets = {"ws0": worker_set()} if sets is None else sets
+    whole = {"backend": "mpi", "master": master or {"template": pods("chainer")}, "workerSets": worker_sets, **spec}
     return job_of("kubeflow.org/v1alpha1", "ChainerJob", whole, name)
 
 
@@ -67,7 +67,7 @@ def kubeflow_job(kind: str, name: str = "example", run_policy: Json | None = Non
     """A job of `kubeflow.org/v1`. A field named after a role has its number of replicas, or its replica set without
     the template; further fields are fields of the spec. Without roles it has those of KUBEFLOW_ROLES."""
     replicas_field, container, defaults = KUBEFLOW_ROLES[kind]
-    roles = {role: fields.pop(role) for role in ("Master", "Chief", "PS", "Worker", "Evaluator") if role in fields}
+    roles = {role: fields.pop(role) for role in ROLES if role in fields}
     sets = {
         role: {"template": pods(container), **(value if isinstance(value, dict) else {"replicas": value})}
         for role, value in (roles or defaults).items()
@@ -76,12 +76,14 @@ def kubeflow_job(kind: str, name: str = "example", run_policy: Json | None = Non
     return job_of("kubeflow.org/v1", kind, {replicas_field: sets, **policy, **fields}, name)
 
 
+ROLES = ("Master", "Launcher", "Chief", "PS", "Worker", "Evaluator")
 KUBEFLOW_ROLES: dict[str, tuple[str, str, dict[str, int]]] = {
     "TFJob": ("tfReplicaSpecs", "tensorflow", {"PS": 1, "Worker": 2}),
     "PyTorchJob": ("pytorchReplicaSpecs", "pytorch", {"Master": 1, "Worker": 2}),
     "XGBoostJob": ("xgbReplicaSpecs", "xgboost", {"Master": 1, "Worker": 2}),
     "PaddleJob": ("paddleReplicaSpecs", "paddle", {"Worker": 2}),
     "JAXJob": ("jaxReplicaSpecs", "jax", {"Worker": 2}),
+    "MPIJob": ("mpiReplicaSpecs", "mpi", {"Launcher": 1, "Worker": 2}),
 }
 """Kind -> the field with the replica sets, the name of the main container, the roles of a sample."""
 

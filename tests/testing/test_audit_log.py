@@ -31,9 +31,9 @@ def test_a_mark_made_while_a_line_is_written_lies_before_that_line(tmp_path: Pat
             else:
                 writer.write(half[-5:] + _line(101, uri))
 
-    def wait(true: object, what: str) -> None:
-        assert callable(true), what
-        assert true(), what
+    def wait(true: object, description: str) -> None:
+        assert callable(true), description
+        assert true(), description
 
     audit = Audit(log, ask, wait)
     mark = audit.mark()

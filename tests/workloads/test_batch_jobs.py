@@ -16,7 +16,7 @@ def reason(status: Json, kind: str) -> str:
     return str(condition["reason"]) if condition and condition["status"] == "True" else ""
 
 
-def test_a_new_job_says_when_it_started_and_gets_one_pod() -> None:
+def test_a_new_job_gets_its_start_time_and_one_pod() -> None:
     decision = decide(job(), [], NOW)
     assert status_in(decision) == {"startTime": format_time(NOW), "active": 1, "ready": 0, "terminating": 0}
     (pod,) = made_in(decision)
@@ -27,15 +27,15 @@ def test_a_new_job_says_when_it_started_and_gets_one_pod() -> None:
     assert name_of(pod).startswith("ps-76no-0-") and len(name_of(pod)) == len("ps-76no-0-") + 5
 
 
-def test_the_template_of_the_job_is_not_touched_by_what_its_pod_gets() -> None:
-    one = job()
-    (pod,) = made_in(decide(one, [], NOW))
+def test_the_jobs_template_is_not_changed_by_the_pods_fields() -> None:
+    batch_job = job()
+    (pod,) = made_in(decide(batch_job, [], NOW))
     pod["spec"]["containers"][0]["image"] = "other"
-    assert one["spec"]["template"]["metadata"]["labels"] == {"mine": "yes"}
-    assert one["spec"]["template"]["spec"]["containers"][0]["image"] == "x"
+    assert batch_job["spec"]["template"]["metadata"]["labels"] == {"mine": "yes"}
+    assert batch_job["spec"]["template"]["spec"]["containers"][0]["image"] == "x"
 
 
-def test_the_same_pod_is_asked_for_again_after_a_crash_and_another_one_after_a_failure() -> None:
+def test_after_a_crash_the_same_pod_is_created_and_after_a_failure_another() -> None:
     first = name_of(made_in(decide(job(), [], NOW))[0])
     again = name_of(made_in(decide(job({"startTime": format_time(NOW), "active": 1}), [], NOW + 5))[0])
     later = name_of(made_in(decide(job({"startTime": format_time(NOW), "failed": 1}), [], NOW + 50))[0])
@@ -43,12 +43,12 @@ def test_the_same_pod_is_asked_for_again_after_a_crash_and_another_one_after_a_f
 
 
 def test_a_long_name_still_makes_a_legal_pod_name() -> None:
-    one = job()
-    one["metadata"]["name"] = "a" * 63
-    assert len(name_of(made_in(decide(one, [], NOW))[0])) == 63
+    batch_job = job()
+    batch_job["metadata"]["name"] = "a" * 63
+    assert len(name_of(made_in(decide(batch_job, [], NOW))[0])) == 63
 
 
-def test_a_job_whose_pod_runs_wants_nothing_once_it_said_so() -> None:
+def test_a_running_job_needs_no_further_writes() -> None:
     pod = is_ready(pod_of(job()))
     status = status_in(decide(job({"startTime": format_time(NOW)}), [pod], NOW))
     assert status["active"] == 1 and status["ready"] == 1
@@ -85,7 +85,7 @@ def test_the_pause_after_a_failure_doubles_up_to_six_minutes(failures: int, paus
     assert len(made_in(decide(counted, [pod], NOW + pause))) == 1
 
 
-def test_a_failed_pod_is_counted_once_however_often_it_is_seen_and_stays_counted_when_it_is_gone() -> None:
+def test_a_failed_pod_is_counted_once_even_after_it_is_deleted() -> None:
     running = job({"startTime": format_time(NOW - 50)}, backoffLimit=9)
     pod = ended(pod_of(running), "Failed", NOW)
     counted = job(status_in(decide(running, [pod], NOW)), backoffLimit=9)
@@ -96,7 +96,7 @@ def test_a_failed_pod_is_counted_once_however_often_it_is_seen_and_stays_counted
     assert status_in(gone)["failed"] == 1 and len(made_in(gone)) == 1
 
 
-def test_the_count_is_written_before_the_pod_that_follows_from_it() -> None:
+def test_the_count_is_written_before_the_next_pod_is_created() -> None:
     running = job({"startTime": format_time(NOW - 500)}, backoffLimit=9)
     decision = decide(running, [ended(pod_of(running), "Failed", NOW - 100)], NOW)
     assert isinstance(decision.writes[0], UpdateStatus) and decision.writes[0].obj["status"]["failed"] == 1
@@ -137,13 +137,13 @@ def test_a_job_past_its_deadline_fails_and_its_pod_is_stopped() -> None:
     assert deleted_in(decision) == ["u-pod-0"]
 
 
-def test_a_finished_job_never_changes_again_but_stops_what_still_runs() -> None:
+def test_a_finished_job_never_changes_and_its_running_pods_are_stopped() -> None:
     over = job({"conditions": [{"type": "Failed", "status": "True"}], "failed": 1})
     decision = decide(over, [pod_of(over, 1), ended(pod_of(over), "Failed", NOW)], NOW)
     assert [type(write) for write in decision.writes] == [Delete] and deleted_in(decision) == ["u-pod-1"]
 
 
-def test_a_finished_job_goes_when_its_time_to_live_is_over() -> None:
+def test_a_finished_job_is_deleted_when_its_ttl_expires() -> None:
     done = [{"type": "Complete", "status": "True", "lastTransitionTime": format_time(NOW)}]
     over = job({"conditions": done}, ttlSecondsAfterFinished=30)
     waiting = decide(over, [], NOW + 29)
@@ -151,7 +151,7 @@ def test_a_finished_job_goes_when_its_time_to_live_is_over() -> None:
     assert deleted_in(decide(over, [], NOW + 30)) == ["u-job"]
 
 
-def test_suspending_stops_the_pod_without_counting_it_and_resuming_starts_the_clock_again() -> None:
+def test_suspending_deletes_the_pod_without_counting_it_and_resuming_resets_the_start_time() -> None:
     running = job({"startTime": format_time(NOW - 50), "active": 1}, suspend=True)
     pod = pod_of(running)
     decision = decide(running, [pod], NOW)
@@ -184,13 +184,13 @@ def test_a_pod_that_is_being_deleted_counts_as_failed_and_is_replaced_after_the_
 
 
 @pytest.mark.parametrize("spec", [{"completions": 3}, {"parallelism": 2}, {"completionMode": "Indexed"}])
-def test_a_job_that_is_more_than_one_pod_is_refused_in_words(spec: Json) -> None:
+def test_a_job_of_more_than_one_pod_is_refused_with_a_message(spec: Json) -> None:
     status = status_in(decide(job(**spec), [], NOW))
     condition = find_condition(status["conditions"], "Failed")
     assert condition and condition["reason"] == "NotSupported" and next(iter(spec)) in condition["message"]
 
 
-def test_a_job_that_is_being_deleted_or_is_somebody_elses_is_left_alone() -> None:
+def test_a_job_that_is_terminating_or_managed_by_another_is_not_touched() -> None:
     going = job()
     going["metadata"]["deletionTimestamp"] = format_time(NOW)
     assert decide(going, [], NOW).writes == ()

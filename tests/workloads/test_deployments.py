@@ -42,7 +42,7 @@ def revision_in(decision: Decision) -> str:
     return merges[0].body["metadata"]["annotations"][REVISION] if merges else ""
 
 
-def test_a_deployment_gets_one_replica_set_and_says_that_it_is_not_available_yet() -> None:
+def test_a_deployment_gets_one_replica_set_and_is_not_available_yet() -> None:
     decision = decide(deployment(2), [], [], NOW)
     (made,) = made_in(decision)
     assert made["kind"] == "ReplicaSet" and made["spec"]["replicas"] == 2
@@ -58,7 +58,7 @@ def test_a_deployment_gets_one_replica_set_and_says_that_it_is_not_available_yet
     assert available and available["status"] == "False" and available["reason"] == "MinimumReplicasUnavailable"
 
 
-def test_a_deployment_whose_pods_are_available_wants_nothing_more() -> None:
+def test_a_deployment_with_available_pods_needs_no_further_writes() -> None:
     ready = replica_set(deployment(), replicas=1, readyReplicas=1, availableReplicas=1)
     status = status_in(decide(deployment(), [ready], [], NOW))
     assert (status["replicas"], status["readyReplicas"], status["availableReplicas"]) == (1, 1, 1)
@@ -117,14 +117,14 @@ def test_a_paused_deployment_is_scaled_and_not_rolled_out() -> None:
     assert scaled_in(paused) == {name_of(old): 2} and not made_in(paused)
 
 
-def test_pods_of_an_older_trainyard_which_had_no_replica_sets_go_first() -> None:
+def test_pods_of_an_older_version_without_replica_sets_are_deleted_first() -> None:
     direct = pod_of(deployment())
     first = decide(deployment(), [], [direct], NOW)
     assert deleted_in(first) == ["u-p"] and not made_in(first)
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(None, 10), (2, 2), (0, 0)])
-def test_no_more_empty_replica_sets_are_kept_than_the_history_limit(limit: int | None, kept: int) -> None:
+def test_empty_replica_sets_beyond_the_history_limit_are_deleted(limit: int | None, kept: int) -> None:
     history = []
     for number in range(1, 13):
         old = replica_set(deployment(image=f"v{number}"), number)
@@ -132,7 +132,7 @@ def test_no_more_empty_replica_sets_are_kept_than_the_history_limit(limit: int |
         history.append(old)
     spec: dict[str, Any] = {} if limit is None else {"revisionHistoryLimit": limit}
     deleted = [write for write in decide(deployment(**spec), history, [], NOW).writes if isinstance(write, Delete)]
-    assert [one.uid for one in deleted] == [uid_of(one) for one in history[: 12 - kept]]
+    assert [deletion.uid for deletion in deleted] == [uid_of(deletion) for deletion in history[: 12 - kept]]
 
 
 def test_a_replica_set_makes_the_pods_that_are_missing_and_the_same_ones_after_a_crash() -> None:
@@ -161,7 +161,7 @@ def test_a_replica_set_deletes_surplus_pods_those_that_are_not_ready_first() -> 
     assert deleted_in(replicasets.decide(owner, pods, NOW)) == ["u-starting", "u-young"]
 
 
-def test_a_replica_set_takes_away_a_pod_that_ended_and_makes_another() -> None:
+def test_a_replica_set_replaces_a_pod_that_ended() -> None:
     owner = replica_set(deployment())
     decision = replicasets.decide(owner, [pod_of(owner, "p", "Failed")], NOW)
     assert deleted_in(decision) == ["u-p"] and len(made_in(decision)) == 1

@@ -28,7 +28,7 @@ def crd(group: str = "a.example", established: str = "True", served: bool = True
         (crd(served=False), GVK("", "v1", "Pod", "pods"), []),
     ],
 )
-def test_discovery_is_asked_again_while_an_established_resource_is_missing(
+def test_discovery_is_repeated_while_an_established_resource_is_missing(
     definition: Json, served: GVK, names: list[str]
 ) -> None:
     assert awaited([definition], [served]) == names

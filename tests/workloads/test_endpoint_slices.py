@@ -31,15 +31,15 @@ def decided(service: Json, *pods: Json) -> list[Json]:
 
 def states(slices: list[Json]) -> dict[str, tuple[bool, bool, bool]]:
     endpoints = [endpoint for part in slices for endpoint in part["endpoints"]]
-    return {one["targetRef"]["name"]: tuple(one["conditions"].values()) for one in endpoints}
+    return {endpoint["targetRef"]["name"]: tuple(endpoint["conditions"].values()) for endpoint in endpoints}
 
 
 def test_a_pod_is_ready_serving_or_terminating_and_one_without_a_place_is_not_there() -> None:
     going: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     ended = seen("ended") | {"status": {"phase": "Succeeded", "podIP": "10.0.0.1"}}
     pods = [seen("a"), seen("b", ready=False), seen("c", **going), seen("d", ip=""), ended]
-    told = {"a": (True, True, False), "b": (False, False, False), "c": (False, True, True)}
-    assert states(decided(a_service(), *pods)) == told
+    conditions = {"a": (True, True, False), "b": (False, False, False), "c": (False, True, True)}
+    assert states(decided(a_service(), *pods)) == conditions
     early = states(decided(a_service(publishNotReadyAddresses=True), *pods))
     assert early == {"a": (True, True, False), "b": (True, False, False), "c": (True, True, True)}
 
@@ -54,17 +54,17 @@ def test_a_port_is_a_number_of_the_service_or_a_name_of_its_pods() -> None:
     ]
 
 
-def test_a_slice_has_no_more_than_the_api_allows() -> None:
+def test_a_slice_has_at_most_the_endpoints_that_the_api_allows() -> None:
     made = decided(a_service(), *[seen(f"pod-{number:04}") for number in range(2001)])
     assert [len(obj["endpoints"]) for obj in made] == [1000, 1000, 1]
     assert len({name_of(obj) for obj in made}) == 3
 
 
-def test_a_service_without_a_selector_is_somebody_elses() -> None:
+def test_a_service_without_a_selector_gets_no_endpoint_slice() -> None:
     assert decided(a_service(selector=None)) == decided(a_service(type="ExternalName")) == []
 
 
-async def test_the_slice_follows_the_pods_and_goes_with_the_service(world: World) -> None:
+async def test_the_slice_follows_the_pods_and_is_deleted_with_the_service(world: World) -> None:
     service = await world.make(SERVICE, a_service(clusterIP="None"))
     (empty,) = await world.until(ENDPOINT_SLICE, lambda slices: len(slices) == 1)
     assert empty["endpoints"] is None and labels_of(empty)["kubernetes.io/service-name"] == "web"
@@ -85,7 +85,7 @@ async def test_the_slice_follows_the_pods_and_goes_with_the_service(world: World
     await world.until(ENDPOINT_SLICE, lambda slices: slices == [])
 
 
-async def test_nothing_is_written_while_nothing_changes(world: World) -> None:
+async def test_an_unchanged_slice_is_not_written(world: World) -> None:
     await world.make(SERVICE, a_service())
     (made,) = await world.until(ENDPOINT_SLICE, lambda slices: len(slices) == 1)
     async with running(world.api, world.clock) as again:  # it looks at everything anew

@@ -17,17 +17,17 @@ def pod(**spec: object) -> Json:
     return {"metadata": {"name": "p", "namespace": "n", "uid": "u-p"}, "spec": spec, "status": {"phase": "Pending"}}
 
 
-def test_a_pod_goes_to_the_ready_node_with_the_fewest_pods() -> None:
+def test_a_pod_is_bound_to_the_ready_node_with_the_fewest_pods() -> None:
     nodes = [node("a"), node("b"), node("c", "False"), node("d", unschedulable=True)]
     assert decide(pod(), nodes, Counter(a=2, b=1), 0.0).writes == (Bind("n", "p", "u-p", "b"),)
 
 
-def test_without_a_ready_node_the_pod_says_so_once() -> None:
+def test_without_a_ready_node_the_pod_is_marked_unschedulable_once() -> None:
     waiting = pod()
     (write,) = decide(waiting, [node("a", "False")], Counter(), 0.0).writes
     assert isinstance(write, Patch) and write.subresource == "status"
-    (said,) = write.body["status"]["conditions"]
-    assert (said["type"], said["status"], said["reason"]) == ("PodScheduled", "False", "Unschedulable")
+    (condition,) = write.body["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "Unschedulable")
     waiting["status"] |= write.body["status"]
     assert decide(waiting, [], Counter(), 5.0).writes == ()
     assert decide(waiting, [node("a")], Counter(), 5.0).writes
@@ -36,15 +36,15 @@ def test_without_a_ready_node_the_pod_says_so_once() -> None:
 def test_pods_that_are_placed_gated_going_or_for_another_scheduler_are_left_alone() -> None:
     going = pod()
     going["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
-    others = [pod(nodeName="a"), pod(schedulingGates=[{"name": "x"}]), pod(schedulerName="mine"), going]
-    assert [decide(other, [node("a")], Counter(), 0.0).writes for other in others] == [()] * 4
+    not_ours = [pod(nodeName="a"), pod(schedulingGates=[{"name": "x"}]), pod(schedulerName="mine"), going]
+    assert [decide(other, [node("a")], Counter(), 0.0).writes for other in not_ours] == [()] * 4
 
 
 def with_claim(name: str) -> Json:
     return pod(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": name}}, {"name": "w", "emptyDir": {}}])
 
 
-def test_a_pod_whose_claim_does_not_exist_waits_in_the_words_of_the_scheduler() -> None:
+def test_a_pod_with_a_missing_claim_waits_with_the_schedulers_message() -> None:
     waiting = with_claim("data")
     assert claim_names(waiting) == ["data"]
     decision = decide(waiting, [node("a")], Counter(), 0.0, {"data": None})

@@ -45,7 +45,7 @@ def all_ready(workload: Json, count: int) -> list[Json]:
     return [is_ready(pod) for pod in pods_of(workload, count)]
 
 
-def test_a_pod_knows_its_set_and_its_place() -> None:
+def test_a_pod_has_the_labels_of_its_set_and_ordinal() -> None:
     (pod,) = made_in(decide(stateful(), [], NOW))
     assert name_of(pod) == "db-0" and pod["spec"]["hostname"] == "db-0" and pod["spec"]["subdomain"] == "db"
     revision = status_in(decide(stateful(), [], NOW))["updateRevision"]
@@ -84,7 +84,7 @@ def test_an_ordered_set_is_scaled_down_from_the_top_one_at_a_time() -> None:
 
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
-def test_a_pod_that_ended_is_made_again_under_its_name_once_it_has_gone(policy: str, phase: str) -> None:
+def test_a_pod_that_ended_is_created_again_under_its_name_once_it_is_gone(policy: str, phase: str) -> None:
     workload = stateful(1, podManagementPolicy=policy)
     (pod,) = pods_of(workload, 1)
     ended = stored(pod, phase)
@@ -113,7 +113,7 @@ def test_an_edit_of_the_template_rolls_the_pods_from_the_top() -> None:
     assert done["currentRevision"] == done["updateRevision"] and done["currentReplicas"] == 2
 
 
-def test_a_roll_stops_at_the_partition_and_on_delete_rolls_nothing() -> None:
+def test_a_rolling_update_stops_at_the_partition_and_on_delete_updates_nothing() -> None:
     pods = all_ready(stateful(), 2)
     held = stateful(image="y", updateStrategy={"type": "RollingUpdate", "rollingUpdate": {"partition": 1}})
     assert deleted_in(decide(held, pods, NOW)) == ["u-db-1"]
@@ -121,7 +121,7 @@ def test_a_roll_stops_at_the_partition_and_on_delete_rolls_nothing() -> None:
     assert not deleted_in(decide(stateful(image="y", updateStrategy={"type": "OnDelete"}), pods, NOW))
 
 
-def test_the_status_counts_what_is_there_and_is_written_once() -> None:
+def test_the_status_has_the_current_counts_and_is_written_once() -> None:
     pods = all_ready(stateful(), 2)
     status = status_in(decide(stateful(), pods, NOW))
     revision = status.pop("currentRevision")
@@ -167,7 +167,7 @@ def test_a_ready_pod_is_available_after_min_ready_seconds_and_only_then_the_next
     soon = decide(workload, [pod], NOW + 1)
     assert soon.requeue_at == NOW + 30 and not made_in(soon) and status_in(soon)["availableReplicas"] == 0
     then = decide(workload, [pod], NOW + 30)
-    assert status_in(then)["availableReplicas"] == 1 and [name_of(one) for one in made_in(then)] == ["db-1"]
+    assert status_in(then)["availableReplicas"] == 1 and [name_of(pod) for pod in made_in(then)] == ["db-1"]
 
 
 def test_every_place_has_its_claims_in_front_of_its_pod() -> None:
@@ -187,7 +187,7 @@ def test_ordinals_may_start_elsewhere() -> None:
     assert [name_of(pod) for pod in made_in(decide(workload, [], NOW))] == ["db-5", "db-6"]
 
 
-def test_a_name_that_is_no_ordinal_is_neither_counted_nor_touched() -> None:
+def test_a_pod_name_without_an_ordinal_is_neither_counted_nor_deleted() -> None:
     stray = {**all_ready(stateful(), 1)[0], "metadata": {"name": "db-x", "namespace": "n", "uid": "u-stray"}}
     decision = decide(stateful(0), [stray], NOW)
     assert status_in(decision)["replicas"] == 0 and not deleted_in(decision)
@@ -195,7 +195,7 @@ def test_a_name_that_is_no_ordinal_is_neither_counted_nor_touched() -> None:
     assert [ordinal(stateful(), name) for name in names] == [0, 17, None, None, None, None, None, None, None, None]
 
 
-def test_a_set_that_is_being_deleted_does_nothing_more() -> None:
+def test_a_terminating_set_writes_nothing() -> None:
     assert decide(going(stateful()), [], NOW) == Decision()
 
 
@@ -232,7 +232,7 @@ class Small:
     def __init__(self, policy: str, replicas: int, strategy: Json, ordinals: int) -> None:
         self.workload = stateful(replicas, podManagementPolicy=policy, updateStrategy=strategy)
         old = stateful(replicas, image="old", podManagementPolicy=policy)
-        self.made = {fresh: pods_of(one, ordinals) for fresh, one in ((True, self.workload), (False, old))}
+        self.made = {fresh: pods_of(place, ordinals) for fresh, place in ((True, self.workload), (False, old))}
         self.fresh = labels_of(self.made[True][0])[REVISION_LABEL]
         self.ordered, self.replicas, self.partition = policy == "OrderedReady", replicas, _partition(strategy)
         self.seen: set[tuple[Place, ...]] = set()
@@ -280,12 +280,12 @@ class Small:
             if kept:
                 assert not world[at].fresh and at >= self.partition, "a good pod was taken down"
                 above = world[at + 1 : self.replicas]
-                assert all(one == Place("ready", True) for one in above), "rolled before those above were ready"
+                assert all(place == Place("ready", True) for place in above), "rolled before those above were ready"
         if self.ordered:
             assert len(made) + len(gone) <= 1, "more than one at a time"
         beyond = [at for at in gone if at >= self.replicas]
         if self.ordered and beyond:
-            assert all(one.state == "absent" for one in world[beyond[0] + 1 :]), "not from the top"
+            assert all(place.state == "absent" for place in world[beyond[0] + 1 :]), "not from the top"
 
     def at_rest(self, world: tuple[Place, ...], pods: list[Json], decision: Decision) -> None:
         assert all(place.state == "absent" for place in world[self.replicas :])
@@ -322,7 +322,7 @@ def node(world: tuple[Place, ...]) -> tuple[Place, ...]:
     """What goes has gone, what starts has started."""
     after = {"going": "absent", "pending": "ready", "unready": "ready"}
     moved = (Place(after.get(state, state), fresh) for state, fresh in world)
-    return tuple(Place("absent", True) if one.state == "absent" else one for one in moved)
+    return tuple(Place("absent", True) if place.state == "absent" else place for place in moved)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=["roll", "partition", "on-delete"])

@@ -26,8 +26,8 @@ ROOT_CA = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 def a_set(replicas: int = 2, **spec: object) -> Json:
     pods = template(labels={"app": "w"})
     pods["spec"]["restartPolicy"] = "Always"
-    words = {"replicas": replicas, "serviceName": "w", "selector": {"matchLabels": {"app": "w"}}, "template": pods}
-    return {"metadata": {"name": "w"}, "spec": {**words, **spec}}
+    fields = {"replicas": replicas, "serviceName": "w", "selector": {"matchLabels": {"app": "w"}}, "template": pods}
+    return {"metadata": {"name": "w"}, "spec": {**fields, **spec}}
 
 
 def names(pods: list[Json]) -> list[str]:
@@ -41,8 +41,8 @@ async def gone(api: ApiClient, pod: Json) -> None:
 
 async def there(world: World, gvk: GVK, namespace: str, name: str) -> Json:
     """The object, once it is there."""
-    found = await world.until(gvk, lambda all: any(name_of(one) == name for one in all), namespace)
-    return next(one for one in found if name_of(one) == name)
+    listed = await world.until(gvk, lambda all: any(name_of(obj) == name for obj in all), namespace)
+    return next(obj for obj in listed if name_of(obj) == name)
 
 
 async def test_an_ordered_set_grows_one_by_one_and_counts_its_pods(world: World) -> None:
@@ -55,7 +55,7 @@ async def test_an_ordered_set_grows_one_by_one_and_counts_its_pods(world: World)
     assert seen["status"]["currentReplicas"] == 2 and seen["status"]["observedGeneration"] == 1
 
 
-async def test_a_lost_pod_is_made_again_under_its_name_and_an_edit_rolls_all(world: World) -> None:
+async def test_a_lost_pod_is_created_again_under_its_name_and_an_edit_rolls_all(world: World) -> None:
     await world.make(STATEFUL_SET, a_set(podManagementPolicy="Parallel"))
     pods = await world.until(POD, lambda pods: names(pods) == ["w-0", "w-1"])
     await world.api.delete(POD, "default", "w-1", grace_period_seconds=0)
@@ -70,7 +70,7 @@ async def test_a_lost_pod_is_made_again_under_its_name_and_an_edit_rolls_all(wor
     await world.until(STATEFUL_SET, lambda sets: sets[0]["status"].get("updatedReplicas") == 2)
 
 
-async def test_a_set_with_claims_makes_them_and_they_outlive_it(world: World) -> None:
+async def test_volume_claim_templates_are_created_and_outlive_the_set(world: World) -> None:
     claim = {
         "metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
@@ -85,13 +85,13 @@ async def test_a_set_with_claims_makes_them_and_they_outlive_it(world: World) ->
     ]
 
 
-async def test_a_name_that_a_stranger_holds_is_told_once_waited_for_and_holds_no_other_pod_up(world: World) -> None:
+async def test_a_pod_name_held_by_another_object_is_reported_once_and_delays_no_other_pod(world: World) -> None:
     stranger = template(name="w-0", labels={"app": "w"})
     await world.make(POD, stranger)
     await world.make(STATEFUL_SET, a_set(podManagementPolicy="Parallel"))
     await world.until(POD, lambda pods: names(pods) == ["w-0", "w-1"])
-    told = await world.event("FailedCreate", "w")
-    assert told["type"] == "Warning" and "Pod w-0 exists already and has another owner" in told["message"]
+    event = await world.event("FailedCreate", "w")
+    assert event["type"] == "Warning" and "Pod w-0 exists already and has another owner" in event["message"]
     assert not (await world.api.get(POD, "default", "w-0"))["metadata"].get("ownerReferences")
     async with asyncio.timeout(10):
         while world.server.verbs[("create", "pods")] < 5:  # noqa: ASYNC110  # a refused create is no event of ours
@@ -118,7 +118,7 @@ async def test_scaling_to_zero_takes_the_running_pods_away(world: World) -> None
     assert len(pods) == 2
 
 
-async def test_every_namespace_has_its_account_and_the_root_ca_and_gets_them_back(world: World) -> None:
+async def test_every_namespace_has_its_default_service_account_and_root_ca_and_gets_them_back(world: World) -> None:
     await world.api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
     async with running(world.api, world.clock, ROOT_CA):
         for where in ("default", "team"):
@@ -130,12 +130,12 @@ async def test_every_namespace_has_its_account_and_the_root_ca_and_gets_them_bac
         await there(world, CONFIG_MAP, "team", "kube-root-ca.crt")
         wrong = {"data": {"ca.crt": "mine", "more": "x"}}
         await world.api.patch(CONFIG_MAP, "team", "kube-root-ca.crt", wrong)
-        await world.until(CONFIG_MAP, lambda all: any(one.get("data") == {"ca.crt": ROOT_CA} for one in all), "team")
+        await world.until(CONFIG_MAP, lambda all: any(obj.get("data") == {"ca.crt": ROOT_CA} for obj in all), "team")
         await world.api.delete(NAMESPACE, "", "team")
-        await world.until(NAMESPACE, lambda all: not any(name_of(one) == "team" for one in all), "")
+        await world.until(NAMESPACE, lambda all: not any(name_of(obj) == "team" for obj in all), "")
 
 
-def test_a_namespace_on_its_way_out_gets_nothing() -> None:
+def test_a_terminating_namespace_gets_no_objects() -> None:
     meta = {"name": "team", "deletionTimestamp": "2024-01-01T00:00:00Z"}
     assert namespaces.decide({"metadata": meta}, None, None, ROOT_CA).writes == ()
 
@@ -159,12 +159,14 @@ OWNED = [
 ]
 
 
-@pytest.mark.parametrize(("version", "kind", "words"), OWNED, ids=[kind for _, kind, _ in OWNED])
-async def test_what_a_job_owns_goes_with_it(world: World, version: str, kind: str, words: Json) -> None:
+@pytest.mark.parametrize(("version", "kind", "spec"), OWNED, ids=[kind for _, kind, _ in OWNED])
+async def test_the_objects_that_a_job_owns_are_deleted_with_it(
+    world: World, version: str, kind: str, spec: Json
+) -> None:
     owner = await world.make(CONFIG_MAP, {"metadata": {"name": "owner"}})
     ref = controller_reference("v1", "ConfigMap", "owner", uid_of(owner))
     group, _, number = version.rpartition("/")
     gvk = GVK(group, number, kind, f"{kind.lower()}s")
-    await world.make(gvk, {**words, "metadata": {"name": "child", "ownerReferences": [ref]}})
+    await world.make(gvk, {**spec, "metadata": {"name": "child", "ownerReferences": [ref]}})
     await world.api.delete(CONFIG_MAP, "default", "owner")
-    await world.until(gvk, lambda all: not any(name_of(one) == "child" for one in all))
+    await world.until(gvk, lambda all: not any(name_of(obj) == "child" for obj in all))

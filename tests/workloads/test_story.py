@@ -83,7 +83,7 @@ async def test_a_job_runs_its_pod_on_the_node_to_the_end(world: World) -> None:
     assert job["status"]["succeeded"] == 1 and "active" not in job["status"]
 
 
-async def test_a_pod_waits_for_a_node_and_says_so(world: World) -> None:
+async def test_a_pod_without_a_node_is_pending_with_a_reason(world: World) -> None:
     await world.make(JOB, a_job())
     pod = await world.pod(lambda pod: find_condition(pod["status"].get("conditions"), "PodScheduled") is not None)
     condition = find_condition(pod["status"]["conditions"], "PodScheduled")
@@ -130,22 +130,24 @@ async def test_a_foreground_deletion_waits_for_the_dependents(world: World) -> N
     held = {"name": "child", "ownerReferences": [ref], "finalizers": ["example.com/held"]}
     await world.make(SERVICE, {"metadata": held, "spec": {"ports": [{"port": 80}]}})
     await world.api.delete(CONFIG_MAP, "default", "owner", propagation_policy="Foreground")
-    await world.until(SERVICE, lambda all: any(one["metadata"].get("deletionTimestamp") for one in all))
+    await world.until(SERVICE, lambda all: any(obj["metadata"].get("deletionTimestamp") for obj in all))
     assert (await world.api.get(CONFIG_MAP, "default", "owner"))["metadata"]["finalizers"] == ["foregroundDeletion"]
     await world.api.patch(SERVICE, "default", "child", {"metadata": {"finalizers": None}})
-    await world.until(CONFIG_MAP, lambda all: not any(name_of(one) == "owner" for one in all))
+    await world.until(CONFIG_MAP, lambda all: not any(name_of(obj) == "owner" for obj in all))
 
 
-async def test_a_child_of_a_namesake_of_the_owner_goes(world: World) -> None:
+async def test_a_dependent_of_an_earlier_owner_of_the_same_name_is_deleted(world: World) -> None:
     owner = await world.make(CONFIG_MAP, {"metadata": {"name": "owner"}})
     for name, uid in (("mine", uid_of(owner)), ("of-the-old-one", "00000000-0000-4000-8000-000000000000")):
         ref = controller_reference("v1", "ConfigMap", "owner", uid)
         await world.make(CONFIG_MAP, {"metadata": {"name": name, "ownerReferences": [ref]}})
-    await world.until(CONFIG_MAP, lambda all: not any(name_of(one) == "of-the-old-one" for one in all))
+    await world.until(CONFIG_MAP, lambda all: not any(name_of(obj) == "of-the-old-one" for obj in all))
     assert await world.api.get(CONFIG_MAP, "default", "mine")
 
 
-async def test_an_owner_that_goes_before_our_own_pod_arrives_takes_it_along(bare: World, lagging: LaggingApi) -> None:
+async def test_an_owner_deleted_before_its_pod_is_observed_takes_the_pod_along(
+    bare: World, lagging: LaggingApi
+) -> None:
     """The watch of pods is behind: the ReplicaSet is collected when its pod has arrived, whatever the clock says."""
     async with running(lagging, bare.clock) as workloads:
         await workloads.synced
@@ -177,7 +179,7 @@ def toy_crd() -> Json:
     return {"metadata": {"name": "toys.example.com"}, "spec": spec}
 
 
-async def test_custom_resources_that_come_later_are_collected_as_well(world: World) -> None:
+async def test_custom_resources_whose_crd_is_added_later_are_garbage_collected_too(world: World) -> None:
     await world.make(CRD, toy_crd(), "")
     toy = await world.make(TOY, {"metadata": {"name": "box"}})
     ref = controller_reference("example.com/v1", "Toy", "box", uid_of(toy))
@@ -185,7 +187,7 @@ async def test_custom_resources_that_come_later_are_collected_as_well(world: Wor
     await world.make(CONFIG_MAP, {"metadata": {"name": "wheel", "ownerReferences": [ref]}})
     await world.api.delete(TOY, "default", "box")
     await world.until(TOY, lambda toys: not toys)
-    await world.until(CONFIG_MAP, lambda all: not any(name_of(one) == "wheel" for one in all))
+    await world.until(CONFIG_MAP, lambda all: not any(name_of(obj) == "wheel" for obj in all))
 
 
 async def test_owners_are_deleted_after_a_custom_resource_is_no_longer_served(world: World) -> None:
@@ -201,10 +203,10 @@ async def test_owners_are_deleted_after_a_custom_resource_is_no_longer_served(wo
     await world.until(CRD, lambda crds: not any(name_of(crd) == "toys.example.com" for crd in crds), "")
     await world.make(CONFIG_MAP, {"metadata": {"name": "owner"}})
     await world.api.delete(CONFIG_MAP, "default", "owner", propagation_policy="Orphan")
-    await world.until(CONFIG_MAP, lambda all: not any(name_of(one) == "owner" for one in all))
+    await world.until(CONFIG_MAP, lambda all: not any(name_of(obj) == "owner" for obj in all))
 
 
-async def test_a_deployment_becomes_available_and_goes_with_its_owner(world: World) -> None:
+async def test_a_deployment_becomes_available_and_is_deleted_with_its_owner(world: World) -> None:
     await ready_node(world.api)
     spec = {"selector": {"matchLabels": {"app": "t"}}, "template": template(labels={"app": "t"})}
     spec["template"]["spec"]["restartPolicy"] = "Always"
@@ -221,7 +223,7 @@ async def test_a_deployment_becomes_available_and_goes_with_its_owner(world: Wor
     await world.pod(lambda pod: bool(pod["metadata"].get("deletionTimestamp")))
 
 
-async def test_a_deployment_rolls_back_to_the_replica_set_it_had_before(world: World) -> None:
+async def test_a_deployment_rolls_back_to_its_earlier_replica_set(world: World) -> None:
     spec = {"selector": {"matchLabels": {"app": "t"}}, "template": template(labels={"app": "t"})}
     spec["template"]["spec"]["restartPolicy"] = "Always"
     await world.make(DEPLOYMENT, {"metadata": {"name": "tb"}, "spec": spec})
@@ -257,7 +259,7 @@ async def test_a_deployment_its_replica_set_and_its_pod_get_the_events_that_kube
     assert scheduled["source"]["component"] == "default-scheduler"
 
 
-async def test_objects_of_a_training_job_get_no_events_but_what_holds_them_up(world: World) -> None:
+async def test_objects_of_a_training_job_get_only_events_about_problems(world: World) -> None:
     made = a_job(template=template(labels={OWNER: "u-1"}))
     made["metadata"]["labels"] = {OWNER: "u-1"}
     made["spec"]["template"]["spec"]["volumes"] = [CLAIM_VOLUME]
@@ -270,7 +272,7 @@ async def test_objects_of_a_training_job_get_no_events_but_what_holds_them_up(wo
     await world.say(pod, "Succeeded", world.clock.now)
     await world.until(JOB, ended_as("Complete"))
     events = (await world.api.list(EVENT, "default"))["items"]
-    assert {one["reason"] for one in events} == {"FailedScheduling"}
+    assert {event["reason"] for event in events} == {"FailedScheduling"}
 
 
 def a_claim(name: str) -> Json:
@@ -295,6 +297,18 @@ async def test_a_pod_waits_for_its_claim_and_is_placed_when_the_claim_appears(wo
     await world.pod(lambda pod: pod["spec"].get("nodeName") == "local")
 
 
+async def test_while_the_first_node_starts_a_pod_waits_without_an_event(bare: World) -> None:
+    async with running(bare.api, bare.clock, awaits_node=True):
+        await bare.make(POD, {"metadata": {"name": "first"}, "spec": template()["spec"]})
+        await ready_node(bare.api)
+        await bare.event("Scheduled", "first")
+        spec = template()["spec"] | {"volumes": [CLAIM_VOLUME]}
+        await bare.make(POD, {"metadata": {"name": "second"}, "spec": spec})
+        await bare.event("FailedScheduling", "second")
+        events = (await bare.api.list(EVENT, "default"))["items"]
+        assert [event["reason"] for event in events if event["involvedObject"]["name"] == "first"] == ["Scheduled"]
+
+
 async def test_a_claim_that_is_a_folder_of_this_machine_needs_no_object(world: World) -> None:
     await ready_node(world.api)
     made = template()
@@ -305,7 +319,7 @@ async def test_a_claim_that_is_a_folder_of_this_machine_needs_no_object(world: W
         await world.pod(lambda pod: pod["spec"].get("nodeName") == "local")
 
 
-async def test_a_missing_service_account_is_an_event_of_the_job_that_needs_it(world: World) -> None:
+async def test_a_missing_service_account_is_an_event_of_the_batch_job(world: World) -> None:
     made = a_job()
     made["spec"]["template"]["spec"]["serviceAccountName"] = "robot"
     await world.make(JOB, made)
@@ -316,7 +330,7 @@ async def test_a_missing_service_account_is_an_event_of_the_job_that_needs_it(wo
     await world.pod()
 
 
-async def test_a_job_that_lives_its_time_is_taken_away(world: World) -> None:
+async def test_a_job_is_deleted_when_its_ttl_expires(world: World) -> None:
     await world.make(JOB, a_job(ttlSecondsAfterFinished=0))
     await world.say(await world.pod(), "Succeeded", world.clock.now)
     await world.until(JOB, lambda jobs: not jobs)

@@ -76,9 +76,9 @@ class World(NamedTuple):
 
 @asynccontextmanager
 async def running(
-    api: ApiClient, clock: Clock, root_ca: str = "", mounted: Container[str] = ()
+    api: ApiClient, clock: Clock, root_ca: str = "", mounted: Container[str] = (), awaits_node: bool = False
 ) -> AsyncIterator[ControllerManager]:
-    workloads = ControllerManager(api, clock, root_ca, mounted)
+    workloads = ControllerManager(api, clock, root_ca, mounted, awaits_node=awaits_node)
     await workloads.start()
     try:
         yield workloads

@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from trainyard.app.ssh_keys import new_ssh_key
 from trainyard.core.model import Config
 from trainyard.objects import Json, Problem
 from trainyard.objects.yaml_reader import ManifestError, load
@@ -45,9 +46,9 @@ class Parsed:
 def read_config(path: Path | None, warn: Callable[[str], None]) -> Config:
     """The config in `path`, without a path the empty one; with the shipped files. `warn` gets each warning. Raises
     ConfigError."""
-    files = shipped_files()
     if path is None:
-        return Config(program_files=files)
+        return shipped_config()
+    files = shipped_files()
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -58,7 +59,12 @@ def read_config(path: Path | None, warn: Callable[[str], None]) -> Config:
         warn(str(warning))
     if parsed.server_path:
         _replace_server(files, parsed.server_path, warn)
-    return Config(accelerators=parsed.accelerators, program_files=files)
+    return Config(accelerators=parsed.accelerators, program_files=files, new_ssh_key=new_ssh_key)
+
+
+def shipped_config() -> Config:
+    """The config without a file of the administrator."""
+    return Config(program_files=shipped_files(), new_ssh_key=new_ssh_key)
 
 
 def shipped_files() -> dict[str, str]:

@@ -36,6 +36,7 @@ from trainyard.app.cluster_folders import HISTORY, state_folder
 from trainyard.app.folder import make_private
 from trainyard.objects import Json, format_time, labels_of, parse_time, uid_of
 from trainyard.objects.labels import ATTEMPT, replica_name
+from trainyard.objects.printable import quoted_path
 
 RESULT, RECORDING, LOGS = "result.json", "recording", "logs"
 INTERRUPTED = "Interrupted"
@@ -257,7 +258,10 @@ def is_held(path: Path) -> bool:
 
 
 def with_tilde(path: Path) -> str:
-    """The path as text, with ~ for the home folder."""
+    """The path as text, with ~ for the home folder. A path with spaces is quoted, and whole: a shell expands no quoted
+    ~."""
+    if (quoted := quoted_path(path)) != str(path):
+        return quoted
     with contextlib.suppress(ValueError, RuntimeError):
         return f"~/{path.relative_to(Path.home())}"
     return str(path)

@@ -38,6 +38,7 @@ from trainyard.objects import (
     find_condition,
     format_time,
     is_condition_true,
+    is_deleting,
     name_of,
     namespace_of,
     uid_of,
@@ -174,8 +175,11 @@ class JobRecord:
         entry = pod_entry(pod, self.pods.get(uid))
         if uid not in self.pods:
             self.uids_by_replica.setdefault(entry["replica"], []).append(uid)
-        if self.pods.get(uid, {}).get("suspended"):
+        before = self.pods.get(uid, {})
+        if before.get("suspended"):
             entry["suspended"] = True
+        if before.get("endedBeforeDeletion") or (entry["phase"] in _ENDED and not gone and not is_deleting(pod)):
+            entry["endedBeforeDeletion"] = True
         self.pods[uid] = {**entry, "deleted": True} if gone else entry
         if gone or entry["phase"] in _ENDED:
             self.live.discard(uid)

@@ -33,7 +33,7 @@ import yaml
 
 from trainyard import kinds
 from trainyard.app.catalogues import cache_folder, catalogues
-from trainyard.app.config import shipped_files
+from trainyard.app.config import shipped_config
 from trainyard.app.early_start import EarlyStart
 from trainyard.app.folder import PrivateFolder
 from trainyard.app.record_index import HistoryOptions
@@ -71,7 +71,7 @@ class LocalClusterOptions(msgspec.Struct, frozen=True):
     python: str = ""  # interpreter or environment for images without one; "" searches for one
     progress: Callable[[str, str | None], object] | None = None  # gets the progress of installations; default: `say`
     mounts: Mapping[str, Path] = msgspec.field(default_factory=dict)
-    config: Config = msgspec.field(default_factory=lambda: Config(program_files=shipped_files()))
+    config: Config = msgspec.field(default_factory=shipped_config)
     say: Callable[[str], None] = print
     operator: bool = True  # False: jobs are not reconciled, unless by `trainyard operator`
     parent: Path | None = None  # parent of the private folder; default: the system's temporary folder
@@ -217,7 +217,9 @@ class LocalCluster:
         if later_kinds := [kind for kind in kinds.ALL if not self._is_served_first(kind)]:
             self._later_installation = self.server.tasks.spawn("install kinds", self._install_later(later_kinds))
         mounted = frozenset(self._options.mounts)
-        self._workloads = workloads = ControllerManager(api, self._now, local_claims=mounted, report=self._options.say)
+        self._workloads = workloads = ControllerManager(
+            api, self._now, local_claims=mounted, report=self._options.say, awaits_node=True
+        )
 
         async def trust() -> None:
             _, self.root_ca = await certificate

@@ -5,7 +5,7 @@ Rules for this file:
   resources, and the reason. tests/manifests runs the life cycle of each kind with exactly these permissions and fails
   when one is missing and when one is not used.
 - Kinds whose jobs access pods (JOB_GRANTS) are opt-in: their permissions are in a role of their own.
-- No secrets, no wildcards. A resource that the operator lists needs no `get`.
+- No wildcards. A resource that the operator lists needs no `get`. Secrets are only created, for MPIJob.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ LEASES = ("coordination.k8s.io", "leases")
 
 JOB_GRANTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "ChainerJob": (("", "pods", "get"), ("", "pods/exec", "get"), ("", "pods/exec", "create")),
+    "MPIJob": (("", "pods", "get"), ("", "pods/exec", "get"), ("", "pods/exec", "create")),
 }
 """The permissions that a job's own Role grants to its launcher. RBAC allows a client to grant only permissions that it
 has."""
@@ -59,18 +60,30 @@ def _jobs_with_stored_defaults(kind: Kind) -> list[tuple[str, str]]:
 
 
 def _child_resources(kind: Kind) -> list[tuple[str, str]]:
-    return [(gvk.group, gvk.plural) for gvk in kind.roles.child_resources]
+    return [(gvk.group, gvk.plural) for version in kind.versions for gvk in version.roles.child_resources]
 
 
 def _created_children(kind: Kind) -> list[tuple[str, str]]:
-    """The children that the operator creates. Pods of batch Jobs and StatefulSets are created by Kubernetes: the
-    operator only watches them."""
-    created = [gvk for gvk in kind.roles.child_resources if gvk != POD or JOB not in kind.roles.child_resources]
-    return [(gvk.group, gvk.plural) for gvk in created]
+    """The children that the operator creates and reads. Pods of batch Jobs and StatefulSets are created by Kubernetes:
+    the operator only watches them, and adopts none."""
+    return [
+        (gvk.group, gvk.plural)
+        for version in kind.versions
+        for gvk in version.roles.child_resources
+        if gvk != POD or JOB not in version.roles.child_resources or gvk in version.roles.adopted_resources
+    ]
+
+
+def _created_only(kind: Kind) -> list[tuple[str, str]]:
+    return [(gvk.group, gvk.plural) for version in kind.versions for gvk in version.roles.created_resources]
 
 
 def _patched_children(kind: Kind) -> list[tuple[str, str]]:
-    return [(gvk.group, gvk.plural) for gvk in (*kind.roles.patched_resources, *kind.roles.adopted_resources)]
+    return [
+        (gvk.group, gvk.plural)
+        for version in kind.versions
+        for gvk in (*version.roles.patched_resources, *version.roles.adopted_resources)
+    ]
 
 
 CALL_SITES: tuple[CallSite, ...] = (
@@ -101,6 +114,7 @@ CALL_SITES: tuple[CallSite, ...] = (
         "watch of children and their pods",
     ),
     CallSite("operator/plan_executor.py, creates", ("create",), _created_children, "creation of children"),
+    CallSite("operator/plan_executor.py, creates", ("create",), _created_only, "the ssh key of an MPIJob, never read"),
     CallSite(
         "operator/plan_executor.py, deletes",
         ("delete",),

@@ -145,7 +145,7 @@ def cut_log(path: Path, max_size: int) -> None:
 
 @contextlib.contextmanager
 def _exclusive(root: Path) -> Iterator[bool]:
-    """Yields whether this process got the lock; does not wait for it."""
+    """Yield whether this process got the lock; do not wait for it."""
     file = os.open(root / ".prune", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         try:

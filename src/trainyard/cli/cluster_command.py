@@ -64,7 +64,7 @@ def run_with_cluster(
     work: Callable[[ClusterContext], Awaitable[int | None]],
     fallback: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Runs `work` with the cluster that the options `params` select, and exits.
+    """Run `work` with the cluster that the options `params` select, and exit.
 
     fallback: called when the job or the cluster does not exist; returns False when it cannot replace `work`."""
 
@@ -82,7 +82,7 @@ def run_with_cluster(
 
 
 def run_and_exit(work: Callable[[], int | None]) -> None:
-    """Runs `work` and exits with its code. A known exception becomes a message on stderr and an exit code."""
+    """Run `work` and exit with its code. A known exception becomes a message on stderr and an exit code."""
     code: int | None
     try:
         code = work()
@@ -166,13 +166,13 @@ def _error_cause(message: str) -> str:
 
 
 def print_output(text: str) -> None:
-    """Prints requested output to stdout and flushes it: the command may go on for hours, and stdout may be a pipe."""
+    """Print requested output to stdout and flush it: the command may go on for hours, and stdout may be a pipe."""
     sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
     sys.stdout.flush()
 
 
 def print_table(rows: list[list[str]], wide: bool) -> None:
-    """Prints a table, cut at the terminal's width unless `wide` (`-o wide`). States are coloured on a terminal."""
+    """Print a table, cut at the terminal's width unless `wide` (`-o wide`). States are coloured on a terminal."""
     width = sys.maxsize if wide else terminal_width()
     print_output("\n".join(table_lines(rows, width, colour_on(1))))
 

@@ -73,7 +73,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Fails for an unknown command with a message that suggests the most similar command name."""
+        """Fail for an unknown command with a message that suggests the most similar command name."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"there is no command {args[0]!r}{defaults.did_you_mean(args[0], list(COMMANDS))}")
         return super().resolve_command(ctx, args)
@@ -123,7 +123,7 @@ def _wrapped(error: click.ClickException) -> click.ClickException:
 
 
 def _stop_writing(error: OSError) -> int:
-    """Redirects stdout to /dev/null, or the interpreter prints a second error when it flushes. Returns the exit
+    """Redirect stdout to /dev/null, or the interpreter prints a second error when it flushes. Returns the exit
     code."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -103,7 +103,7 @@ def _checked_value(
 
 
 def _from_config_folder(folder: Path, value: Any) -> Any:
-    """Resolves a path from the config file against the file's folder, not against the working directory."""
+    """Resolve a path from the config file against the file's folder, not against the working directory."""
     return str(folder / os.path.expanduser(value)) if isinstance(value, str) else value
 
 

@@ -96,7 +96,7 @@ async def _checks(cache: Path | None) -> list[Check]:
 
 
 async def _network(name: str) -> Check:
-    """Starts a cluster of one node with that network; its start runs a program in the network."""
+    """Start a cluster of one node with that network; its start runs a program in the network."""
     from trainyard.app.local import LocalCluster, LocalClusterOptions
     from trainyard.node import NodeError
 
@@ -200,7 +200,7 @@ def _cache(cache: Path) -> Check:
 
 
 async def _index() -> Check:
-    """Looks a small package up in the package index, with the program that builds environments (uv or pip)."""
+    """Look a small package up in the package index, with the program that builds environments (uv or pip)."""
     from trainyard.node.images.interpreters import find_uv
 
     if program := find_uv():

@@ -29,7 +29,7 @@ class Explainer:
         self.explanation: list[str] = []  # the findings about the jobs' end, printed last
 
     async def explain_blocks(self, jobs: Iterable[Json]) -> None:
-        """Prints the findings about what blocks the jobs."""
+        """Print the findings about what blocks the jobs."""
         from trainyard.cli import diagnosis
 
         for job in list(jobs):
@@ -41,7 +41,7 @@ class Explainer:
                     self._screen.note(line)
 
     async def explain_end(self, view: JobView, code: int) -> None:
-        """Appends the findings why the jobs failed, cannot run or have not ended to `explanation`. A failure's findings
+        """Append the findings why the jobs failed, cannot run or have not ended to `explanation`. A failure's findings
         are all printed together, at the end."""
         from trainyard.cli import diagnosis
 

@@ -165,7 +165,7 @@ class ContainerFollower:
         return True
 
     async def _print_run(self, previous: bool, skip: PrintedLog | None = None) -> PrintedLog:
-        """Prints one run to its end, without its first `skip.size` bytes. A broken stream is opened again and continues
+        """Print one run to its end, without its first `skip.size` bytes. A broken stream is opened again and continues
         after the last printed byte. Returns the size and hash of the printed bytes."""
         cut, printed, offset = OutputLineSplitter(), PrintedLog(), skip.size if skip else 0
         broken, run = False, self._newest_run
@@ -230,7 +230,7 @@ class ContainerFollower:
         return self._api.logs(namespace, pod, container, follow=follow, previous=previous, tail_lines=self._tail)
 
     def _print_new(self, cut: OutputLineSplitter, new_bytes: bytes) -> None:
-        """Prints the lines that these bytes end, and shows the line that they have not ended."""
+        """Print the lines that these bytes end, and show the line that they have not ended."""
         lines = cut.feed(new_bytes)
         self._screen.open_line(self.prefix, cut.open_line, cut.is_overwritten)
         self._print_lines(lines)
@@ -240,7 +240,7 @@ class ContainerFollower:
             self._screen.log(self.prefix, line)
 
     async def _print_rest(self, printed: PrintedLog) -> bool:
-        """Prints the rest of the previous run's log after `printed`. False when `printed` is the log of another run."""
+        """Print the rest of the previous run's log after `printed`. False when `printed` is the log of another run."""
         cut, finished, is_prefix = OutputLineSplitter(), PrintedLog(), not printed.size
         with contextlib.suppress(ApiError):
             async for chunk in self._stream(previous=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Sequence
 
@@ -29,7 +28,7 @@ from trainyard.objects import parse_time
 from trainyard.objects.log_files import disk_size
 
 _SHOWN_EVENTS = 20
-_MIN_CELL_WIDTH = 16  # columns for the last cell of a wrapped row
+_MIN_CELL_WIDTH = 20  # columns for the last cell of a wrapped row
 
 
 @click.command()
@@ -123,9 +122,7 @@ def _delete(matches: list[HistoryRecord]) -> None:
 
 
 def _show(matches: list[HistoryRecord]) -> None:
-    print_output(
-        "\n".join(record_lines(matches[0], time.time(), terminal_width() if sys.stdout.isatty() else sys.maxsize))
-    )
+    print_output("\n".join(record_lines(matches[0], time.time(), terminal_width())))
     if len(matches) > 1:
         earlier_ids = ", ".join(f"{match.id} ({format_age(time.time() - match.started)} ago)" for match in matches[1:4])
         note(f"{len(matches) - 1} more of that name: {earlier_ids}{', ...' if len(matches) > 4 else ''}")
@@ -137,7 +134,7 @@ def record_lines(record: HistoryRecord, now: float, width: int) -> list[str]:
 
 
 def _wrap_line(line: str, width: int) -> list[str]:
-    """Wraps a line: the rest of a value, or of the last cell of a table row, is aligned below its first word; if the
+    """Wrap a line: the rest of a value, or of the last cell of a table row, is aligned below its first word; if the
     other cells leave no space for it, it is indented below them."""
     if len(line) <= width:
         return [line]

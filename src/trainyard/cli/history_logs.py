@@ -168,7 +168,7 @@ async def _print_files(
 
 
 async def _print_file(file: LogFile, prefix: str, tail: int | None, screen: Screen) -> None:
-    """Prints a log file from its first line, or its last `tail` lines."""
+    """Print a log file from its first line, or its last `tail` lines."""
     from trainyard.cli.output_lines import OutputLineSplitter
     from trainyard.node.kubelet.pod_logs import open_log
 

@@ -124,7 +124,7 @@ def clean(group_params: dict[str, Any], /, yes: bool, cache: str | None) -> None
 
 
 def _run(work: Callable[[], Awaitable[int]]) -> None:
-    """Runs the coroutine and exits with its code. An exception becomes a message on stderr and an exit code."""
+    """Run the coroutine and exit with its code. An exception becomes a message on stderr and an exit code."""
     from trainyard.node.images import ImageProblem
 
     async def run_work() -> int:
@@ -328,7 +328,7 @@ class _Removal:
         )
 
     def finish(self) -> int:
-        """Removes the leftovers of interrupted installations and prints the sum. Returns the exit code."""
+        """Remove the leftovers of interrupted installations and print the sum. Returns the exit code."""
         from trainyard.node.images import store
         from trainyard.node.images.progress import format_bytes
 

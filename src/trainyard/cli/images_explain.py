@@ -175,7 +175,7 @@ def _texts(key: str, value: Any) -> list[str]:
 
 
 async def try_image(images: Images, image: str) -> int:
-    """Prepares an image, runs its interpreter, imports its modules and checks its programs. Returns exit code 0 when
+    """Prepare an image, run its interpreter, import its modules and check its programs. Returns exit code 0 when
     all checks pass, else 1."""
     prepared = await images.prepare(image, need_command=False, folder=os.getcwd())
     candidates = await images.candidates(image, os.getcwd())
@@ -202,7 +202,7 @@ def _required_modules(taken: Candidate) -> list[str]:
 
 
 async def _run_program(name: str, argv: list[str], env: dict[str, str]) -> tuple[str, str, bool]:
-    """Runs a program with the image's environment variables: the check's name, its outcome as text, True if it
+    """Run a program with the image's environment variables: the check's name, its outcome as text, True if it
     passed."""
     started = time.monotonic()
     program = shutil.which(argv[0], path=env["PATH"])
@@ -231,7 +231,7 @@ async def _run_program(name: str, argv: list[str], env: dict[str, str]) -> tuple
 
 
 def _check_programs(prepared: PreparedImage, env: dict[str, str]) -> list[tuple[str, str, bool]]:
-    """Checks that the entrypoint's program exists, and the script if its first argument is an absolute path."""
+    """Check that the entrypoint's program exists, and the script if its first argument is an absolute path."""
     command = [*prepared.entrypoint, *prepared.args]
     if not command:
         return [("program", "none: the pod says its command", True)]

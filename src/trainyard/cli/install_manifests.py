@@ -74,7 +74,8 @@ def to_yaml(objects: list[Json]) -> str:
     type=click.Choice(("all", "definitions", "operator")),
     default="all",
     show_default=True,
-    help="`operator` is what an uninstall deletes; `definitions` (and the namespace) hold every job.",
+    help="`definitions`: the CRDs, their user roles and the namespace, whose deletion would delete every job; "
+    "`operator`: the rest, which an uninstall deletes.",
 )
 @click.option("--cloud", type=click.Choice(list(installation.CLOUDS)), help="Fill in the accelerators of that cloud.")
 def manifests(
@@ -86,7 +87,7 @@ def manifests(
     part: str,
     cloud: str | None,
 ) -> None:
-    """Print definitions, namespace, permissions, config and Deployment of the operator.
+    """Print the CRDs, and the namespace, permissions, config and Deployment of the operator.
 
     \b
     trainyard manifests | kubectl apply -f -

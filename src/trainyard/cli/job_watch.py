@@ -79,7 +79,7 @@ class JobWatch:
         return "" if self._selection.unprefixed else self.view.label(replica_view(pod))
 
     def start(self, resources: Iterable[tuple[GVK, str]]) -> None:
-        """Starts the watches of the jobs and of the pods. `resources`: those of the jobs, each with a namespace ("": in
+        """Start the watches of the jobs and of the pods. `resources`: those of the jobs, each with a namespace ("": in
         all)."""
         resources = list(dict.fromkeys(resources))
         self._screen.align(self.view.log_prefixes(self._selection.role))
@@ -116,7 +116,7 @@ class JobWatch:
         return all(job_result(job) or uid not in present for uid, job in self.view.jobs.items())
 
     async def wait_until(self, condition: Callable[[], bool], pause: Callable[[], float | None] = lambda: None) -> None:
-        """Waits until `condition` is true. It is evaluated after each change, and after the seconds that `pause`
+        """Wait until `condition` is true. It is evaluated after each change, and after the seconds that `pause`
         returns (None: only after a change)."""
         while not condition():
             with contextlib.suppress(TimeoutError):
@@ -124,7 +124,7 @@ class JobWatch:
                     await self.watches.wait_for_change()
 
     async def wait_until_pods_current(self) -> None:
-        """Waits until the watches of pods show what a list of the pods shows now.
+        """Wait until the watches of pods show what a list of the pods shows now.
 
         The jobs and the pods are watched apart: a job may be seen to end before any of its pods is seen to start, and
         then no log of them has been opened."""

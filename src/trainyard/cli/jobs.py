@@ -61,7 +61,7 @@ class RelatedObjects(msgspec.Struct, frozen=True):
 
 
 def parse_job_reference(text: str) -> tuple[tuple[Kind, ...], str]:
-    """Splits `KIND/NAME` or `NAME` into the possible kinds and the name. Raises CommandError for an unknown kind."""
+    """Split `KIND/NAME` or `NAME` into the possible kinds and the name. Raises CommandError for an unknown kind."""
     kind_name, separator, name = text.partition("/")
     if not separator:
         return kinds.ALL, text
@@ -106,7 +106,9 @@ def _history_hint(context: ClusterContext, text: str) -> str:
 async def _get_jobs(context: ClusterContext, candidate_kinds: Iterable[Kind], name: str) -> list[JobInfo]:
     candidate_kinds = tuple(candidate_kinds)
     jobs = await asyncio.gather(*(_get_or_none(context, kind.gvk, name) for kind in candidate_kinds))
-    return [JobInfo(kind, job) for kind, job in zip(candidate_kinds, jobs, strict=True) if job is not None]
+    return [
+        JobInfo(kind.version_of(job), job) for kind, job in zip(candidate_kinds, jobs, strict=True) if job is not None
+    ]
 
 
 async def _get_or_none(context: ClusterContext, gvk: GVK, name: str) -> Json | None:
@@ -151,7 +153,11 @@ async def list_jobs(context: ClusterContext, candidate_kinds: Iterable[Kind] = k
         names = ", ".join(dict.fromkeys(kind.gvk.kind for kind in candidate_kinds))
         text = f"this cluster does not know {names}: Trainyard is not installed there"
         raise CommandError(f"{text} (kubeconfig: {context.access.source})", UNAVAILABLE)
-    infos = [JobInfo(kind, job) for kind, page in zip(candidate_kinds, pages, strict=True) for job in page or ()]
+    infos = [
+        JobInfo(kind.version_of(job), job)
+        for kind, page in zip(candidate_kinds, pages, strict=True)
+        for job in page or ()
+    ]
     return sorted(
         infos, key=lambda info: (info.namespace, str(info.job["metadata"].get("creationTimestamp")), info.name)
     )

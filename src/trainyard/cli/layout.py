@@ -3,8 +3,9 @@ that read the terminal's width or write to stderr.
 
 Rules:
 - The requested output is never wider than the terminal, or than 80 columns without one ($COLUMNS overrides both).
-- No word is broken: a word that is wider than the line has a line of its own. `commands in backticks` are one word,
-  so that they can be copied.
+- No word is broken: a word that does not fit has a line of its own, indented less if it fits then. At the beginning of
+  a value, one that never fits stays beside its label. `commands in backticks` and quoted paths ('/my folder/x') are one
+  word, so that they can be copied.
 - The output of users' programs does not pass through this module.
 - Text from API objects (names, messages, fields) cannot control the terminal: cells and values are made printable,
   and `PrintableStream`, which wraps stdout and stderr in every command, passes no escape sequence but the colours
@@ -37,7 +38,8 @@ _GREEN, _RED, _YELLOW, _CYAN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[36m"
 _GOOD_STATES = frozenset({"Running", "Succeeded", "Complete", "Completed", "up", "fine", "ready"})
 _BAD_STATES = re.compile(r"Failed|Err|BackOff|OOMKilled|Invalid|Evicted|problem|not up|Unschedulable")
 _NEUTRAL_STATES = frozenset({"", "Unknown", "Suspended", "Stopped", "Deleted", "note", "none"})
-_WORD = re.compile(r"(?<!\S)[^\s`]*`[^`\n]+`[^\s`]*(?!\S)|export \w+=\S+|\S+")
+_QUOTED = r"[^\s`]*`[^`\n]+`[^\s`]*(?!\S)|[^\s`']*'/[^'\n]+'[^\s']*(?!\S)"
+_WORD = re.compile(rf"(\s*)((?<!\S)(?:{_QUOTED})|export \w+=\S+|\S+)")
 
 
 def terminal_width() -> int:
@@ -85,22 +87,23 @@ def coloured(state: str, colour: bool) -> str:
 
 
 def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
-    """Prose wrapped at that width: the first line begins with `first`, the others with `rest` (default: as many
-    spaces)."""
+    """Text wrapped at that width: the first line begins with `first`, the others with `rest` (default: as many
+    spaces). Spaces between the words of one line stay as they are."""
     rest = " " * len(first) if rest is None else rest
-    lines, line = [], first
-    is_empty = True
-    for word in _WORD.findall(text):
-        if not is_empty and len(line) + 1 + len(word) > width:
-            lines.append(line)
-            line, is_empty = rest, True
-        line = f"{line}{word}" if is_empty else f"{line} {word}"
+    lines, line, is_empty = [], first, True
+    for spaces, word in _WORD.findall(text):
+        spaces = "" if is_empty else " " if "\n" in spaces else spaces
+        is_too_wide = len(line) + len(spaces) + len(word) > width
+        if is_too_wide and (not is_empty or (line.strip() and len(word) <= width)):
+            lines.append(line.rstrip())
+            line, spaces = rest if len(word) > width else rest[: width - len(word)], ""
+        line += spaces + word
         is_empty = False
     return [*lines, line.rstrip()]
 
 
 def prose(text: str, width: int, indent: str = "  ") -> str:
-    """Wraps each line that is wider than `width`, with a hanging indent; the others stay as they are."""
+    """Wrap each line that is wider than `width`, with a hanging indent; the others stay as they are."""
     lines: list[str] = []
     for line in text.split("\n"):
         leading = line[: len(line) - len(line.lstrip())]
@@ -209,7 +212,7 @@ class PrintableStream:
 
 @contextlib.contextmanager
 def printable_streams() -> Iterator[None]:
-    """Replaces sys.stdout and sys.stderr by a PrintableStream. `sys.stdout.buffer` is the original one, for bytes."""
+    """Replace sys.stdout and sys.stderr by a PrintableStream. `sys.stdout.buffer` is the original one, for bytes."""
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (cast(Any, stream if stream is None else PrintableStream(stream)) for stream in streams)
     try:
@@ -219,7 +222,7 @@ def printable_streams() -> Iterator[None]:
 
 
 def clear_line() -> None:
-    """Erases the progress line on stderr. Call it only if stderr is a terminal."""
+    """Erase the progress line on stderr. Call it only if stderr is a terminal."""
     sys.stderr.flush()
     sys.stderr.buffer.write(b"\r\x1b[K")
     sys.stderr.buffer.flush()
@@ -231,11 +234,11 @@ def write_error_text(error: OSError) -> str:
 
 
 def note(text: str) -> None:
-    """Prints text to stderr, wrapped at the terminal's width."""
+    """Print text to stderr, wrapped at the terminal's width."""
     click.echo(prose(text, terminal_width()), err=True)
 
 
 def note_problems(problems: Iterable[object]) -> None:
-    """Prints each problem of a manifest or of the command line to stderr."""
+    """Print each problem of a manifest or of the command line to stderr."""
     for problem in problems:
         note(str(problem))

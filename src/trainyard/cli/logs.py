@@ -98,7 +98,7 @@ async def print_logs(context: ClusterContext, infos: list[JobInfo], selection: L
 
 
 async def with_screen(print_logs: Callable[[Screen], Coroutine[Any, Any, T]]) -> T:
-    """Runs `print_logs` with a Screen on stdout until its reader is gone. Raises CommandError when the output cannot be
+    """Run `print_logs` with a Screen on stdout until its reader is gone. Raises CommandError when the output cannot be
     written any more."""
     from trainyard.cli.screen import Descriptors, Screen, live_on, wants_colour
 
@@ -189,7 +189,7 @@ def _restarts(pod: Json, container: str) -> int:
 async def _print_run(
     context: ClusterContext, pod: Json, container: str, selection: LogSelection, screen: Screen
 ) -> bool:
-    """Prints the log of one run of one container. False when the run has not begun."""
+    """Print the log of one run of one container. False when the run has not begun."""
     from trainyard.cli.output_lines import OutputLineSplitter
     from trainyard.cli.replica_view import log_prefix, replica_view
     from trainyard.client import ApiError

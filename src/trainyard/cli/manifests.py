@@ -47,13 +47,13 @@ def jobs_of(documents: list[Document], needed: bool = True) -> list[tuple[Docume
         kind = kinds.kind_of(document.obj)
         if kind:
             jobs.append((document, kind))
-        elif text := unknown_kind_message(*_type_meta(document), kinds.ALL):
+        elif text := unknown_kind_message(*_type_meta(document), kinds.all_versions()):
             problems.append(Problem(document.location("kind"), text))
     if not jobs and not problems and (needed or not documents):
         source = ", ".join(dict.fromkeys(document.source for document in documents)) or "the input"
         present = "; ".join(dict.fromkeys(describe_kind(*_type_meta(document)) for document in documents))
         text = f"holds no job, only {present}" if present else "holds no job"
-        problems.append(Problem(source, f"{text}; {kinds_that_run(kinds.ALL)}"))
+        problems.append(Problem(source, f"{text}; {kinds_that_run(kinds.all_versions())}"))
     if problems:
         raise ManifestError(problems)
     return jobs

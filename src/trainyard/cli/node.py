@@ -125,7 +125,7 @@ async def _serve(params: dict[str, Any]) -> int:
 
 
 async def _run_node(joined_node: JoinedNode, join_options: JoinOptions) -> int:
-    """Runs the node until the first signal or until another node takes its Lease. Returns the exit code."""
+    """Run the node until the first signal or until another node takes its Lease. Returns the exit code."""
     from trainyard.cli.signals import StopSignals
     from trainyard.client import ApiError
     from trainyard.node import NodeError

@@ -71,22 +71,22 @@ _CLUSTER_OPTIONS = (
 
 
 def machine(command: F) -> F:
-    """Adds the options of a cluster on this machine: for `run` and `up`."""
+    """Add the options of a cluster on this machine: for `run` and `up`."""
     return _apply_options(_MACHINE_OPTIONS, command)
 
 
 def runner(command: F) -> F:
-    """Adds the options of a node that runs pods as processes: for `node`, `run` and `up`."""
+    """Add the options of a node that runs pods as processes: for `node`, `run` and `up`."""
     return _apply_options(_RUNNER_OPTIONS, command)
 
 
 def catalogues(command: F) -> F:
-    """Adds the options of the image catalogues: for `images` and its subcommands."""
+    """Add the options of the image catalogues: for `images` and its subcommands."""
     return _apply_options(_CATALOGUE_OPTIONS, command)
 
 
 def script(command: F) -> F:
-    """Adds the options for the manifest of a script: for `run` and `init`."""
+    """Add the options for the manifest of a script: for `run` and `init`."""
     from trainyard.cli.scripts.frameworks import FRAMEWORKS  # not at the top: it imports the kinds
 
     options: tuple[Callable[[F], F], ...] = (
@@ -115,7 +115,7 @@ def script(command: F) -> F:
 
 
 def cluster(command: F) -> F:
-    """Adds the options for cluster and namespace: for every command about jobs."""
+    """Add the options for cluster and namespace: for every command about jobs."""
     return _apply_options(_CLUSTER_OPTIONS, command)
 
 
@@ -193,7 +193,7 @@ def history_limits() -> RetentionLimits:
 
 
 def parse_claim(text: str) -> tuple[str, Path]:
-    """Parses CLAIM=DIR. The folder must exist: a wrong path must not become an empty data set. Raises ManifestError."""
+    """Parse CLAIM=DIR. The folder must exist: a wrong path must not become an empty data set. Raises ManifestError."""
     name, equals, folder = text.partition("=")
     if not (name and equals and folder):
         raise ManifestError([Problem("--mount", f"{text!r} is not CLAIM=DIR; write a claim's name, '=' and a folder")])

@@ -51,7 +51,7 @@ class OutputWriter:
             self._lock.notify()
 
     def set_footer(self, lines: list[bytes]) -> None:
-        """Sets the lines below the output; the footer is on a terminal whenever there are any."""
+        """Set the lines below the output; the footer is on a terminal whenever there are any."""
         with self._lock:
             self.footer_lines = lines
             self._lock.notify()
@@ -62,7 +62,7 @@ class OutputWriter:
         return self._queued_bytes >= MAX_QUEUED_BYTES
 
     async def wait_for_space(self) -> None:
-        """Waits while MAX_QUEUED_BYTES or more are queued."""
+        """Wait while MAX_QUEUED_BYTES or more are queued."""
         with self._lock:
             if not self.is_full:
                 return
@@ -71,7 +71,7 @@ class OutputWriter:
         await waiter
 
     async def close(self) -> None:
-        """Waits until all queued output is written (or dropped, if a descriptor is broken), and ends the thread."""
+        """Wait until all queued output is written (or dropped, if a descriptor is broken), and end the thread."""
         with self._lock:
             self._closing = True
             self._lock.notify()
@@ -124,7 +124,7 @@ def _set_result(waiter: asyncio.Future[None]) -> None:
 
 
 def _join_writes(batch: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    """Joins consecutive writes to the same descriptor."""
+    """Join consecutive writes to the same descriptor."""
     joined: list[tuple[int, list[bytes]]] = []
     for descriptor, data in batch:
         if not joined or joined[-1][0] != descriptor:

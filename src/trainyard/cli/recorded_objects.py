@@ -71,7 +71,7 @@ def recorded_pod(record: HistoryRecord, entry: Json, template: Json | None = Non
     labels |= {} if entry.get("role") else {"app": str(entry.get("replica"))}
     meta = {name: entry.get(name) for name in ("name", "uid")} | {"namespace": record.namespace, "labels": labels}
     meta |= {"creationTimestamp": entry.get("created")}
-    if entry.get("deleted"):
+    if entry.get("deleted") and not entry.get("endedBeforeDeletion"):  # its deletion may have ended it
         meta["deletionTimestamp"] = entry.get("ended") or entry.get("created")
     parts: dict[str, list[Json]] = {"initContainerStatuses": [], "containerStatuses": []}
     for container in entry.get("containers") or []:

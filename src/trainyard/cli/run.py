@@ -150,7 +150,7 @@ def _make_manifest(ctx: click.Context, files: tuple[str, ...], params: dict[str,
 
 
 def _save_manifest(manifest: ProgramJob, params: dict[str, Any]) -> ProgramJob | None:
-    """Validates the manifest, writes it for --save and prints it for --dry-run. Returns None with --dry-run, else the
+    """Validate the manifest, write it for --save and print it for --dry-run. Returns None with --dry-run, else the
     manifest. Raises ManifestError."""
     problems = manifests.admit(manifest.document, kinds.kind_of(manifest.job) or kinds.ALL[0])[1]
     if problems:
@@ -188,7 +188,7 @@ def _start_early(network: str) -> EarlyStart:
 async def _run(
     early: EarlyStart, submitted: submission.Submission, params: dict[str, Any], claims: dict[str, Path]
 ) -> int:
-    """Runs the jobs; returns the exit code. The slow imports are here, after the manifest has been validated."""
+    """Run the jobs; return the exit code. The slow imports are here, after the manifest has been validated."""
     from trainyard.app.history import history_folder
     from trainyard.app.local import LocalClusterOptions
     from trainyard.app.record_index import HistoryOptions

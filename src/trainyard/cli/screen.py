@@ -62,7 +62,7 @@ class Screen:
     # --- output
 
     def align(self, prefixes: Iterable[str]) -> None:
-        """Sets the width to which the prefixes of all lines are padded. A longer prefix, such as that of an init
+        """Set the width to which the prefixes of all lines are padded. A longer prefix, such as that of an init
         container, does not change it."""
         self._prefix_width = max(map(len, prefixes), default=0)
 
@@ -82,7 +82,7 @@ class Screen:
         self._writer.write(self._places.logs, text.encode() + line + b"\n")
 
     def open_line(self, prefix: str, line: bytes, overwritten: bool) -> None:
-        """Sets the state of the line that a replica has not ended yet; b"" for none. `overwritten`: it is a progress
+        """Set the state of the line that a replica has not ended yet; b"" for none. `overwritten`: it is a progress
         bar or the like. Call it from the event loop."""
         if self.live and self._logs_on_terminal:
             if not line and prefix not in self._footer.open_lines:
@@ -109,7 +109,7 @@ class Screen:
         self._writer.write(self._places.notes, printable_with_our_colours(text).encode("utf-8", "replace") + b"\n")
 
     def progress(self, live: str, plain: str) -> None:
-        """Sets the progress line: `live`, with the elapsed time, for a terminal, else `plain`."""
+        """Set the progress line: `live`, with the elapsed time, for a terminal, else `plain`."""
         if self._progress_ended:
             return
         if self.live:
@@ -120,7 +120,7 @@ class Screen:
             self.note(plain)
 
     def activity(self, key: str, text: str | None) -> None:
-        """Sets the progress text of a long task that is not a replica's, such as a download; None when it has ended.
+        """Set the progress text of a long task that is not a replica's, such as a download; None when it has ended.
 
         On a terminal the texts are at the beginning of the progress line; otherwise each is a note, at most one per key
         in `ACTIVITY_PAUSE` seconds. Call it from the event loop.
@@ -160,11 +160,11 @@ class Screen:
         return self._writer.is_full
 
     async def wait_for_space(self) -> None:
-        """Waits while too much output is queued. Call it before reading the next chunk of a log."""
+        """Wait while too much output is queued. Call it before reading the next chunk of a log."""
         await self._writer.wait_for_space()
 
     async def close(self) -> None:
-        """Waits until all queued output is written, or dropped if a descriptor is broken."""
+        """Wait until all queued output is written, or dropped if a descriptor is broken."""
         self._footer.open_lines.clear()
         self.end_progress()
         await self._writer.close()

@@ -50,8 +50,11 @@ _INTERRUPTION_TEXTS = {
     INTERRUPTED: "interrupted",
     READER_GONE: "interrupted",
 }
-# Reasons of events without a warning of their own: the findings of `why` cover them, with the fix.
-REASONS_COVERED_BY_WHY = frozenset({"Failed", "FailedCreate", "FailedScheduling", "FailedMount", "BackOff"})
+# Reasons of events without a warning of their own: the findings of `why` cover them, with the fix, or the node of this
+# process has printed them.
+REASONS_WITHOUT_WARNING = frozenset(
+    {"Failed", "FailedCreate", "FailedScheduling", "FailedMount", "BackOff", "OutputLost"}
+)
 EVENT_PAUSE = 1.0  # seconds from an event to its warning
 BLOCK_CHECK_SECONDS = 15.0  # seconds between two checks for causes that block a job
 PEER_TIMEOUT = 1.0  # seconds in which the other pods may end by themselves after a job's end
@@ -69,7 +72,7 @@ class Settings(msgspec.Struct, frozen=True):
 async def run(
     submission: Submission, options: LocalClusterOptions, settings: Settings, screen: Screen, stop: StopSignals
 ) -> int:
-    """Runs the jobs of `submission` in a new cluster and stops the cluster. Returns the exit code.
+    """Run the jobs of `submission` in a new cluster and stop the cluster. Returns the exit code.
 
     Raises ManifestError for objects that the API server refuses, and the exceptions of CANNOT_RUN when the cluster
     cannot run on this machine."""
@@ -170,7 +173,7 @@ class Session:
     # --- submit and watch
 
     async def submit(self) -> None:
-        """Creates all objects, jobs last, and starts the watches. Raises ManifestError for objects that the API server
+        """Create all objects, jobs last, and start the watches. Raises ManifestError for objects that the API server
         refuses."""
         for text in self._submission.messages():
             self.screen.note(text)
@@ -186,11 +189,11 @@ class Session:
         self.tasks.start("explain what blocks", self._explain_blocks)
 
     def _handle_event(self, before: Json | None, after: Json | None) -> None:
-        """Prints each warning event once, after EVENT_PAUSE seconds, and not at all if all jobs have ended by then: the
+        """Print each warning event once, after EVENT_PAUSE seconds, and not at all if all jobs have ended by then: the
         findings about the end cover it."""
         if after is not None:
             self.view.update_event(after, time.time())
-        if after is None or after.get("type") != "Warning" or after.get("reason") in REASONS_COVERED_BY_WHY:
+        if after is None or after.get("type") != "Warning" or after.get("reason") in REASONS_WITHOUT_WARNING:
             return
         involved_object = after.get("involvedObject") or {}
         message = after.get("message") or after.get("reason")
@@ -204,7 +207,7 @@ class Session:
             self.screen.note(text)
 
     async def _show_progress(self) -> None:
-        """Updates the progress line: on a terminal at least once a second, otherwise at most once a second."""
+        """Update the progress line: on a terminal at least once a second, otherwise at most once a second."""
         while True:
             self.watch.view_changed.clear()
             live = progress(self.view, time.monotonic() - self._started, time.time())
@@ -215,7 +218,7 @@ class Session:
                     await self.watch.view_changed.wait()
 
     async def _explain_blocks(self) -> None:
-        """Prints what blocks a job every BLOCK_CHECK_SECONDS, so that a block that passes within that time is not
+        """Print what blocks a job every BLOCK_CHECK_SECONDS, so that a block that passes within that time is not
         printed."""
         while True:
             await asyncio.sleep(BLOCK_CHECK_SECONDS)
@@ -237,7 +240,7 @@ class Session:
         return self.view.blocked_reason(time.time())
 
     async def wait_until_ended(self) -> None:
-        """Waits until every job has ended, or until a job is blocked for good."""
+        """Wait until every job has ended, or until a job is blocked for good."""
         await self.watch.wait_until(
             lambda: self.watch.all_ended() or bool(self.blocked_reason()),
             lambda: REFERENCE_TIMEOUT if self.view.waiting else None,
@@ -248,7 +251,7 @@ class Session:
     # --- stop
 
     async def wait_for_peers(self) -> None:
-        """Waits at most PEER_TIMEOUT seconds until all pods have ended: the other replicas often end a moment after the
+        """Wait at most PEER_TIMEOUT seconds until all pods have ended: the other replicas often end a moment after the
         one that decided the job's result. The table then has their own exit codes, not those of their deletion.
 
         The wait is short because some replicas, such as parameter servers, never end.
@@ -258,8 +261,8 @@ class Session:
                 await self.watch.wait_until(lambda: not any(map(_is_active, self.watch.pods)))
 
     async def wind_down(self) -> None:
-        """Stops the controllers, so that no pod is created any more, deletes all pods, waits until they have ended (for
-        their grace period and DELETION_SLACK), and prints their logs to the last line."""
+        """Stop the controllers, so that no pod is created any more, delete all pods, wait until they have ended (for
+        their grace period and DELETION_SLACK), and print their logs to the last line."""
         await self.cluster.stop_controllers()
         pods, grace_period = self.watch.pods, 0.0
         for pod in pods:

@@ -42,7 +42,7 @@ class StopSignals:
             self._loop.remove_signal_handler(signum)
 
     async def run_unless(self, event: asyncio.Event, work: Coroutine[Any, Any, Any]) -> bool:
-        """Runs `work` until it is done (True) or until `event` is set, then cancels it (False). Raises the exceptions
+        """Run `work` until it is done (True) or until `event` is set, then cancel it (False). Raises the exceptions
         of `work`."""
         task = asyncio.ensure_future(work)
         waiter = asyncio.ensure_future(event.wait())

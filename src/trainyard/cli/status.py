@@ -153,7 +153,7 @@ def _print_data(value: Any, form: str) -> None:
 
 
 def _print_clusters(states: list[State], wide: bool) -> None:
-    """Prints a table with a row for each cluster, first those that are up."""
+    """Print a table with a row for each cluster, first those that are up."""
     rows = [["NAME", "STATE", "SINCE", "KUBECONFIG"]]
     for state in sorted(states, key=lambda state: state.facts is None):
         since = str((state.facts or {}).get("since", "-"))

@@ -82,7 +82,7 @@ def read(
     generated: Sequence[Document] = (),
     local: bool = True,
 ) -> Submission:
-    """Reads the objects of the files, and those `generated` from scripts. Raises ManifestError.
+    """Read the objects of the files, and those `generated` from scripts. Raises ManifestError.
 
     namespace: of all objects; "" means the namespace in the file, or `default_namespace` if there is none.
     private: the cluster has no other operator and no other jobs, so a job for another operator is refused, and there
@@ -116,7 +116,7 @@ def read(
 async def create_objects(
     api: ApiClient, submission: Submission, created: Callable[[GVK, Json], None] = lambda gvk, obj: None
 ) -> list[tuple[Kind, Json]]:
-    """Creates all objects, jobs last; `created` is called after each. An object that exists already is kept, unless it
+    """Create all objects, jobs last; `created` is called after each. An object that exists already is kept, unless it
     is a job. Returns the jobs as the API server stored them.
 
     Raises ManifestError for an object that the API server refuses, AlreadyExists for a job."""
@@ -163,7 +163,7 @@ def _refusal_problems(kind: str, obj: Json, error: ApiError) -> list[Problem]:
 
 
 def _add_job(document: Document, kind: Kind, submission: Submission, local: bool) -> list[Problem]:
-    """Adds a job with its warnings and notes. Returns its problems."""
+    """Add a job with its warnings and notes. Returns its problems."""
     submission.jobs.append((kind, document.obj))
     warnings = kinds.warnings(kind, document.obj)
     submission.warnings += [f"{document.location(problem.path)}: {problem}" for problem in warnings]

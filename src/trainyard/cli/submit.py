@@ -43,7 +43,7 @@ def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | No
 
 
 async def _create_objects(context: ClusterContext, submitted: submission.Submission) -> list[JobInfo]:
-    """Creates all objects in order, jobs last. Raises ManifestError for objects that the API server refuses,
+    """Create all objects in order, jobs last. Raises ManifestError for objects that the API server refuses,
     CommandError for a job that exists already."""
     from trainyard.cli.jobs import JobInfo
     from trainyard.client import AlreadyExists
@@ -68,7 +68,7 @@ async def _create_objects(context: ClusterContext, submitted: submission.Submiss
 
 
 async def _create_namespaces(context: ClusterContext, submitted: submission.Submission) -> None:
-    """Creates missing namespaces of the files. The namespace of the command line or the context must exist."""
+    """Create missing namespaces of the files. The namespace of the command line or the context must exist."""
     from trainyard.client import AlreadyExists, Forbidden
 
     for namespace in submitted.namespaces:

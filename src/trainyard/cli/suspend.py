@@ -23,7 +23,7 @@ def suspend(jobs: tuple[str, ...], **params: Any) -> None:
 
 
 async def set_suspend(context: ClusterContext, jobs: tuple[str, ...], suspend: bool) -> None:
-    """Patches `suspend` where the kind has its policies; it takes precedence over any other place (S2)."""
+    """Patch `suspend` where the kind has its policies; it takes precedence over any other place (S2)."""
     from trainyard.cli.jobs import get_job
     from trainyard.cli.view import job_result
     from trainyard.core import Config, parse_job

@@ -69,7 +69,7 @@ def _normalize(arg: str, options: dict[str, click.Option]) -> list[str]:
 
 
 def options(command: F) -> F:
-    """Adds the flags to a command. `apply` evaluates them."""
+    """Add the flags to a command. `apply` evaluates them."""
     for name in reversed(NO_EFFECT):
         # With `flag_value` the option may stand without a value, as booleans do in Go.
         add_option: Callable[[F], F] = click.option(name, hidden=True, is_flag=False, flag_value="true", default=None)

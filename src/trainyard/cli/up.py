@@ -108,7 +108,7 @@ def _merge_target() -> Path:
 
 
 def _merge(cluster: Background, target: Path | None) -> None:
-    """Merges the cluster's kubeconfig into `target` and into the files of earlier merges: the port may have changed."""
+    """Merge the cluster's kubeconfig into `target` and into the files of earlier merges: the port may have changed."""
     merged_paths = cluster.merged_kubeconfigs()
     for path in [*merged_paths, *([target] if target and target not in merged_paths else [])]:
         from trainyard.app import kubeconfig_merge

@@ -2,8 +2,9 @@
 
 The state of a slot is that of its newest pod.
 
-Restarts are counted as `status.restarts` counts them (core/restarts.py): a container that was restarted in place, and a
-pod that was created after a failed one. A gang is restarted as a whole, so each of its replicas has the job's count.
+Restarts are counted as `status.restarts` counts them (core/restart_count.py): a container that was restarted in place,
+and a pod that was created after a failed one. A gang is restarted as a whole, so each of its replicas has the job's
+count.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class JobView:
             )
 
     def add_refusal(self, owner: str, name: str, message: str, now: float) -> None:
-        """Records that pods cannot be created for lack of a ServiceAccount, which may still be created."""
+        """Record that pods cannot be created for lack of a ServiceAccount, which may still be created."""
         if (position := message.find(ACCOUNT)) >= 0:
             self.refused[owner] = f"{name}: {message[position:]}; add the ServiceAccount to the file"
             self.waiting.setdefault(owner, now)

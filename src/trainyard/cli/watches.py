@@ -53,7 +53,7 @@ class Watches:
         first_failure = last_failure = float("-inf")
 
         def on_unavailable(error: Unavailable) -> None:
-            """Counts the time since the first of several failures in a row."""
+            """Count the time since the first of several failures in a row."""
             nonlocal first_failure, last_failure
             now = asyncio.get_running_loop().time()
             # last_error is empty when the server has answered since the last failure.

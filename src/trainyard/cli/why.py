@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec.structs import asdict
+import msgspec
 
 from trainyard.cli import options
 from trainyard.cli.cluster_command import ClusterContext, is_local, print_output, run_with_cluster
@@ -52,7 +52,7 @@ async def _why(context: ClusterContext, job: str, form: str) -> None:
 
 
 def _from_history(job: str, namespace: str, form: str) -> bool:
-    """Prints the findings about a job in the history. False when the history has no such job or no readable record."""
+    """Print the findings about a job in the history. False when the history has no such job or no readable record."""
     from trainyard.cli.history_logs import last_record
     from trainyard.cli.recorded_objects import facts_of, findings_of
 
@@ -69,8 +69,7 @@ def _print(facts: Facts, findings: list[Finding], form: str) -> None:
 
     if form:
         finding_values = [
-            {**asdict(finding), "level": diagnosis.LEVEL_NAMES[finding.level], "evidence": list(finding.evidence)}
-            for finding in findings
+            {**msgspec.to_builtins(finding), "level": diagnosis.LEVEL_NAMES[finding.level]} for finding in findings
         ]
         print_output((as_json if form == "json" else as_yaml)({"job": facts.title, "findings": finding_values}))
     else:

@@ -15,7 +15,7 @@ _WITH_POD_TEMPLATE = frozenset({"Job", "Deployment", "StatefulSet"})
 
 
 def annotate(document: Document, is_job: bool) -> None:
-    """Adds the annotation to a Trainyard job, to a Pod, or to the pod template of a built-in workload."""
+    """Add the annotation to a Trainyard job, to a Pod, or to the pod template of a built-in workload."""
     folder = manifest_folder(document.source)
     kind = document.obj["kind"]
     if folder and (is_job or kind == "Pod"):
@@ -28,7 +28,7 @@ def annotate(document: Document, is_job: bool) -> None:
 
 
 def set_annotation(obj: Json, folder: str) -> None:
-    """Adds the annotation to an object. A malformed object is not changed: the API server refuses it."""
+    """Add the annotation to an object. A malformed object is not changed: the API server refuses it."""
     meta = obj.get("metadata")
     if meta is None:
         meta = obj["metadata"] = {}

@@ -75,7 +75,7 @@ class FileCredentials:
     """An identity that `load` reads from files. Each request calls stat on them: a volume may change at any moment."""
 
     def __init__(self, files: Sequence[Path], load: Callable[[], Identity]) -> None:
-        """Loads the first identity. Raises what `load` raises."""
+        """Load the first identity. Raises what `load` raises."""
         self._files = files
         self._load = load
         self._stamps = self._get_stamps()

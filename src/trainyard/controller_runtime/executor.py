@@ -14,16 +14,17 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from trainyard.client import AlreadyExists, ApiClient, Conflict, NotFound
+from trainyard.client import AlreadyExists, ApiClient, Conflict, Forbidden, NotFound
 from trainyard.controller_runtime.in_flight_writes import AcknowledgedWrite, InFlightWrites
 from trainyard.objects import GVK, Json, controller_of, labels_of, resource_version_of, uid_of
 from trainyard.objects.writes import Create, Delete, Patch
 
 
 class NameTaken(AlreadyExists):
-    """The name of an object to create is taken by `existing`, which the reconciled object does not control."""
+    """The name of an object to create is taken by `existing`, which the reconciled object does not control; None when
+    the existing object may not be read."""
 
-    def __init__(self, error: AlreadyExists, existing: Json) -> None:
+    def __init__(self, error: AlreadyExists, existing: Json | None) -> None:
         super().__init__(error.code, error.reason, error.message, error.details)
         self.existing = existing
 
@@ -45,7 +46,10 @@ class WriteExecutor:
         try:
             answer = await self._api.create(create.gvk, create.namespace, create.obj)
         except AlreadyExists as error:
-            answer = await self._read_existing(create)
+            try:
+                answer = await self._read_existing(create)
+            except Forbidden:
+                raise NameTaken(error, None) from None
             if not self._is_owned(answer, owner_uid):
                 raise NameTaken(error, answer) from None
         self.record(owner_uid, create.gvk, answer)

@@ -27,7 +27,7 @@ def missing_creates(job: Job, owned: OwnedObjects) -> list[PlannedCreate]:
     late: list[PlannedCreate] = []
     by_slot: dict[Slot, list[PlannedCreate]] = {}
     for ref, auxiliary in job.auxiliary_objects.items():
-        if ref in owned.by_ref or (auxiliary.create_after_replicas and job.parsed.problems):
+        if exists(job, owned, ref) or (auxiliary.create_after_replicas and job.parsed.problems):
             continue
         create = PlannedCreate(auxiliary.gvk, auxiliary.name, None, 0, _missing(job, auxiliary.depends_on, owned))
         if auxiliary.slot:
@@ -38,7 +38,8 @@ def missing_creates(job: Job, owned: OwnedObjects) -> list[PlannedCreate]:
     for slot in job.slots():
         role, name = job.role(slot.role), job.kind.pods.name(job, slot)
         gvk = job.carrier(slot.role).gvk
-        if role and role.template is not None and Ref(gvk.kind, name) not in owned.by_ref:
+        waits = not job.kind.pods.awaited_slots(job, slot) <= job.running
+        if role and role.template is not None and Ref(gvk.kind, name) not in owned.by_ref and not waits:
             missing = _missing(job, job.kind.pods.dependencies(job, slot), owned)
             slots.append(PlannedCreate(gvk, name, slot, job.status.role(slot.role).attempt, missing))
         slots += by_slot.get(slot, ())
@@ -47,7 +48,13 @@ def missing_creates(job: Job, owned: OwnedObjects) -> list[PlannedCreate]:
 
 def _missing(job: Job, dependencies: tuple[Ref, ...], owned: OwnedObjects) -> tuple[Ref, ...]:
     blocking = blocking_refs(job, owned)
-    return tuple(ref for ref in dependencies if ref not in owned.by_ref or ref in blocking)
+    return tuple(ref for ref in dependencies if not exists(job, owned, ref) or ref in blocking)
+
+
+def exists(job: Job, owned: OwnedObjects, ref: Ref) -> bool:
+    """Whether the child exists: it is observed, or what is created after it is (AuxiliaryObject.exists_with)."""
+    auxiliary = job.auxiliary_objects.get(ref)
+    return ref in owned.by_ref or (auxiliary is not None and auxiliary.exists_with in owned.by_ref)
 
 
 def blocking_refs(job: Job, owned: OwnedObjects) -> set[Ref]:
@@ -151,7 +158,8 @@ def auxiliary_changes(job: Job, owned: OwnedObjects, observed: Observed) -> tupl
             if followed:
                 deletes.append(delete_child(job, child, "the spec does not have it any more"))
         elif any(
-            dependency not in owned.by_ref and dependency not in observed.refused for dependency in auxiliary.depends_on
+            not exists(job, owned, dependency) and dependency not in observed.refused
+            for dependency in auxiliary.depends_on
         ):
             continue
         elif not same_digest(child.digest, auxiliary.digest) and (valid or not follows_edits):

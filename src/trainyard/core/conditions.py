@@ -85,17 +85,14 @@ def phase_conditions(
     suspended = outcome.phase == "Suspended"
     reason, message = (outcome.reason, outcome.message) if suspended else ("JobResumed", "")
     conditions.append(Condition("Suspended", suspended, reason, message))
-    running_slots = job.running_slots()
-    runs = not outcome.finished and any(
-        replica.state == "Running" and replica.slot in running_slots for replica in replicas
-    )
+    runs = not outcome.finished and job.is_running(replicas)
     message = "; ".join(["at least one replica runs" if runs else outcome.message, *_stuck(replicas)])
     conditions.append(Condition("Running", runs, "JobRunning" if runs else outcome.reason, message))
     conditions.append(_degraded(job, replicas, owned, outcome))
     reason, message = _ignored_edit(job, status)
     conditions.append(Condition("SpecChangeIgnored", bool(message), reason, message))
     unknown = ", ".join(job.parsed.unknown)
-    message = f"not known here, and not looked at: {unknown}" if unknown else ""
+    message = f"unknown fields, which have no effect: {unknown}" if unknown else ""
     conditions.append(Condition("UnknownFields", bool(unknown), "UnknownFields", message))
     if outcome.finished:
         conditions += [Condition(name, False, outcome.reason, "") for name in ("Restarting", "Blocked", "NameConflict")]
@@ -119,7 +116,7 @@ def _degraded(job: Job, replicas: list[Replica], owned: OwnedObjects, outcome: O
         if replica.state == "Failed"
         and (replica.slot not in supervised or (replica.termination and replica.termination.ignored))
     ]
-    texts = [f"{replica.name} has given up: {replica.message}" for replica in failed]
+    texts = [f"{replica.name} has failed and is not restarted: {replica.message}" for replica in failed]
     unavailable = _unavailable_deployment(job, owned)
     reason = "ReplicaFailed" if failed else "DeploymentUnavailable" if unavailable else "Restored"
     holds = bool(failed or unavailable) and not outcome.finished
@@ -148,9 +145,9 @@ def _unavailable_deployment(job: Job, owned: OwnedObjects) -> list[str]:
 def _ignored_edit(job: Job, status: JobStatus) -> tuple[str, str]:
     """Reason and message of condition SpecChangeIgnored; the message is "" when no edit is ignored (S1, S11)."""
     if status.suspended and status.started and not job.policy.suspend:
-        return "InvalidSpec", f"{job.parsed.problems[0]}: the job stays suspended until that is mended"
+        return "InvalidSpec", f"{job.parsed.problems[0]}: the job stays suspended until the spec is valid"
     edits = describe_ignored_edits(job.kind, job.parsed, job.status) if ignores_edits(job.parsed, job.status) else []
     if not edits:
         return "SpecRestored", ""
-    fix = "the job has started and goes on as it was; suspend it, edit it and resume it, or make a new job"
+    fix = "the job has started and goes on as it was; suspend it, edit it and resume it, or create a new job"
     return "JobStarted", f"{'; '.join(edits)}: {fix}"

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainyard.core import blocked, changes, conditions, failures, phase, restarts, status
+from trainyard.core import blocked, changes, conditions, failures, phase, status
 from trainyard.core.conditions import Condition
 from trainyard.core.job import Job, Outcome, OwnedObjects, Replica
 from trainyard.core.kind import ConditionUpdate, Kind
@@ -25,6 +25,7 @@ from trainyard.core.observe import observe
 from trainyard.core.planned_writes import PlannedWrites, due_writes, plan_writes
 from trainyard.core.policies import clean_pod_policy, deadline, managed_by, node_lost, restart, suspend, ttl
 from trainyard.core.read import parse_job
+from trainyard.core.restart_count import count_restarts
 from trainyard.objects import Json, is_deleting
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Delete
@@ -44,8 +45,9 @@ def decide(job: Job, observed: Observed, now: float) -> Plan:
 
 
 def _unfinished(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> Plan:
-    job = replace(job, owned=frozenset(owned.by_ref))
     replicas, wakeups = observe(job, owned, now)
+    running = frozenset(replica.slot for replica in replicas if replica.state == "Running")
+    job = replace(job, owned=frozenset(owned.by_ref), running=running)
     if not job.status.started and job.parsed.problems:
         problem = job.parsed.problems[0]
         text = f"{problem.text} ({problem.path})" if problem.path else problem.text
@@ -104,9 +106,7 @@ def _plan(  # noqa: PLR0913  (the results of all steps of the pipeline)
     sent = due_writes(plan_writes(after, replicas, owned, observed, outcome, slot_restarts, now), observed, now)
     deleted = frozenset(delete.uid for delete in sent.deletes) if outcome.finished else frozenset()
     counts = status.replica_counts(job, replicas, outcome, deleted)
-    rendered = status.render_status(
-        job, next_status, outcome, counts, restarts.restart_count(after, replicas, owned), replicas
-    )
+    rendered = status.render_status(job, next_status, outcome, counts, count_restarts(after, replicas, owned), replicas)
     if outcome.finished:
         due = [ttl.expires_at(job, now)]
     else:

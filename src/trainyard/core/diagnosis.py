@@ -20,12 +20,12 @@ END, BLOCK, WAIT, NOTE, FINE = range(5)
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One problem or observation: what it is, where (object and field), its evidence (lines of text), its fix.
+    """One problem or observation: its summary, where it is (object and field), its evidence (lines of text), its fix.
 
-    The fields are those of `trainyard why -o json`."""
+    The fields are those of `trainyard why -o json`, where `summary` is named `what`."""
 
     level: int
-    what: str
+    summary: str = msgspec.field(name="what")
     where: str = ""
     evidence: tuple[str, ...] = ()
     fix: str = ""

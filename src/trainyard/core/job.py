@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -111,6 +111,7 @@ class Job:
     roles: tuple[Role, ...]  # in effect: the spec's, or those that the job was started with (read.effective_roles)
     config: Config
     owned: frozenset[Ref] | None = None  # the observed children that this job owns; None: unknown, assume all
+    running: frozenset[Slot] = frozenset()  # the slots that were observed to run
     cache: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def cached(self, name: str, compute: Callable[[], Any]) -> Any:
@@ -183,6 +184,13 @@ class Job:
             "running_slots", lambda: slots_of(self) if slots_of else frozenset(self.slots())
         )
         return slots
+
+    def is_running(self, replicas: Iterable[Replica]) -> bool:
+        """Whether one of the running slots runs; with Lifecycle.all_run, whether each has run at the same time."""
+        slots = self.running_slots()
+        running = [replica.state == "Running" for replica in replicas if replica.slot in slots]
+        waits = self.kind.lifecycle.all_run and not self.status.has_run
+        return any(running) and (all(running) or not waits)
 
     def success_sets(self) -> tuple[frozenset[Slot], ...]:
         """Lifecycle.success_sets of this job."""

@@ -93,6 +93,10 @@ class AuxiliaryObject(msgspec.Struct, frozen=True):
     deleted_at_end: bool = False  # under every cleanPodPolicy
     # phases in which it counts as not yet created for the children that depend on it
     blocking_phases: frozenset[str] = frozenset()
+    # For an object of a resource that the operator may create and not read: the child that is created after it. The
+    # object exists if that child does.
+    exists_with: Ref | None = None
+    deferrable: bool = False  # its content follows the pods, so its patches may wait for further changes
     deleted_with_slot: bool = False  # cleanPodPolicy deletes it together with the object of its slot
 
     @property
@@ -136,6 +140,8 @@ class Api(msgspec.Struct, frozen=True):
     has_runtime_id: bool = False  # the spec has a RuntimeId, which is part of the children's names
     installed_by_default: bool = True  # in a cluster; False: only when it is named
     policy_field: str = ""  # the field of the spec that has the policies; "": they are directly under spec
+    # of a further version (Kind.further_versions): whether an object was created in it
+    created_in_version: Callable[[Json], bool] = lambda obj: False
     managers: tuple[str, ...] = (TRAINYARD_OPERATOR,)  # the values of managedBy with which this operator serves a job
 
     def policy_path(self, name: str) -> tuple[str, ...]:
@@ -151,7 +157,8 @@ class RoleTable(msgspec.Struct, frozen=True):
     uses(config, gvk): whether jobs have children of this resource under that configuration. `optional_resources`: those
     that an API server may lack; a job has no such children then. `patched_resources`: the children that are patched
     after an edit of the job; others are replaced. `adopted_resources`: children that another operator may have made for
-    the job, with the same names; they get Trainyard's labels.
+    the job, with the same names; they get Trainyard's labels. `created_resources`: children that the operator creates
+    and never reads (AuxiliaryObject.exists_with).
     """
 
     carrier: Callable[[str], WorkloadAdapter]
@@ -161,6 +168,7 @@ class RoleTable(msgspec.Struct, frozen=True):
     optional_resources: tuple[GVK, ...] = ()
     patched_resources: tuple[GVK, ...] = ()
     adopted_resources: tuple[GVK, ...] = ()
+    created_resources: tuple[GVK, ...] = ()
 
     def children_in(self, config: Config) -> tuple[GVK, ...]:
         """The resources of children under that configuration."""
@@ -176,7 +184,8 @@ class PodRecipe(msgspec.Struct, frozen=True):
     mutate_pod_template(template, job, slot) returns the pod template with all that the framework needs. subdomain(job):
     the headless Service for the DNS names of the pods, "" for none. job_spec_fields(job, slot): fields of the spec of a
     batch Job that retries by itself. dependencies(job, slot): the children that must exist and be owned by the job
-    before the slot's object is created, because its pods refer to them by name.
+    before the slot's object is created, because its pods refer to them by name. awaited_slots(job, slot): the slots
+    that must run before the slot's object is created.
     """
 
     name: Callable[[Job, Slot], str]
@@ -186,6 +195,7 @@ class PodRecipe(msgspec.Struct, frozen=True):
     metadata: Callable[[Job, Slot], Json] = lambda job, slot: {}
     job_spec_fields: Callable[[Job, Slot], Json] = lambda job, slot: {}
     dependencies: Callable[[Job, Slot], tuple[Ref, ...]] = lambda job, slot: job.blocking_objects()
+    awaited_slots: Callable[[Job, Slot], frozenset[Slot]] = lambda job, slot: frozenset()
 
 
 class Lifecycle(msgspec.Struct, frozen=True):
@@ -196,14 +206,16 @@ class Lifecycle(msgspec.Struct, frozen=True):
     unset: all that are in a success set. on_exit(job, slot, code, reason): the effect of a failed exit of a supervised
     slot; `code` is -1 when it is unknown (evicted, node lost). `default_backoff_limit`: for the supervised roles of a
     job without backoffLimit; None: no limit. `restart_scope`: of every job of the kind, or of one job as a function.
-    running_slots(job): the slots of which one runs while the job is Running; unset: all. `template_change`: the effect
-    of an edit of a role while the job runs; `template_change_of` has the roles that differ from it.
+    running_slots(job): the slots of which one runs while the job is Running; unset: all. With `all_run` the job is
+    Running once each of them runs. `template_change`: the effect of an edit of a role while the job runs;
+    `template_change_of` has the roles that differ from it.
     """
 
     success_sets: Callable[[Job], tuple[frozenset[Slot], ...]]
     on_exit: Callable[[Job, Slot, int, str], ExitAction]
     supervised_slots: Callable[[Job], frozenset[Slot]] | None = None
     running_slots: Callable[[Job], frozenset[Slot]] | None = None
+    all_run: bool = False
     restart_scope: RestartScope | Callable[[Job], RestartScope] = RestartScope.ROLE
     restart_text: str = ""  # for the docs, where restart_scope is a function
     default_backoff_limit: int | None = 6
@@ -247,8 +259,11 @@ class StatusShape(msgspec.Struct, frozen=True):
 
 class Kind(msgspec.Struct, frozen=True):
     """A kind of job, as a value. `auxiliary(job)`: the objects beside the replicas. `diagnosis`: what `trainyard why`
-    says of this kind alone. `scripts`: the frameworks whose scripts `trainyard run SCRIPT` runs as jobs of this
-    kind."""
+    says of this kind alone. `scripts`: the frameworks whose scripts `trainyard run SCRIPT` runs as jobs of this kind.
+
+    `further_versions`: other API versions of the same resource, in one CustomResourceDefinition. The objects are
+    stored, listed and watched in the version of this kind, and reconciled by the rules of their own version.
+    """
 
     api: Api
     roles: RoleTable
@@ -258,6 +273,20 @@ class Kind(msgspec.Struct, frozen=True):
     auxiliary: Callable[[Job], tuple[AuxiliaryObject, ...]] = lambda job: ()
     diagnosis: Diagnosis = Diagnosis()
     scripts: tuple[ScriptFramework, ...] = ()
+    further_versions: tuple[Kind, ...] = ()
+
+    def version_of(self, obj: Json) -> Kind:
+        """The kind with the rules of the API version in which the object was created. An API server returns the object
+        in any version, so that its apiVersion alone does not tell (Api.created_in_version)."""
+        for version in self.further_versions:
+            if obj.get("apiVersion") == version.gvk.api_version or version.api.created_in_version(obj):
+                return version
+        return self
+
+    @property
+    def versions(self) -> tuple[Kind, ...]:
+        """The kind in each of its API versions, the stored one first."""
+        return (self, *self.further_versions)
 
     @property
     def gvk(self) -> GVK:

@@ -7,7 +7,7 @@ Rules for this file:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -91,17 +91,26 @@ class Refusal(msgspec.Struct, frozen=True):
         return not self.policy and (self.code == 422 or (self.code == 400 and self.reason == "BadRequest"))
 
 
+class SSHKey(NamedTuple):
+    """A private key in PEM, and the line of the public key for `authorized_keys`."""
+
+    private: str
+    public: str
+
+
 class Config(msgspec.Struct, frozen=True):
     """The administrator's configuration and the files of the distribution, read by `app`."""
 
     accelerators: Mapping[str, Json] = msgspec.field(default_factory=dict)
     # texts of the programs that run in pods, by file name
     program_files: Mapping[str, str] = msgspec.field(default_factory=dict)
+    new_ssh_key: Callable[[], SSHKey] | None = None  # None: no key is made, as in `trainyard plan`
     cluster_domain: str = "cluster.local"
     # seconds that a pod may stay in Terminating past its grace period; None: no limit
     node_lost_timeout: float | None = None
     # "": no PodGroups; "volcano": those of Volcano; any other: those of scheduler-plugins, whose schedulerName it is
     gang_scheduler: str = ""
+    kubectl_delivery_image: str = ""  # of the launcher's init container of an MPIJob v1; "": it has none
     missing_resources: frozenset[GVK] = frozenset()  # of RoleTable.optional_resources, those that are not served
 
 
@@ -161,6 +170,11 @@ class Plan(msgspec.Struct, frozen=True):
     def writes_objects(self) -> bool:
         """True when there are writes besides status and events."""
         return bool(self.deletes or self.patches or self.creates)
+
+    @property
+    def deferrable(self) -> bool:
+        """Whether all writes may wait: replica counts in the status, and patches that follow the pods."""
+        return not (self.urgent or self.deletes or self.creates or any(not patch.deferrable for patch in self.patches))
 
     @property
     def idle(self) -> bool:

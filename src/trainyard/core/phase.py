@@ -18,8 +18,7 @@ def compute_phase(job: Job, replicas: list[Replica], now: float) -> Outcome:
         return outcome
     if job.status.suspended:
         return Outcome("Suspended", "JobSuspended", "no replica runs while spec.suspend is true")
-    running_slots = job.running_slots()
-    if any(replica.state == "Running" and replica.slot in running_slots for replica in replicas):
+    if job.is_running(replicas):
         return Outcome("Running", "JobRunning", "at least one replica runs")
     if job.status.has_run:
         return Outcome("Starting", "NoReplicaRunning", "no replica runs at the moment")

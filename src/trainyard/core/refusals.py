@@ -35,8 +35,8 @@ def refusing_policy(code: int, message: str, causes: object, sent: Json | None) 
     the write."""
     if code not in (400, 403, 422):
         return ""
-    for words, reason in POLICY_MESSAGES:
-        if words in message:
+    for fragment, reason in POLICY_MESSAGES:
+        if fragment in message:
             return reason
     if code != 422:
         return ""

@@ -94,7 +94,8 @@ def update_patch(auxiliary: AuxiliaryObject, child: Child) -> Patch:
     labels = {**body.get("metadata", {}).get("labels", {}), DIGEST: auxiliary.digest}
     fields = {key: value for key, value in body.items() if key not in ("apiVersion", "kind", "metadata")}
     metadata = {"uid": child.uid, "labels": labels}
-    return Patch(auxiliary.gvk, child.namespace, auxiliary.name, {"metadata": metadata, **fields})
+    body = {"metadata": metadata, **fields}
+    return Patch(auxiliary.gvk, child.namespace, auxiliary.name, body, deferrable=auxiliary.deferrable)
 
 
 def _set_hostname(job: Job, slot: Slot, template: Json) -> None:

@@ -13,6 +13,7 @@ from trainyard.kinds.chainerjob import CHAINERJOB
 from trainyard.kinds.crds import admit, crd, misspelling_problems, notes, per_api_group, rules_check, warnings
 from trainyard.kinds.elasticjob import ELASTICJOB
 from trainyard.kinds.kubeflow_v1.jaxjob import JAXJOB
+from trainyard.kinds.kubeflow_v1.mpijob import MPIJOB
 from trainyard.kinds.kubeflow_v1.paddlejob import PADDLEJOB
 from trainyard.kinds.kubeflow_v1.pytorchjob import PYTORCHJOB
 from trainyard.kinds.kubeflow_v1.tfjob import TFJOB as KUBEFLOW_TFJOB
@@ -32,11 +33,17 @@ KINDS: tuple[Kind, ...] = (
     XGBOOSTJOB,
     PADDLEJOB,
     JAXJOB,
+    MPIJOB,
 )
 """One value for each kind of job."""
 
 ALL: tuple[Kind, ...] = per_api_group(KINDS)
 """One value for each kind and API group under which the kind is served."""
+
+
+def all_versions() -> list[Kind]:
+    """One value for each API version of the kinds in ALL."""
+    return [version for kind in ALL for version in kind.versions]
 
 
 def kinds_named(name: str, candidates: Iterable[Kind] = ALL) -> tuple[Kind, ...]:
@@ -52,8 +59,8 @@ def kinds_named(name: str, candidates: Iterable[Kind] = ALL) -> tuple[Kind, ...]
 
 
 def kind_named(name: str) -> Kind | None:
-    """The one kind that an option means: TFJob is that of kubeflow.org, while tfjob is that of tensorflow.org, which
-    has been there longer; tfjob.kubeflow.org names the other one. None when there is none of that name."""
+    """The kind that an option names, None when there is none. `TFJob` is the kind of kubeflow.org; `tfjob` is that of
+    tensorflow.org, the older one, so that `tfjob.kubeflow.org` names that of kubeflow.org in lower case."""
     exact = [kind for kind in KINDS if kind.gvk.kind == name]
     return next(iter((*exact, *kinds_named(name, KINDS))), None)
 
@@ -71,9 +78,11 @@ def shares_name(kind: Kind) -> bool:
 
 
 def kind_of(obj: Json) -> Kind | None:
-    """The kind of an API object, None when it is not a job of Trainyard."""
+    """The kind of an API object, in its API version; None when it is not a job of Trainyard."""
     api_version_and_kind = obj.get("apiVersion"), obj.get("kind")
-    return next((kind for kind in ALL if (kind.gvk.api_version, kind.gvk.kind) == api_version_and_kind), None)
+    versions = (kind for kind in all_versions() if (kind.gvk.api_version, kind.gvk.kind) == api_version_and_kind)
+    kind = next(versions, None)
+    return kind.version_of(obj) if kind else None
 
 
 __all__ = [
@@ -83,12 +92,14 @@ __all__ = [
     "JAXJOB",
     "KINDS",
     "KUBEFLOW_TFJOB",
+    "MPIJOB",
     "MXJOB",
     "PADDLEJOB",
     "PYTORCHJOB",
     "TFJOB",
     "XGBOOSTJOB",
     "admit",
+    "all_versions",
     "crd",
     "kind_named",
     "kind_of",

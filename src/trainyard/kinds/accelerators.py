@@ -13,7 +13,7 @@ from trainyard.objects import Json
 
 
 def add_accelerators(template: Json, container: Json, accelerators: Mapping[str, Json]) -> None:
-    """Adds volumes, mounts and variables for every accelerator in the limits or requests of `container`.
+    """Add volumes, mounts and variables for every accelerator in the limits or requests of `container`.
 
     `accelerators` is the configuration, by resource name. Changes `template` and `container` in place.
     """

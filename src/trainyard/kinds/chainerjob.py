@@ -182,7 +182,7 @@ def _slots(job: Job, role: str) -> int:
 def auxiliary_objects(job: Job) -> tuple[AuxiliaryObject, ...]:
     """The ServiceAccount, Role, RoleBinding and, for a distributed job, the ConfigMap."""
     sets = [
-        mpi.WorkerSet(stateful_set_name(job.key.name, role.name), role.replicas, _slots(job, role.name))
+        mpi.WorkerStatefulSet(stateful_set_name(job.key.name, role.name), role.replicas, _slots(job, role.name))
         for role in job.roles
         if role.name != MASTER
     ]

@@ -29,16 +29,9 @@ def per_api_group(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
 
 
 def crd(kind: Kind) -> Json:
-    """The CustomResourceDefinition of the kind."""
+    """The CustomResourceDefinition of the kind, with all its versions."""
     gvk = kind.gvk
-    version = {
-        "name": gvk.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema(kind)},
-        "subresources": {"status": {}, **({"scale": dict(kind.api.scale)} if kind.api.scale else {})},
-        "additionalPrinterColumns": [dict(column) for column in kind.api.columns],
-    }
+    versions = [_crd_version(version, stored=version is kind) for version in kind.versions]
     names: Json = {"kind": gvk.kind, "listKind": f"{gvk.kind}List", "plural": gvk.plural, "singular": kind.api.singular}
     if kind.api.short_names:
         names["shortNames"] = list(kind.api.short_names)
@@ -48,7 +41,18 @@ def crd(kind: Kind) -> Json:
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{gvk.plural}.{gvk.group}"},
-        "spec": {"group": gvk.group, "names": names, "scope": "Namespaced", "versions": [version]},
+        "spec": {"group": gvk.group, "names": names, "scope": "Namespaced", "versions": versions},
+    }
+
+
+def _crd_version(kind: Kind, stored: bool) -> Json:
+    return {
+        "name": kind.gvk.version,
+        "served": True,
+        "storage": stored,
+        "schema": {"openAPIV3Schema": schema(kind)},
+        "subresources": {"status": {}, **({"scale": dict(kind.api.scale)} if kind.api.scale else {})},
+        "additionalPrinterColumns": [dict(column) for column in kind.api.columns],
     }
 
 
@@ -177,5 +181,5 @@ def _note_text(reason: str, roles: list[str]) -> str:
 
 def rules_check(kind: Kind) -> Callable[[Json, Json | None], list[Problem]]:
     """The kind's CEL rules as a Python function (new, old or None) -> problems, for admission without CEL."""
-    rules = with_aliases(rules_of(kind), kind.api.field_aliases)
-    return lambda new, old: violations(rules, new, old)
+    rules = {version.gvk: with_aliases(rules_of(version), version.api.field_aliases) for version in kind.versions}
+    return lambda new, old: violations(rules[kind.version_of(new).gvk], new, old)

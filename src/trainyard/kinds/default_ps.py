@@ -53,7 +53,7 @@ def config_map_name(job: Job) -> str:
 
 
 def run_default_ps(template: Json, job: Job, slot: Slot, cluster: Mapping[str, tuple[str, ...]]) -> None:
-    """Makes the container `tensorflow` run the default parameter server for the slot. Changes the template in place."""
+    """Make the container `tensorflow` run the default parameter server for the slot. Changes the template in place."""
     master, server_container = job.role(MASTER), _container(job.parsed.spec["tfImage"])
     if template == default_template(job.parsed.spec["tfImage"]):
         copy_required_fields(

@@ -137,7 +137,7 @@ def unreachable(job: Job, observed: ObservedReplicas) -> Iterator[Finding]:
 
 
 def refine(job: Job, cause: Cause) -> Cause:
-    """Names the endpoint that a launcher could not reach."""
+    """Name the endpoint that a launcher could not reach."""
     endpoint = job.parsed.spec.get(RDZV_ENDPOINT)
     if not endpoint or "cannot reach" not in cause.explanation:
         return cause

@@ -49,7 +49,7 @@ class RunPolicies(Policies, kw_only=True):
     """Policies under their old field name."""
 
 
-class SchedulingPolicy(msgspec.Struct, kw_only=True):
+class IgnoredSchedulingPolicy(msgspec.Struct, kw_only=True):
     """Accepted for old manifests; has no effect."""
 
     minAvailable: int | None = None
@@ -76,9 +76,9 @@ class ElasticJobSpec(Policies, kw_only=True):
     ] = None
     runPolicy: Annotated[RunPolicies | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
     RunPolicy: Annotated[RunPolicies | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
-    schedulingPolicy: Annotated[SchedulingPolicy | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = (
-        None
-    )
+    schedulingPolicy: Annotated[
+        IgnoredSchedulingPolicy | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})
+    ] = None
 
 
 def worker_of(spec: Json) -> Json:

@@ -23,7 +23,8 @@ METADATA = (
 """The fields of ObjectMeta. The schemas specify only those that a rule uses."""
 
 MIN_LENGTH_FOR_ONE_EDIT = 4  # one edit is a misspelling when the longer name has at least so many characters
-MIN_LENGTH_FOR_TWO_EDITS = 8  # two edits are one when the shorter name has so many, and the first letter is the same
+# two edits are a misspelling when the shorter name has at least so many, and both begin with the same letter
+MIN_LENGTH_FOR_TWO_EDITS = 8
 
 
 class Misspelling(NamedTuple):
@@ -43,7 +44,7 @@ def misspelt_fields(schema: Json, obj: Json) -> tuple[list[Problem], Json]:
     problems: list[Problem] = []
     schema = {**schema, "properties": {**schema["properties"], "status": {}}}  # not written by users
     corrected = obj
-    # Again after each correction: below a misspelt field nothing is checked.
+    # Repeated after each correction, because the fields below a misspelt one are not checked before it is corrected.
     while misspellings := list(_misspellings(schema, corrected, "", ())):
         if corrected is obj:
             corrected = decode(encode(obj))

@@ -37,7 +37,7 @@ _VARIABLES = {
 }
 
 
-class WorkerSet(NamedTuple):
+class WorkerStatefulSet(NamedTuple):
     """A StatefulSet of workers; `slots` are MPI slots in each pod."""
 
     name: str
@@ -55,7 +55,7 @@ def service_account_name(job: Job) -> str:
 
 
 def add_mpi_volumes_and_env(template: Json, job: Job) -> None:
-    """Adds the two volumes and, to each container of the user, the mounts and, after the user's, the variables.
+    """Add the two volumes and, to each container of the user, the mounts and, after the user's, the variables.
 
     Changes the template in place.
     """
@@ -84,7 +84,7 @@ def _init_containers(template: Json) -> list[Json]:
 
 
 def wait_for_workers(template: Json, slots: int) -> None:
-    """Adds the last init container, which writes the hostfile once every worker runs.
+    """Add the last init container, which writes the hostfile once every worker runs.
 
     It runs the image of the container chainer, which has to have Python. Changes the template in place.
     """
@@ -104,7 +104,7 @@ def wait_for_workers(template: Json, slots: int) -> None:
 
 
 def auxiliary_objects(
-    job: Job, labels: Mapping[str, str], sets: Sequence[WorkerSet], files: bool
+    job: Job, labels: Mapping[str, str], sets: Sequence[WorkerStatefulSet], files: bool
 ) -> tuple[AuxiliaryObject, ...]:
     """The ServiceAccount, Role and RoleBinding, and with `files` the ConfigMap.
 
@@ -150,7 +150,7 @@ def auxiliary_objects(
     return tuple(auxiliary)
 
 
-def _policy_rules(sets: Sequence[WorkerSet]) -> list[Json]:
+def _policy_rules(sets: Sequence[WorkerStatefulSet]) -> list[Json]:
     """Rules for the worker pods by name, [] when there are none: empty resourceNames would allow all pods (S22)."""
     pods = [pod for worker_set in sets for pod in worker_set.pods()]
     if not pods:

@@ -35,7 +35,7 @@ LONGEST_NAME = MAX_LABEL_LENGTH - len("-scheduler-") - len("-0")
 """Longest name and RuntimeId together: then `<job>-scheduler-<RuntimeId>-0` and `<job>-worker-<RuntimeId>-9999` fit."""
 
 _PRINTED_FIELDS = ("replicas", "template", "PsRootPort", "mxReplicaType")
-_TYPED = replica_list.ReplicaType("mxReplicaType", WORKER)
+_REPLICA_TYPE = replica_list.ReplicaType("mxReplicaType", WORKER)
 _LIST = "spec.replicaSpecs"
 _ITEM = "spec.replicaSpecs[]"
 
@@ -84,7 +84,7 @@ def _wrong_type_message(item: Any) -> str:
 
 def _no_container_message(item: Any) -> str:
     return (
-        f"invalid job spec: Replica type {_TYPED.of_item(item)} is missing a container for mxnet; "
+        f"invalid job spec: Replica type {_REPLICA_TYPE.of_item(item)} is missing a container for mxnet; "
         "name the container that runs the program mxnet"
     )
 
@@ -102,7 +102,7 @@ def _items(spec: Json) -> list[Json]:
 
 
 def _missing_types(spec: Any) -> list[str]:
-    lists = [{_TYPED.of_item(item) for item in items} for items in replica_list.lists_of(spec) if items]
+    lists = [{_REPLICA_TYPE.of_item(item) for item in items} for items in replica_list.lists_of(spec) if items]
     return [name for name in TYPES if spec.get("jobMode") == DIST and any(name not in types for types in lists)]
 
 
@@ -120,7 +120,7 @@ def _is_valid_name(job: Any, old: Any) -> bool:
 _ALL_WORKERS = "list.all(r, r.mxReplicaType == 'WORKER')"
 _EVERY_TYPE = "list.size() == 0 || ['SCHEDULER', 'SERVER', 'WORKER'].all(t, list.exists(r, r.mxReplicaType == t))"
 _RUNTIME_ID_SIZE = "(has(self.spec.RuntimeId) && self.spec.RuntimeId.size() > 0 ? self.spec.RuntimeId.size() : 4)"
-_SHAPE = replica_list.ImmutableFields(
+_IMMUTABLE_FIELDS = replica_list.ImmutableFields(
     spec_cel="self.spec.jobMode == oldSelf.spec.jobMode",
     is_same_spec=lambda new, old: bool(new.get("jobMode", "") == old.get("jobMode", "")),
     replica_set_cel="o.PsRootPort == r.PsRootPort",
@@ -152,7 +152,7 @@ RULES = (
     Rule(
         _ITEM,
         "self.mxReplicaType in ['SCHEDULER', 'SERVER', 'WORKER']",
-        lambda item, old: _TYPED.of_item(item) in TYPES,
+        lambda item, old: _REPLICA_TYPE.of_item(item) in TYPES,
         "invalid job spec: MxReplicaSpec.MxReplicaType must be one of [SCHEDULER SERVER WORKER]",
         detail=_wrong_type_message,
         field="mxReplicaType",
@@ -169,7 +169,9 @@ RULES = (
     Rule(
         "spec",
         f"self.jobMode != 'local' || ({_for_each_list_cel(_ALL_WORKERS)})",
-        lambda spec, old: spec.get("jobMode") != LOCAL or all(_TYPED.of_item(item) == WORKER for item in _items(spec)),
+        lambda spec, old: (
+            spec.get("jobMode") != LOCAL or all(_REPLICA_TYPE.of_item(item) == WORKER for item in _items(spec))
+        ),
         "invalid job spec: job mode is local, but its replicas set have replicas type other than worker; "
         "write jobMode: dist, or leave only the WORKER",
         field="jobMode",
@@ -206,10 +208,10 @@ RULES = (
         "The SCHEDULER must have Replicas = 1; write replicas: 1 or leave it out",
         field="replicas",
     ),
-    replica_list.unique_types_rule(_TYPED),
+    replica_list.unique_types_rule(_REPLICA_TYPE),
     restart_policy_rule(_ITEM),
 )
 RULES_AFTER_START = (
-    replica_list.immutable_rule(_TYPED, _SHAPE, "jobMode and replicaSpecs are fixed"),
+    replica_list.immutable_rule(_REPLICA_TYPE, _IMMUTABLE_FIELDS, "jobMode and replicaSpecs are fixed"),
     replica_list.RUNTIME_ID_IMMUTABLE_RULE,
 )

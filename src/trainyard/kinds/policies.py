@@ -12,13 +12,14 @@ from trainyard.kinds.templates import whole_number
 from trainyard.objects import Json
 
 Seconds = Annotated[int, Meta(ge=0, le=2147483647)]
+CleanPodPolicyName = Literal["None", "Running", "All"]
 
 
 class Policies(msgspec.Struct, kw_only=True):
     """Unset is always the documented behaviour of the old operators."""
 
     cleanPodPolicy: Annotated[
-        Literal["None", "Running", "All"] | None,
+        CleanPodPolicyName | None,
         Meta(
             description="Which children are deleted at the end of the job: None, Running (those that still run) or All."
         ),

@@ -186,9 +186,9 @@ NULL_TEXT = "there was a problem setting defaults for job spec: ReplicaSpecs con
 """The old operator's text for a replica set that is null (docs/rules.md II.3)."""
 
 
-def has_null_cel(listed: str) -> str:
+def has_null_cel(list_path: str) -> str:
     """CEL: the list contains null, so other rules must not access fields of its items."""
-    return f"{listed}.exists(r, r == null)"
+    return f"{list_path}.exists(r, r == null)"
 
 
 NO_NULL_RULE = Rule(
@@ -243,7 +243,8 @@ class ImmutableFields(NamedTuple):
 
 
 def immutable_rule(typed: ReplicaType, immutable_fields: ImmutableFields, text: str) -> Rule:
-    """The rule that the replica sets and the fields of `what` do not change once the job has started (S11)."""
+    """The rule that the replica sets and `immutable_fields` do not change once the job has started (S11). `text` begins
+    its message."""
 
     def is_unchanged(new: Any, old: Any) -> bool:
         if not is_immutable(new, old):
@@ -266,7 +267,7 @@ def immutable_rule(typed: ReplicaType, immutable_fields: ImmutableFields, text: 
     )
 
 
-def _same_list_cel(typed: ReplicaType, fixed_fields: ImmutableFields, name: str) -> str:
+def _same_list_cel(typed: ReplicaType, immutable_fields: ImmutableFields, name: str) -> str:
     """CEL: the list under one field name is unchanged. In CEL the two lists have different types, so one expression
     cannot stand for both."""
     new, old = f"self.spec.{name}", f"oldSelf.spec.{name}"
@@ -274,11 +275,11 @@ def _same_list_cel(typed: ReplicaType, fixed_fields: ImmutableFields, name: str)
         f"has({new}) == has({old}) && (!has({new}) || {has_null_cel(new)} || ({new}.size() == {old}.size()"
         f" && {new}.all(r, {old}.exists(o, o.{typed.field} == r.{typed.field} && o.replicas == r.replicas"
         f" && (!{has_template_cel('r')} || !{has_template_cel('o')} || r.template == o.template)"
-        f" && {fixed_fields.replica_set_cel}))))"
+        f" && {immutable_fields.replica_set_cel}))))"
     )
 
 
-def _is_same_list(typed: ReplicaType, fixed_fields: ImmutableFields, new: Any, old: Any) -> bool:
+def _is_same_list(typed: ReplicaType, immutable_fields: ImmutableFields, new: Any, old: Any) -> bool:
     if new is None or old is None:
         return new is None and old is None
     old_sets, new_sets = ({typed.of_item(item): item for item in items} for items in (old, new))
@@ -287,7 +288,7 @@ def _is_same_list(typed: ReplicaType, fixed_fields: ImmutableFields, new: Any, o
         and new_sets.keys() == old_sets.keys()
         and all(
             _is_same_set(new_sets[name], old_sets[name])
-            and fixed_fields.is_same_replica_set(new_sets[name], old_sets[name])
+            and immutable_fields.is_same_replica_set(new_sets[name], old_sets[name])
             for name in new_sets
         )
     )

@@ -44,5 +44,5 @@ def _env_value(value: Any) -> Json:
 
 
 def _escape_expansion(text: str) -> str:
-    """Escapes $ so that Kubernetes keeps the text as it is: it expands $(NAME) to the variable's value, and $$ to $."""
+    """Escape $ so that Kubernetes keeps the text as it is: it expands $(NAME) to the variable's value, and $$ to $."""
     return text.replace("$", "$$") if "$(" in text or "$$" in text else text

@@ -14,7 +14,7 @@ def headless_service(
 ) -> Json:
     """A Service that selects every pod of the job by the label OWNER, ready or not: pods connect before they are ready.
 
-    With `only` the selector also requires these labels. `ports`: name -> port.
+    The selector also requires the labels in `extra_selector`. `ports`: name -> port.
     """
     return {
         "apiVersion": "v1",

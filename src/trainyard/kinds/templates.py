@@ -107,7 +107,7 @@ def spec_of(template: object) -> Json:
 
 
 def append_to_list(mapping: Json, name: str, *items: Any, first: bool = False) -> None:
-    """Appends items to the list field `name` of `mapping`, or with `first` prepends them.
+    """Append items to the list field `name` of `mapping`, or with `first` prepend them.
 
     A field that is no list is left as it is: the API server rejects it with its path.
     """
@@ -122,7 +122,7 @@ _COPIED_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
 
 def copy_required_fields(spec: Json, container: Json, template: object, name: str) -> None:
-    """Copies fields that a cluster may require of every pod to a pod that Trainyard generates, where they are unset.
+    """Copy fields that a cluster may require of every pod to a pod that Trainyard generates, where they are unset.
 
     The source is the pod `template` of the user and its container `name`. Changes `spec` and `container` in place.
     """
@@ -158,7 +158,7 @@ def labels_metadata_of(job: Job) -> Json:
 
 
 def append_env(container: Json, *pairs: tuple[str, str]) -> None:
-    """Appends variables to `env`; of two with the same name Kubernetes uses the later."""
+    """Append variables to `env`; of two with the same name Kubernetes uses the later."""
     append_to_list(container, "env", *({"name": name, "value": value} for name, value in pairs))
 
 

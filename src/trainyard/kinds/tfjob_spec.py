@@ -100,8 +100,8 @@ def _is_default_ps(item: Json) -> bool:
 
 _LIST = "spec.replicaSpecs"
 _ITEM = "spec.replicaSpecs[]"
-_TYPED = replica_list.ReplicaType("tfReplicaType", MASTER)
-_SHAPE = replica_list.ImmutableFields(
+_REPLICA_TYPE = replica_list.ReplicaType("tfReplicaType", MASTER)
+_IMMUTABLE_FIELDS = replica_list.ImmutableFields(
     spec_cel="self.spec.tfImage == oldSelf.spec.tfImage"
     " && (has(self.spec.masterTaskType) && self.spec.masterTaskType == 'chief')"
     " == (has(oldSelf.spec.masterTaskType) && oldSelf.spec.masterTaskType == 'chief')",
@@ -174,7 +174,7 @@ RULES = (
         lambda items, old: not items or sum(item.get("tfReplicaType", MASTER) == MASTER for item in items) == 1,
         "a job must have 1 and only 1 master: list the type MASTER exactly once (a type left out is MASTER)",
     ),
-    replica_list.unique_types_rule(_TYPED, except_type=MASTER),
+    replica_list.unique_types_rule(_REPLICA_TYPE, except_type=MASTER),
     Rule(
         "spec.tensorboard",
         "has(self.logDir) && self.logDir.size() > 0",
@@ -185,6 +185,6 @@ RULES = (
     restart_policy_rule(_ITEM),
 )
 RULES_AFTER_START = (
-    replica_list.immutable_rule(_TYPED, _SHAPE, "replicaSpecs, tfImage and masterTaskType are fixed"),
+    replica_list.immutable_rule(_REPLICA_TYPE, _IMMUTABLE_FIELDS, "replicaSpecs, tfImage and masterTaskType are fixed"),
     replica_list.RUNTIME_ID_IMMUTABLE_RULE,
 )

@@ -25,7 +25,6 @@ TRAINING_OPERATOR = "the Kubeflow Training Operator"
 # Workload kinds, by (group, kind), that users may submit as if Trainyard ran them.
 WORKLOADS = {
     ("kubeflow.org", "MXJob"): ForeignKind(TRAINING_OPERATOR, "MxJob"),
-    ("kubeflow.org", "MPIJob"): ForeignKind("the MPI Operator of Kubeflow"),
     ("kubeflow.org", "Experiment"): ForeignKind("Kubeflow Katib"),
     ("kubeflow.org", "Notebook"): ForeignKind("Kubeflow Notebooks"),
     ("trainer.kubeflow.org", "TrainJob"): ForeignKind("the Kubeflow Trainer"),

@@ -11,6 +11,7 @@ and is never parsed back.
 from __future__ import annotations
 
 import re
+import shlex
 
 _DIRECTION_MARKS = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 _CONTROLS = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DIRECTION_MARKS}]")
@@ -47,6 +48,12 @@ def printable_output(line: bytes) -> bytes:
         parts += [_printable_bytes(line[end : colour.start()]), colour[0]]
         end = colour.end()
     return b"".join([*parts, _printable_bytes(line[end:]), b"\x1b[0m" if parts else b""])
+
+
+def quoted_path(path: object) -> str:
+    """The path as text, quoted as for a shell if it has white space, so that where it ends can be seen."""
+    text = str(path)
+    return shlex.quote(text) if any(map(str.isspace, text)) else text
 
 
 def without_colours(line: bytes) -> bytes:

@@ -43,6 +43,8 @@ class Patch(msgspec.Struct, frozen=True):
 
     `body` may have preconditions, which the API server answers with Conflict unless they hold: metadata.uid (the object
     was not deleted and created anew) and metadata.resourceVersion (it has not changed).
+
+    A `deferrable` patch may be sent later, together with the next change.
     """
 
     verb: ClassVar[Verb] = "patch"
@@ -51,6 +53,7 @@ class Patch(msgspec.Struct, frozen=True):
     name: str
     body: Json
     subresource: str = ""
+    deferrable: bool = False
 
     @property
     def ref(self) -> Ref:

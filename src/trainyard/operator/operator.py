@@ -152,7 +152,7 @@ class Operator:
             self._targets[gvk] = target = WatchTarget(gvk, namespace, optional=True)
             adapter = dict_adapter(namespace_of, gvk.api_version, gvk.kind)
             self._jobs[gvk] = self._controller.watch_with(target, adapter, partial(self._job_changed, gvk))
-        tables = [kind.roles for kind in self._kinds.values()]
+        tables = [version.roles for kind in self._kinds.values() for version in kind.versions]
         optional = {gvk for table in tables for gvk in table.optional_resources}
         for gvk in dict.fromkeys(gvk for table in tables for gvk in table.children_in(self._config)):
             self._targets[gvk] = target = WatchTarget(gvk, namespace, Selectors(OWNER), optional=gvk in optional)
@@ -193,7 +193,7 @@ class Operator:
             return self._wait_for_writes(job_key, uid)
         state = self._states.setdefault(uid, JobState())
         observed = self._observed(job, state)
-        kind = self._kinds[job_key.gvk]
+        kind = self._kinds[job_key.gvk].version_of(job)
         now = self._now()
         parsed = core.parse_job_with(kind, job, state.parse(kind, job), observed.config, observed.runtime_ids_in_use)
         plan = core.decide(parsed, observed, now)

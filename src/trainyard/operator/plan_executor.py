@@ -42,8 +42,6 @@ from trainyard.objects import (
     GVK,
     Json,
     Ref,
-    controller_of,
-    is_deleting,
     key_of,
     labels_of,
     resource_version_of,
@@ -52,10 +50,11 @@ from trainyard.objects import (
 from trainyard.objects.labels import OWNER, PREFIX
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Create, Delete, Patch
+from trainyard.operator import taken_names
 
 log = logging.getLogger(__name__)
 
-REPLICA_COUNTS_INTERVAL = 1.0  # seconds between two status patches of a job in which only replica counts change
+REPLICA_COUNTS_INTERVAL = 1.0  # seconds between two status patches of a job with nothing that is urgent
 REFUSED_REQUEUE_SECONDS = 1.0  # seconds to requeue after when a write was refused that had been refused before
 MAX_SERVER_ERRORS = 5  # consecutive 5xx answers that make a write a refusal (e.g. an admission webhook is down)
 
@@ -155,7 +154,7 @@ class PlanExecutor:
             return reconcile.requeue_after
         if plan.spec_patch and await self._patch_spec(reconcile, plan.spec_patch):
             return None
-        if not (plan.urgent or plan.writes_objects):
+        if plan.deferrable:
             remaining = reconcile.state.last_status_patch + REPLICA_COUNTS_INTERVAL - time.monotonic()
             if remaining > 0:
                 return remaining
@@ -266,12 +265,15 @@ class PlanExecutor:
         try:
             await self._executor.create(create, reconcile.uid)
         except NameTaken as error:
-            if _can_adopt(reconcile, planned, error.existing):
-                await self._adopt(reconcile, planned, create.obj, error.existing)
+            existing = error.existing
+            if existing is None and taken_names.was_planned_before(reconcile, planned.ref):
+                reconcile.state.clear_refusal(planned.ref)
                 return
-            message = (
-                f'{planned.gvk.kind} "{planned.name}" exists already and {_why_not_owned(reconcile, error.existing)}'
-            )
+            if existing is not None and taken_names.can_adopt(reconcile, planned, existing):
+                await self._adopt(reconcile, planned, create.obj, existing)
+                return
+            reason = taken_names.why_not_owned(reconcile, existing)
+            message = f'{planned.gvk.kind} "{planned.name}" exists already and {reason}'
             self._record_refusal(reconcile, planned, error, message)
         except ApiError as error:
             self._record_refusal(reconcile, planned, error, sent=create.obj)
@@ -370,25 +372,3 @@ def _is_persistent(state: JobState, ref: Ref, error: ApiError) -> bool:
 
 class _Skipped(Exception):
     """Raised to skip a write: another write of the same reconcile failed while it waited for the limiter."""
-
-
-def _can_adopt(reconcile: Reconcile, planned: PlannedCreate, existing: Json) -> bool:
-    """Whether the job already controls an existing object that lacks Trainyard's label (RoleTable.adopted_resources).
-    Its owner reference proves whose it is."""
-    owner = controller_of(existing) or {}
-    adopts = planned.gvk in reconcile.kind.roles.adopted_resources
-    return (
-        adopts and owner.get("uid") == reconcile.uid and OWNER not in labels_of(existing) and not is_deleting(existing)
-    )
-
-
-def _why_not_owned(reconcile: Reconcile, existing: Json) -> str:
-    """The reason why an existing object with a child's name is not a child of this job."""
-    owner = controller_of(existing)
-    if owner is not None and owner.get("uid") == reconcile.uid:  # the watches of children select by the label
-        return f"has no label {OWNER} with this job's uid, so it is not watched: delete it, or give it the label"
-    owner_name = f"{owner.get('kind')} {owner.get('name')}" if owner else "nobody"
-    if is_deleting(existing):
-        return f"belongs to {owner_name}, not to this job; it is being deleted, and the operator waits for that"
-    name_field = "RuntimeId" if reconcile.kind.api.has_runtime_id else "name"
-    return f"belongs to {owner_name}, not to this job: delete or rename it, or give this job another {name_field}"

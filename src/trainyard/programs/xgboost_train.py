@@ -42,7 +42,7 @@ def address_of(host):
             time.sleep(0.25)
 
 
-class Progress(xgboost.callback.TrainingCallback):
+class RoundPrinter(xgboost.callback.TrainingCallback):
     """Prints the losses: that of the training is over all ranks."""
 
     def __init__(self, say, every, last):
@@ -61,7 +61,7 @@ def grow(flags, say, rank, world):
     parameters = {
         "objective": "multi:softprob", "num_class": 10, "tree_method": "hist", "max_depth": 5, "eta": 0.4, "nthread": 1,
     }  # fmt: skip
-    progress = Progress(say, flags.print_every, flags.rounds - 1)
+    progress = RoundPrinter(say, flags.print_every, flags.rounds - 1)
     model = xgboost.train(
         parameters, data, flags.rounds, evals=[(data, "train")], verbose_eval=False, callbacks=[progress]
     )

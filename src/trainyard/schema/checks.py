@@ -276,7 +276,7 @@ def _object_checks(schema: Json) -> Iterable[Check]:
 
 
 def _check_embedded_object(value: Any, path: str, problems: list[Problem]) -> None:
-    """Checks apiVersion, kind and metadata of an embedded object. Other checks report an apiVersion or kind that is
+    """Check apiVersion, kind and metadata of an embedded object. Other checks report an apiVersion or kind that is
     missing or no string."""
     if not isinstance(value, dict):
         return

@@ -65,7 +65,7 @@ def compile_prune(schema: Json, resource: bool = False) -> Transform | None:
 
 
 def _prune_embedded_metadata(meta: Any) -> Any:
-    """Removes unknown and empty fields from the metadata of an embedded object."""
+    """Remove unknown and empty fields from the metadata of an embedded object."""
     if meta is None:
         return {}
     if not isinstance(meta, dict):
@@ -162,7 +162,7 @@ def _each_item(shape: Transform | None) -> Transform | None:
 
 
 def _each_value(shape: Transform | None, keep_nulls: bool) -> Transform | None:
-    """Applies `shape` to each value of a map. Without `keep_nulls`, entries with a null value are removed."""
+    """Apply `shape` to each value of a map. Without `keep_nulls`, entries with a null value are removed."""
     if shape is None and keep_nulls:
         return None
 

@@ -71,14 +71,14 @@ class Server:
         return self._verbs.counts
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Starts the server with a plain HTTP listener on loopback, at `url`. Raises ValueError for an address that is
+        """Start the server with a plain HTTP listener on loopback, at `url`. Raises ValueError for an address that is
         not loopback, OSError."""
         await resolve_loopback(host)
         await self.open()
         self.url = f"http://{await self._running_listeners().listen(host, port, None)}"
 
     async def open(self) -> None:
-        """Starts the server without a listener, for `in_process` clients. `start_tls` adds one."""
+        """Start the server without a listener, for `in_process` clients. `start_tls` adds one."""
         bootstrap(self._verbs.answer)
         self.verbs.clear()
         await self.log.wait_committed(self.log.revision)
@@ -92,7 +92,7 @@ class Server:
     async def start_tls(
         self, context: ssl.SSLContext | asyncio.Future[ssl.SSLContext], host: str = "127.0.0.1", port: int = 0
     ) -> None:
-        """Adds a TLS listener at `tls_url`, for kubectl and pods. From then on pods get ServiceAccount tokens.
+        """Add a TLS listener at `tls_url`, for kubectl and pods. From then on pods get ServiceAccount tokens.
 
         With a `context` that is not done yet, clients of this listener wait for it. Raises ValueError, OSError.
         """
@@ -125,7 +125,7 @@ class Server:
         return self._listeners
 
     async def stop(self) -> None:
-        """Closes listeners, watches and connections, within a few seconds whatever the clients do. Idempotent."""
+        """Close listeners, watches and connections, within a few seconds whatever the clients do. Idempotent."""
         listeners, self._listeners = self._listeners, None
         if listeners is not None:
             await listeners.close()

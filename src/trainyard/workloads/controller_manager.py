@@ -23,8 +23,8 @@ from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.controller import Controller, Latch
 from trainyard.controller_runtime.reflector import ListReplaced, Reflector, StoreEvent, WatchTarget
 from trainyard.objects import GVK, Json, key_of, uid_of
-from trainyard.objects.resources import CRD, NAMESPACE, POD
-from trainyard.workloads import decisions, events
+from trainyard.objects.resources import CRD, NAMESPACE, NODE, POD
+from trainyard.workloads import decisions, events, scheduler
 from trainyard.workloads.decision_executor import CreateFailed, DecisionExecutor
 from trainyard.workloads.discovery import RESTMapper, awaited, discover
 from trainyard.workloads.garbage_collector import GarbageCollector
@@ -41,6 +41,7 @@ class ControllerManager:
 
     `root_ca` (PEM) is the CA that every namespace's ConfigMap `kube-root-ca.crt` holds. `local_claims` has the names of
     PersistentVolumeClaims that are folders of this machine: pods that use them are scheduled without the claim object.
+    `awaits_node`: a node of this cluster is starting; until a Node is Ready, pods wait without a condition or an event.
     """
 
     def __init__(
@@ -50,11 +51,13 @@ class ControllerManager:
         root_ca: str = "",
         local_claims: Container[str] = (),
         report: Callable[[str], object] | None = None,
+        awaits_node: bool = False,
     ) -> None:
         self._api = api
         self._now = now
         self._root_ca = root_ca
         self._local_claims = local_claims
+        self._awaits_node = awaits_node
         self._graph = Graph()
         self._mapper = RESTMapper()
         self._garbage_collector = GarbageCollector(api, self._graph, self._mapper)
@@ -181,8 +184,9 @@ class ControllerManager:
             case "namespace":
                 return decisions.decide_namespace(self._graph, obj, self._root_ca)
             case "scheduler":
-                if uid_of(obj) in self._executor.assumed:
-                    return Decision()
+                self._awaits_node = self._awaits_node and not any(map(scheduler.is_ready, self._graph.all(NODE)))
+                if self._awaits_node or uid_of(obj) in self._executor.assumed:
+                    return Decision()  # a change of the Node reconciles the pods without a node
                 return decisions.decide_placement(self._graph, obj, now, self._local_claims)
             case _:
                 return await self._garbage_collector.decide(item.gvk, obj)

@@ -45,8 +45,8 @@ async def discover(api: ApiClient) -> RESTMapper:
         except NotFound:
             continue
         known = {(gvk.group, gvk.plural) for gvk in catalog.namespaced}
-        found = resources_in(resource_list)
-        catalog.namespaced |= {gvk: value for gvk, value in found.items() if (gvk.group, gvk.plural) not in known}
+        served = resources_in(resource_list)
+        catalog.namespaced |= {gvk: value for gvk, value in served.items() if (gvk.group, gvk.plural) not in known}
     return catalog
 
 

@@ -95,9 +95,10 @@ def _unschedulable_message(node_count: int, problem: str) -> str:
     return f"{available}: {problem}. preemption: {preemption}"
 
 
+def is_ready(node: Json) -> bool:
+    """Whether the Node's condition Ready is True."""
+    return is_condition_true(status_of(node).get("conditions"), "Ready")
+
+
 def _is_schedulable(node: Json) -> bool:
-    return (
-        is_condition_true(status_of(node).get("conditions"), "Ready")
-        and not spec_of(node).get("unschedulable")
-        and not is_deleting(node)
-    )
+    return is_ready(node) and not spec_of(node).get("unschedulable") and not is_deleting(node)

@@ -14,7 +14,7 @@ from pathlib import Path
 END = Path(tempfile.gettempdir(), "end")
 
 
-def told() -> str:
+def exit_code() -> str:
     if "TF_CONFIG" in os.environ:
         task = json.loads(os.environ["TF_CONFIG"])["task"]
         return f"REPLICA_TYPE={task['type']},REPLICA_INDEX={task['index']}"
@@ -23,7 +23,7 @@ def told() -> str:
     return f"start with arguments {' '.join(sys.argv[1:])}"
 
 
-print(told(), flush=True)
+print(exit_code(), flush=True)
 while not END.exists() or not END.read_text().strip():
     time.sleep(0.05)
 sys.exit(int(END.read_text()))

@@ -22,7 +22,7 @@ for step in range(60):
 total = sum(parameter.abs().sum() for parameter in model.parameters()).detach()
 every = [torch.zeros(()) for _ in range(world)]
 dist.all_gather(every, total)
-print("rank", rank, "of", world, "same weights", len({round(one.item(), 6) for one in every}) == 1, flush=True)
+print("rank", rank, "of", world, "same weights", len({round(total.item(), 6) for total in every}) == 1, flush=True)
 if rank == 0:
     torch.save(model.module.state_dict(), "model.pt")
 dist.barrier()

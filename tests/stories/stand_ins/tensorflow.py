@@ -2,17 +2,17 @@
 
 
 class GPUOptions:
-    def __init__(self, **given: object) -> None: ...
+    def __init__(self, **arguments: object) -> None: ...
 
 
 class ConfigProto:
-    def __init__(self, **given: object) -> None: ...
+    def __init__(self, **arguments: object) -> None: ...
 
 
 class _Server:
     target = "nobody"
 
-    def __init__(self, spec: object, **given: object) -> None: ...
+    def __init__(self, spec: object, **arguments: object) -> None: ...
 
 
 class train:

@@ -34,7 +34,12 @@ EXCLUSIVE_RULES: tuple[DiagnosisRule, ...] = (
     job_rules.terminating,
     job_rules.not_reconciled,
 )
-ENDED_JOB_RULES: tuple[DiagnosisRule, ...] = (job_rules.ended_job, failures.pending_at_deadline, job_rules.ineffective)
+ENDED_JOB_RULES: tuple[DiagnosisRule, ...] = (
+    job_rules.ended_job,
+    failures.pending_at_deadline,
+    job_rules.lost_output,
+    job_rules.ineffective,
+)
 ACTIVE_JOB_RULES: tuple[DiagnosisRule, ...] = (
     job_rules.suspended,
     job_rules.problem_conditions,
@@ -43,6 +48,7 @@ ACTIVE_JOB_RULES: tuple[DiagnosisRule, ...] = (
     children.children_without_pods,
     children.slots_without_pods,
     job_rules.restarting,
+    job_rules.lost_output,
     job_rules.ineffective,
 )
 LEVEL_NAMES = {END: "problem", BLOCK: "problem", WAIT: "waits", NOTE: "note", FINE: "fine"}
@@ -64,19 +70,21 @@ def why(facts: Facts) -> list[Finding]:
 def finding_lines(
     facts: Facts, findings: Iterable[Finding], max_evidence: int = 15, width: int = UNKNOWN_WIDTH, heading: str = ""
 ) -> Iterator[str]:
-    """Formats the findings as lines of text: a heading, then each finding with its place, evidence and fix.
+    """Format the findings as lines of text: a heading, then each finding with its place, evidence and fix.
 
     max_evidence: maximum number of evidence lines of a finding. width: width of the output in columns."""
     yield heading or job_rules.heading(facts)
     for finding in findings:
         level = LEVEL_NAMES[finding.level]
-        yield from wrapped(finding.what, width, f"  {level}: ", "    ")
+        yield from wrapped(finding.summary, width, f"  {level}: ", "    ")
         if finding.where:
             yield from wrapped(finding.where, width, "    where: ")
         lines = [line for text in finding.evidence for line in text.splitlines()]
         for index, line in enumerate(lines[-max_evidence:] if finding.level == END else lines[:max_evidence]):
-            prefix = f"    {'seen: ' if index == 0 else '      '} {line[: len(line) - len(line.lstrip())]}"
-            yield from wrapped(line, width, prefix, f"{' ' * len(prefix)}  ")
+            prefix = f"    {'seen: ' if index == 0 else '      '} "
+            # The indented lines of a traceback lose their meaning when they are wrapped: a caret points to a column.
+            is_prose = not line[:1].isspace()
+            yield from wrapped(line, width, prefix, f"{' ' * len(prefix)}  ") if is_prose else [prefix + line]
         if finding.fix:
             yield from wrapped(finding.fix, width, "    do:    ")
 

@@ -78,9 +78,9 @@ def _sigkill_cause(surroundings: ContainerContext) -> Cause:
     """The cause of an exit by SIGKILL whose reason is not OOMKilled."""
     kernel_log = "`dmesg | grep -i oom`" if surroundings.on_process_node else "`dmesg | grep -i oom` on its node"
     if surroundings.memory_limit:
-        explanation = f"killed with SIGKILL from outside, and not by its memory limit of {surroundings.memory_limit}"
+        explanation = f"killed with SIGKILL, and not by its memory limit of {surroundings.memory_limit}"
     else:
-        explanation = "killed with SIGKILL from outside; it has no memory limit"
+        explanation = "killed with SIGKILL; it has no memory limit"
     return Cause(
         explanation, f"if nobody killed it, the machine may have run out of memory: see the kernel log, {kernel_log}"
     )

@@ -51,14 +51,14 @@ def failures(facts: Facts, include_stopped: bool = True) -> Iterator[Finding]:
     groups: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
     for _, pod, container, terminated in causes or consequences:
         finding = _failure_finding(facts, pod, container, terminated)
-        groups.setdefault((finding.what, finding.fix), []).append((replica_name(pod), finding))
+        groups.setdefault((finding.summary, finding.fix), []).append((replica_name(pod), finding))
     for index, members in enumerate(list(groups.values())[:MAX_FAILURES]):
         first = members[0][1]
-        summary = f"{join_names(name for name, _ in members)} {first.what}"
+        summary = f"{join_names(name for name, _ in members)} {first.summary}"
         if index == 0 and causes and consequences:
             names = join_names(replica_name(entry[1]) for entry in consequences)
             summary += f"; {names} lost a peer by that, and ended, too"
-        yield replace(first, what=summary)
+        yield replace(first, summary=summary)
 
 
 def _was_stopped(facts: Facts, pod: Json, container: ContainerStatus, terminated: Json) -> bool:

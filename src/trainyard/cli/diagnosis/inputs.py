@@ -101,7 +101,7 @@ class Facts:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Joins names, without duplicates, as `worker-0, worker-1 and 4 others`."""
+    """Join names, without duplicates, as `worker-0, worker-1 and 4 others`."""
     unique_names = list(dict.fromkeys(names))
     if len(unique_names) <= MAX_NAMES:
         return ", ".join(unique_names)

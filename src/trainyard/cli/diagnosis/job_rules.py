@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainyard.cli.diagnosis.children import children_without_pods, next_requeue, succeeded_without_pods
 from trainyard.cli.diagnosis.failures import failed
-from trainyard.cli.diagnosis.inputs import Facts
+from trainyard.cli.diagnosis.inputs import Facts, join_names
 from trainyard.cli.view import format_age, format_clock, job_result
 from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Finding
 from trainyard.core.policies.managed_by import is_managed_here
@@ -76,6 +76,19 @@ CRASHED_UNTIL_DEADLINE_FIX = (
     "mend what makes its program end (`{logs}`), then make the job again; a longer {activeDeadlineSeconds} "
     "does not help"
 )
+
+
+def lost_output(facts: Facts) -> Iterator[Finding]:
+    """Output that could not be written to its log: the last event of each pod."""
+    messages = {
+        str((event.get("involvedObject") or {}).get("name")): str(event.get("message"))
+        for event in facts.events
+        if event.get("reason") == "OutputLost"
+    }
+    if messages:
+        evidence = tuple(message.rpartition("; ")[0] for message in messages.values())
+        fix = next(iter(messages.values())).rpartition("; ")[2]
+        yield Finding(NOTE, f"output of {join_names(messages)} is lost", "events: OutputLost", evidence, fix)
 
 
 def ended_job(facts: Facts) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from trainyard.cli.diagnosis.launchers import is_consequence, process_failure, p
 from trainyard.cli.diagnosis.tracebacks import UncaughtException, is_launcher_exception, last_exception, without_frames
 from trainyard.cli.output_lines import OutputLineSplitter
 from trainyard.core.diagnosis import Cause, ContainerContext, OutputPattern
+from trainyard.objects.printable import printable, without_colours
 
 CAUSE_LINES = 8  # number of last lines that are searched for the cause when there is no exception
 
@@ -291,12 +292,11 @@ def ports_in(lines: Sequence[str]) -> list[int]:
 
 
 def printable_lines(text: bytes) -> tuple[str, ...]:
-    """The lines of an output that are not empty, safe for a terminal: unprintable characters except tabs become "?".
+    """The lines of an output that are not empty, safe for a terminal: without colours, other control characters
+    escaped.
 
     Of a progress bar only the last state is kept."""
     splitter = OutputLineSplitter()
     raw_lines = [*splitter.feed(text), *splitter.finish()]
-    lines = (line.decode("utf-8", "replace").rstrip() for line in raw_lines)
-    return tuple(
-        "".join(char if char.isprintable() or char == "\t" else "?" for char in line) for line in lines if line
-    )
+    lines = (without_colours(line).decode("utf-8", "replace").rstrip() for line in raw_lines)
+    return tuple(printable(line) for line in lines if line)

@@ -47,7 +47,7 @@ def waiting(facts: Facts) -> Iterator[Finding]:
             groups.setdefault(group_key, []).append((replica.name, finding))
     for members in groups.values():
         first = members[0][1]
-        yield replace(first, what=f"{join_names(name for name, _ in members)}: {first.what}")
+        yield replace(first, summary=f"{join_names(name for name, _ in members)}: {first.summary}")
 
 
 def _pod_findings(facts: Facts, pod: Json) -> Iterator[Finding]:

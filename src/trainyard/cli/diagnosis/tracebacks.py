@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from trainyard.objects.printable import quoted_path
+
 _FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+)(?:, in (\S+))?')
 _HEADER = re.compile(r"^\s*Traceback \(most recent call last\)|^\s*(?:During handling of|The above exception)")
 _CHAIN = re.compile(r"^\s*(?:During handling of|The above exception)")
@@ -43,7 +45,7 @@ class UncaughtException(NamedTuple):
                 f"line {self.line} of its `python -c`" if self.file == "<string>" else f"line {self.line} of its input"
             )
         function = f", in {self.function}" if self.function and not self.function.startswith("<") else ""
-        return f"{self.file}:{self.line}{function}"
+        return f"{quoted_path(self.file)}:{self.line}{function}"
 
 
 class Traceback(NamedTuple):

@@ -88,7 +88,7 @@ class ProgramJob(msgspec.Struct, frozen=True):
 
 
 def make_job(arguments: ProgramArguments, options: dict[str, Any]) -> ProgramJob:
-    """Makes the job of a program and the options on the command line (`options`: values by parameter name).
+    """Make the job of a program and the options on the command line (`options`: values by parameter name).
 
     Raises ManifestError with a problem per option."""
     program = program_of(arguments)
@@ -240,7 +240,7 @@ def _host_path_mounts(mount_options: Iterable[str], problems: list[Problem]) -> 
 
 
 def create_file(file: Path, text: str) -> None:
-    """Creates a file exclusively (O_EXCL): an existing file is never overwritten.
+    """Create a file exclusively (O_EXCL): an existing file is never overwritten.
 
     Raises ManifestError when it exists or cannot be written."""
     try:

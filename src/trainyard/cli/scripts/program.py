@@ -84,7 +84,7 @@ def _module_file(folder: Path, module: str) -> Path | None:
 
 
 def job_name(text: str) -> str:
-    """Makes a legal job name of any text: `My train_v2` becomes `my-train-v2`."""
+    """Make a legal job name of any text: `My train_v2` becomes `my-train-v2`."""
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     if not name[:1].isalpha():
         name = f"job-{name}".rstrip("-")

@@ -189,7 +189,7 @@ def _deleted_pods_message(job: Job, slot: Slot, child: Child) -> str:
     role, count = job.role(slot.role), child.failed_pods
     container = (role.container if role else "") or job.kind.roles.container
     failed = f"{count} {'pod' if count == 1 else 'pods'} of it failed, and " if count else ""
-    return f"{failed}its pods have gone, so that the exit code of container {container} is not known"
+    return f"{failed}its pods have been deleted, so that the exit code of container {container} is not known"
 
 
 def render_job(job: Job, slot: Slot, attempt: int) -> Json:
@@ -213,7 +213,7 @@ def render_retrying_job(job: Job, slot: Slot, attempt: int) -> Json:
 def _pod_template(job: Job, slot: Slot) -> Json:
     role = job.role(slot.role)
     if role is None or role.template is None:
-        raise ValueError(f"{job.key}: nothing to make {slot.role} {slot.index} from")
+        raise ValueError(f"{job.key}: there is no pod template for {slot.role} {slot.index}")
     return job.kind.pods.mutate_pod_template(role.template, job, slot)
 
 

@@ -68,7 +68,7 @@ def render_pod(job: Job, slot: Slot, attempt: int) -> Json:
     """The Pod of one slot, without its name, owner reference and common labels."""
     role = job.role(slot.role)
     if role is None or role.template is None:
-        raise ValueError(f"{job.key}: nothing to make {slot.role} {slot.index} from")
+        raise ValueError(f"{job.key}: there is no pod template for {slot.role} {slot.index}")
     template = job.kind.pods.mutate_pod_template(role.template, job, slot)
     meta = {key: value for key, value in (template.get("metadata") or {}).items() if value is not None}
     kept = {key: meta[key] for key in ("labels", "annotations", "finalizers") if key in meta}

@@ -34,7 +34,7 @@ def render_stateful_set(job: Job, slot: Slot, attempt: int) -> Json:
     """The StatefulSet of one role, without its name, owner reference and common labels. Its pods start in parallel."""
     role = job.role(slot.role)
     if role is None or role.template is None:
-        raise ValueError(f"{job.key}: nothing to make {slot.role} from")
+        raise ValueError(f"{job.key}: there is no pod template for {slot.role}")
     template = job.kind.pods.mutate_pod_template(role.template, job, slot)
     name = job.kind.pods.name(job, slot)
     return {

@@ -1,4 +1,7 @@
-"""Restarts: when an attempt that ended is retried, and which replicas restart with it (docs/rules.md S14, S33)."""
+"""Retries: when the next attempt after a failure starts, and which replicas restart with it (docs/rules.md S14, S33).
+
+`restart_count.py` only counts restarts, for `status.restarts`.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def plan_restarts(
         else:
             roles |= _next_attempts(status, roles if job.restarts_gang() else (replica.slot.role,), roles)
     if (lost := _lost_member(job, replicas, owned, status)) and not suspended and not failed:
-        messages.append(f"{lost} has lost its Job: all are made again")
+        messages.append(f"the batch Job of {lost} was deleted: all replicas restart")
         roles |= _next_attempts(status, roles, roles)
     return Restarts(replace(status, roles=roles), tuple(slots), "; ".join(messages), tuple(wakeups))
 

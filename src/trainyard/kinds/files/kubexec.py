@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The remote shell of a ChainerJob: replaces ssh for mpiexec by the API server's exec, without kubectl.
+"""The remote shell of MPI jobs: replaces ssh for mpiexec by the API server's exec, without kubectl.
 
-    kubexec.py POD COMMAND...                             run the command in the container `chainer` of the pod
+    kubexec.py [--container NAME] POD COMMAND...          run the command in the container, by default `chainer`, of the pod
     kubexec.py --hostfile TARGET MASTER SLOTS SETS_FILE   wait until every worker runs, then write mpiexec's hostfile
 
 It runs inside the user's image: one file, only the standard library, Python 3.5 or newer.
@@ -82,7 +82,8 @@ class Cluster(object):
     """The API server, with the credentials of the pod's ServiceAccount. Token and CA are read for each request: they
     are rotated."""
 
-    def __init__(self, environ):
+    def __init__(self, environ, container=CONTAINER):
+        self.container = container
         self.host = environ.get("KUBERNETES_SERVICE_HOST", "")
         port = environ.get("KUBERNETES_SERVICE_PORT", "443")
         if not self.host or not port.isdigit():
@@ -157,18 +158,18 @@ def refusal(code, body):
     return Fault("the API server refuses (%d): %s" % (code, message))
 
 
-def why_not_running(pod):
+def why_not_running(pod, container):
     """"" if the container runs, else the reason. Raises Fault if it will never run."""
     status = pod.get("status") or {}
     names = [one.get("name") for one in (pod.get("spec") or {}).get("containers") or []]
-    if CONTAINER not in names:
-        raise Fault("it has no container named %s, only %s; rename one" % (CONTAINER, ", ".join(map(str, names))))
+    if container not in names:
+        raise Fault("it has no container named %s, only %s; rename one" % (container, ", ".join(map(str, names))))
     if (pod.get("metadata") or {}).get("deletionTimestamp"):
         return "it is being deleted"
     for one in status.get("containerStatuses") or []:
-        if one.get("name") == CONTAINER and "running" in (one.get("state") or {}):
+        if one.get("name") == container and "running" in (one.get("state") or {}):
             return ""
-    return "its container %s does not run yet (phase %s)" % (CONTAINER, status.get("phase") or "unknown")
+    return "its container %s does not run yet (phase %s)" % (container, status.get("phase") or "unknown")
 
 
 def patiently(attempt, what, seconds):
@@ -334,10 +335,10 @@ class Frames(object):
 
 def start(cluster, pod, command):
     """Start the command: (wire, subprotocol, first bytes). Raises Later while the command cannot have started."""
-    why = why_not_running(cluster.pod(pod))
+    why = why_not_running(cluster.pod(pod), cluster.container)
     if why:
         raise Later(why)
-    words = [("container", CONTAINER), ("stdin", "true"), ("stdout", "true"), ("stderr", "true")]
+    words = [("container", cluster.container), ("stdin", "true"), ("stdout", "true"), ("stderr", "true")]
     words += [("command", word) for word in ("/bin/sh", "-c", os.fsencode(command))]
     key = base64.b64encode(os.urandom(16)).decode("ascii")
     wanted = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")]
@@ -445,7 +446,7 @@ def exit_code(outcome):
     raise Fault("the command could not be run: %s" % message)
 
 
-def run(pod, command, environ):
+def run(pod, command, environ, container=CONTAINER):
     if pod == (environ.get("TRAINYARD_POD_NAME") or environ.get("POD_NAME") or socket.gethostname()):
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; the command would inherit that
             signal.signal(number, signal.SIG_DFL)
@@ -455,7 +456,7 @@ def run(pod, command, environ):
         seconds = float(environ.get("TRAINYARD_EXEC_TIMEOUT") or PATIENCE)
     except ValueError:
         raise Fault("TRAINYARD_EXEC_TIMEOUT=%s; write a number of seconds" % environ["TRAINYARD_EXEC_TIMEOUT"])
-    cluster = Cluster(environ)
+    cluster = Cluster(environ, container)
     wire, protocol, data = patiently(lambda: start(cluster, pod, command), "pod " + pod, seconds)
     try:
         return converse(wire, protocol, data)
@@ -542,9 +543,12 @@ def main(words):
     try:
         if words[:1] == ["--hostfile"] and len(words) == 5:
             return write_hostfile(*words[1:])
+        container = CONTAINER
+        if words[:1] == ["--container"]:
+            container, words = words[1], words[2:]
         if len(words) < 2 or words[0].startswith("-"):
             raise Fault("write kubexec.py POD COMMAND..., or kubexec.py --hostfile TARGET MASTER SLOTS SETS_FILE")
-        return run(words[0], " ".join(words[1:]), os.environ)
+        return run(words[0], " ".join(words[1:]), os.environ, container)
     except (Fault, OSError) as error:
         say(str(error))
         return 255

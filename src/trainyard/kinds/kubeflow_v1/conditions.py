@@ -33,10 +33,10 @@ def write_conditions(job: Job, replicas: list[Replica], evaluated: list[Conditio
         if changed is not shared:
             shared = changed
             updates.append(update)
-    return WrittenConditions((*own, *_without_false_running(shared, by_type, now)), tuple(updates))
+    return WrittenConditions((*own, *_set_running_false(shared, by_type, now)), tuple(updates))
 
 
-def _without_false_running(conditions: list[Json], by_type: dict[str, Condition], now: float) -> list[Json]:
+def _set_running_false(conditions: list[Json], by_type: dict[str, Condition], now: float) -> list[Json]:
     """Running becomes False, in its place, when no replica runs. The Training Operator leaves it True."""
     running, evaluated = find_condition(conditions, "Running"), by_type.get("Running")
     if running is None or running["status"] != "True" or evaluated is None or evaluated.holds:

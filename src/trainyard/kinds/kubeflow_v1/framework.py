@@ -6,23 +6,26 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from trainyard.core import Job, RestartScope, Rule, Slot
+from trainyard.core import AuxiliaryObject, Job, Kind, RestartScope, Rule, Slot, WorkloadAdapter
 from trainyard.core.diagnosis import Diagnosis
+from trainyard.core.kind import TRAINYARD_OPERATOR
 from trainyard.core.scripts import ScriptFramework
-from trainyard.objects import Json
+from trainyard.objects import GVK, Json, Ref
+from trainyard.objects.resources import SERVICE
 
 WORKER, MASTER = "Worker", "Master"
 
 
 class Framework(msgspec.Struct, frozen=True):
-    """One kind of `kubeflow.org/v1`.
+    """One kind of `kubeflow.org`.
 
     `roles`: the keys of the replica map, in the order in which replicas are created. `port`: of the main container when
     it has no port named `port_name`. environment(job, slot): the variables for every container of the pod, or for the
     main container alone with `main_container_only`. leading_role(job): the role whose replicas make the job Running.
     success_sets(job), restart_scope(job): see Lifecycle. on_pod_template(template, job, slot) changes the pod template
-    after the variables. qualified(job): the texts name the job with its namespace. `failed_text` has the fields name,
-    namespace, count and role.
+    after the variables. qualified(job): the texts name the job with its namespace. `failed_text` and `restarting_text`
+    have the fields name, namespace, count and role. auxiliary(job): the objects beside the pods, of the kinds in
+    `auxiliary_resources`; unset: a Service for each replica.
     """
 
     kind: str
@@ -32,7 +35,7 @@ class Framework(msgspec.Struct, frozen=True):
     container: str
     port_name: str
     port: int
-    restart_policy: str
+    restart_policy: str  # of a role without one
     environment: Callable[[Job, Slot], list[Json]]
     success_sets: Callable[[Job], tuple[frozenset[Slot], ...]]
     leading_role: Callable[[Job], str]
@@ -49,8 +52,41 @@ class Framework(msgspec.Struct, frozen=True):
     selector_in_status: bool = True
     qualified: Callable[[Job], bool] = lambda job: False
     failed_text: str = "{kind} {name} is failed because {count} {role} replica(s) failed."
+    restarting_text: str = "job {name} is restarting because {role} replica(s) failed."
+    version: str = "v1"
+    operator: str = ""  # in labels and in the source of events; "": KIND-controller
+    managers: tuple[str, ...] = ("kubeflow.org/training-operator", TRAINYARD_OPERATOR)  # see Api
+    restart_policies: Mapping[str, str] = msgspec.field(default_factory=dict)  # of roles with another default
+    carriers: Mapping[str, WorkloadAdapter] = msgspec.field(default_factory=dict)  # of roles that no Pod runs
+    labels: Callable[[Job, Slot], dict[str, str]] | None = None  # of a Pod, in place of the Training Operator's
+    awaited_slots: Callable[[Job, Slot], frozenset[Slot]] = lambda job, slot: frozenset()  # see PodRecipe
+    job_spec_fields: Callable[[Job, Slot], Json] = lambda job, slot: {}  # see PodRecipe
+    all_run: bool = False  # the job is Running while all replicas run
+    texts: Mapping[str, str] = msgspec.field(default_factory=dict)  # of conditions, in place of the Training Operator's
+    created_in_version: Callable[[Json], bool] = lambda obj: False  # see Api
+    further_versions: tuple[Kind, ...] = ()  # see Kind
+    single_roles: frozenset[str] = frozenset()  # roles of one replica, whose object's name has no index
+    default_replicas: Mapping[str, int] = msgspec.field(default_factory=dict)  # of roles for which it is not 1
+    main_is_first: bool = False  # the main container is the first one, whatever its name
+    dotted_names: bool = False  # no Service has the name of a job, so that it may have dots
+    run_policy: Callable[[Json], object] = lambda spec: spec.get("runPolicy")
+    auxiliary: Callable[[Job], tuple[AuxiliaryObject, ...]] | None = None
+    auxiliary_resources: tuple[GVK, ...] = (SERVICE,)
+    dependencies: Callable[[Job, Slot], tuple[Ref, ...]] = lambda job, slot: job.blocking_objects()  # see PodRecipe
+    silent_resources: frozenset[GVK] = frozenset()  # whose creates and deletes cause no event
+    created_resources: tuple[GVK, ...] = ()  # see RoleTable
+    patched_resources: tuple[GVK, ...] = ()  # of them, those that are patched when their content changes
     diagnosis: Diagnosis = Diagnosis()
     scripts: tuple[ScriptFramework, ...] = ()
+
+    @property
+    def controller(self) -> str:
+        """The name in the label `operator-name` and in the source of events."""
+        return self.operator or f"{self.kind.lower()}-controller"
+
+    def restart_policy_of(self, role: str, replica_spec: Json) -> str:
+        """`restartPolicy` of a replica set, or the default."""
+        return str(replica_spec.get("restartPolicy") or self.restart_policies.get(role, self.restart_policy))
 
     @property
     def plural(self) -> str:
@@ -65,6 +101,14 @@ class Framework(msgspec.Struct, frozen=True):
         names = {role.lower(): role for role in self.roles}
         by_role = {names.get(key.lower(), key): value for key, value in sets.items() if isinstance(value, dict)}
         return {role: by_role[role] for role in self.roles if role in by_role}
+
+    def object_name(self, job: Job, slot: Slot) -> str:
+        """The name of the object that runs a replica."""
+        return (
+            f"{job.key.name}-{slot.role.lower()}"
+            if slot.role in self.single_roles
+            else replica_name(job, slot.role, slot.index)
+        )
 
 
 def replica_name(job: Job, role: str, index: int) -> str:

@@ -21,10 +21,10 @@ from trainyard.kinds import columns
 from trainyard.kinds.kubeflow_v1 import lifecycle, messages, pods, spec
 from trainyard.kinds.kubeflow_v1.autoscaling import autoscalers
 from trainyard.kinds.kubeflow_v1.conditions import write_conditions
-from trainyard.kinds.kubeflow_v1.framework import Framework, all_of, replica_name
+from trainyard.kinds.kubeflow_v1.framework import Framework, all_of
 from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS, pod_group_of, pod_groups
 from trainyard.objects import GVK, Problem
-from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER, POD, SERVICE
+from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER, POD
 
 GROUP = "kubeflow.org"
 STATE = {**columns.STATE, "jsonPath": ".status.conditions[-1:].type"}
@@ -33,43 +33,59 @@ DETAILS = ({**columns.READY, "priority": 1}, {**columns.RESTARTS, "priority": 1}
 
 def training_job(framework: Framework) -> Kind:
     """The kind of a framework."""
-    rules = spec.rules_of(framework)
-    children = (POD, SERVICE, *POD_GROUPS, *((HORIZONTAL_POD_AUTOSCALER,) if framework.elastic else ()))
-    schema = cache(partial(spec.schema_of, framework))  # once, and not while the modules are imported
     return Kind(
-        api=Api(
-            gvk=GVK(GROUP, "v1", framework.kind, framework.plural),
-            singular=framework.kind.lower(),
-            spec_type=framework.spec_type,
-            read=lambda stored, name: spec.read(framework, schema(), rules, stored, name),
-            rules=rules,
-            rules_after_start=(),
-            notes=_notes,
-            columns=(STATE, columns.AGE, *DETAILS),
-            scale=_scale(framework) if framework.scalable else {},
-            installed_by_default=False,
-            policy_field="runPolicy",
-            managers=spec.MANAGERS,
-        ),
-        roles=RoleTable(
-            carrier=lambda role: POD_CARRIER,
-            container=framework.container,
-            child_resources=children,
-            uses=_uses,
-            optional_resources=(HORIZONTAL_POD_AUTOSCALER,) if framework.elastic else (),
-            patched_resources=children[2:],
-            adopted_resources=(POD, SERVICE),
-        ),
+        api=_api(framework),
+        roles=_roles(framework),
         pods=PodRecipe(
-            name=lambda job, slot: replica_name(job, slot.role, slot.index),
-            labels=partial(pods.pod_labels, framework),
+            name=framework.object_name,
+            labels=framework.labels or partial(pods.pod_labels, framework),
             mutate_pod_template=partial(pods.mutate_pod_template, framework),
+            dependencies=framework.dependencies,
+            awaited_slots=framework.awaited_slots,
+            job_spec_fields=framework.job_spec_fields,
         ),
         lifecycle=_lifecycle(framework),
         status=_status(framework),
-        auxiliary=lambda job: (*pod_groups(job), *pods.services(framework, job), *autoscalers(job)),
+        auxiliary=lambda job: (*pod_groups(job), *pods.auxiliary_objects(framework, job), *autoscalers(job)),
         diagnosis=framework.diagnosis,
         scripts=framework.scripts,
+        further_versions=framework.further_versions,
+    )
+
+
+def _api(framework: Framework) -> Api:
+    rules = spec.rules_of(framework)
+    schema = cache(partial(spec.schema_of, framework))  # once, and not while the modules are imported
+    return Api(
+        gvk=GVK(GROUP, framework.version, framework.kind, framework.plural),
+        singular=framework.kind.lower(),
+        spec_type=framework.spec_type,
+        read=lambda stored, name: spec.read(framework, schema(), rules, stored, name),
+        rules=rules,
+        rules_after_start=(),
+        notes=_notes,
+        columns=(STATE, columns.AGE, *DETAILS),
+        scale=_scale(framework) if framework.scalable else {},
+        installed_by_default=False,
+        policy_field="runPolicy",
+        managers=framework.managers,
+        created_in_version=framework.created_in_version,
+    )
+
+
+def _roles(framework: Framework) -> RoleTable:
+    patched = (*POD_GROUPS, *((HORIZONTAL_POD_AUTOSCALER,) if framework.elastic else ()))
+    workloads = (carrier.gvk for carrier in framework.carriers.values())
+    created = tuple(dict.fromkeys((POD, *framework.auxiliary_resources, *workloads)))
+    return RoleTable(
+        carrier=lambda role: framework.carriers.get(role, POD_CARRIER),
+        container=framework.container,
+        child_resources=(*created, *patched),
+        uses=_uses,
+        optional_resources=(HORIZONTAL_POD_AUTOSCALER,) if framework.elastic else (),
+        patched_resources=(*patched, *framework.patched_resources),
+        adopted_resources=created,
+        created_resources=framework.created_resources,
     )
 
 
@@ -78,7 +94,8 @@ def _lifecycle(framework: Framework) -> Lifecycle:
         success_sets=framework.success_sets,
         on_exit=partial(lifecycle.on_exit, framework),
         supervised_slots=_all_slots,
-        running_slots=lambda job: all_of(framework.leading_role(job), job),
+        running_slots=None if framework.all_run else lambda job: all_of(framework.leading_role(job), job),
+        all_run=framework.all_run,
         restart_scope=partial(lifecycle.restart_scope, framework),
         restart_text=f"{framework.restart_text}; {lifecycle.ANNOTATION_TEXT}",
         default_backoff_limit=None,
@@ -89,7 +106,7 @@ def _lifecycle(framework: Framework) -> Lifecycle:
 def _status(framework: Framework) -> StatusShape:
     return StatusShape(
         render=partial(messages.render_status, framework),
-        source=f"{framework.kind.lower()}-controller",
+        source=framework.controller,
         condition_message=partial(messages.condition_message, framework),
         condition_event=partial(messages.condition_event, framework),
         write_events=partial(messages.write_events, framework),

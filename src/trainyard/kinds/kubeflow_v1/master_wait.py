@@ -15,7 +15,7 @@ RESOLVERS = ("getent hosts", "nslookup", "python3 -c 'import socket, sys; socket
 
 
 def wait_for_master(template: Json, job: Job, slot: Slot) -> None:
-    """Adds the init container to a worker's pod, if the job has a master.
+    """Add the init container to a worker's pod, if the job has a master.
 
     It runs the image of the worker itself, so that no other image has to be pulled.
     """

@@ -9,7 +9,6 @@ from trainyard.kinds.kubeflow_v1.conditions import TYPES
 from trainyard.kinds.kubeflow_v1.framework import Framework
 from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS, deleted_group_events, scheduler_event
 from trainyard.kinds.kubeflow_v1.pods import REPLICA_TYPE, job_labels
-from trainyard.kinds.kubeflow_v1.spec import restart_policy
 from trainyard.kinds.templates import spec_of
 from trainyard.objects import Json, Ref
 from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER, POD
@@ -37,6 +36,10 @@ def condition_message(
         "Succeeded": f"{subject} {'' if framework.qualified(job) else 'is '}successfully completed.",
         "Suspended": f"{kind} {name} is suspended.",
         "JobResumed": f"{kind} {name} is resumed.",
+        **{
+            state: text.format(kind=kind, name=name, namespace=job.key.namespace)
+            for state, text in framework.texts.items()
+        },
     }
     state = "Resumed" if update.reason == "JobResumed" else update.type
     text = texts.get(update.reason) or texts.get(update.type)
@@ -57,8 +60,8 @@ def _failure_text(framework: Framework, job: Job, update: ConditionUpdate, repli
     elif not role:
         return update.message
     elif update.type == "Restarting":
-        text = f"job {name} is restarting because {role} replica(s) failed."
-    elif restart_policy(framework, framework.replica_map(job.parsed.spec).get(role, {})) == "ExitCode":
+        text = framework.restarting_text.format(name=name, namespace=job.key.namespace, count=count, role=role)
+    elif framework.restart_policy_of(role, framework.replica_map(job.parsed.spec).get(role, {})) == "ExitCode":
         text = PERMANENT_FAILURE.format(name=name, role=role)
     else:
         text = framework.failed_text.format(
@@ -90,6 +93,8 @@ def write_events(framework: Framework, job: Job, subject: PlannedCreate | Delete
     if subject.gvk == HORIZONTAL_POD_AUTOSCALER:
         return ()
     kind, creates = subject.gvk.kind, isinstance(subject, PlannedCreate)
+    if subject.gvk in framework.silent_resources:
+        return ()
     if subject.gvk in POD_GROUPS:
         return () if creates else deleted_group_events(subject.name)
     event = Event(

@@ -18,7 +18,7 @@ from trainyard.objects import Json
 PORT = 36543
 
 
-class ElasticPolicy(msgspec.Struct, kw_only=True):
+class PaddleElasticPolicy(msgspec.Struct, kw_only=True):
     """Bounds of an elastic job."""
 
     minReplicas: Annotated[Count | None, Meta(description="Fewest workers, by default maxReplicas.")] = None
@@ -34,7 +34,9 @@ class PaddleJobSpec(TrainingSpec, kw_only=True):
     """A PaddlePaddle job: workers alone, or parameter servers (Master) and workers."""
 
     paddleReplicaSpecs: Annotated[ReplicaMap, Meta(description="Master and Worker.")]
-    elasticPolicy: Annotated[ElasticPolicy | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
+    elasticPolicy: Annotated[PaddleElasticPolicy | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = (
+        None
+    )
 
 
 def environment(job: Job, slot: Slot) -> list[Json]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainyard.core import AuxiliaryObject, Job, Slot
 from trainyard.kinds.kubeflow_v1.framework import Framework, replica_name
 from trainyard.kinds.kubeflow_v1.gang import pod_groups, schedule_in_gang
-from trainyard.kinds.kubeflow_v1.spec import main_container, named_ports, restart_policy
+from trainyard.kinds.kubeflow_v1.spec import main_container, named_ports
 from trainyard.kinds.templates import append_to_list, containers_of, copy_template
 from trainyard.objects import Json, Ref
 from trainyard.objects.resources import SERVICE
@@ -18,13 +18,13 @@ JOB_NAME, OPERATOR_NAME, REPLICA_TYPE, REPLICA_INDEX, JOB_ROLE = (
 
 def job_labels(framework: Framework, job: Job) -> dict[str, str]:
     """The labels of every child of the job."""
-    return {JOB_NAME: job.key.name, OPERATOR_NAME: f"{framework.kind.lower()}-controller"}
+    return {JOB_NAME: job.key.name, OPERATOR_NAME: framework.controller}
 
 
 def replica_labels(framework: Framework, job: Job, slot: Slot) -> dict[str, str]:
     """The labels of a replica's Pod and Service, which are the Service's selector, too."""
-    labels = job_labels(framework, job)
-    return {**labels, REPLICA_TYPE: slot.role.lower(), REPLICA_INDEX: str(slot.index)}
+    labels = {**job_labels(framework, job), REPLICA_TYPE: slot.role.lower()}
+    return labels if slot.role in framework.single_roles else {**labels, REPLICA_INDEX: str(slot.index)}
 
 
 def pod_labels(framework: Framework, job: Job, slot: Slot) -> dict[str, str]:
@@ -48,7 +48,7 @@ def mutate_pod_template(framework: Framework, template: Json, job: Job, slot: Sl
             append_to_list(container, "env", *variables)
     framework.mutate(pod_template, job, slot)
     schedule_in_gang(pod_template, job, slot)
-    policy = restart_policy(framework, framework.replica_map(job.parsed.spec).get(slot.role, {}))
+    policy = framework.restart_policy_of(slot.role, framework.replica_map(job.parsed.spec).get(slot.role, {}))
     pod_template["spec"]["restartPolicy"] = "Never" if policy == "ExitCode" else policy
     return pod_template
 
@@ -57,8 +57,13 @@ def _add_port(framework: Framework, template: Json) -> None:
     container = main_container(framework, template)
     ports = container.get("ports")
     names = [port.get("name") for port in (ports if isinstance(ports, list) else ()) if isinstance(port, dict)]
-    if container and framework.port_name not in names:
+    if container and framework.port_name and framework.port_name not in names:
         append_to_list(container, "ports", {"name": framework.port_name, "containerPort": framework.port})
+
+
+def auxiliary_objects(framework: Framework, job: Job) -> tuple[AuxiliaryObject, ...]:
+    """The objects beside the pods and the PodGroup."""
+    return services(framework, job) if framework.auxiliary is None else framework.auxiliary(job)
 
 
 def services(framework: Framework, job: Job) -> tuple[AuxiliaryObject, ...]:

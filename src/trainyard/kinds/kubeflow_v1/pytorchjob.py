@@ -25,7 +25,7 @@ class RendezvousSetting(msgspec.Struct, kw_only=True):
     value: str | None = None
 
 
-class ElasticPolicy(msgspec.Struct, kw_only=True):
+class PyTorchElasticPolicy(msgspec.Struct, kw_only=True):
     """Bounds and rendezvous of an elastic job; torchrun reads them from PET_ variables."""
 
     minReplicas: Annotated[Count | None, Meta(description="Fewest workers, by default maxReplicas.")] = None
@@ -50,7 +50,9 @@ class PyTorchJobSpec(TrainingSpec, kw_only=True):
     """A torch.distributed job: a master and workers, or elastic workers."""
 
     pytorchReplicaSpecs: Annotated[ReplicaMap, Meta(description="Master, exactly one, and Worker.")]
-    elasticPolicy: Annotated[ElasticPolicy | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
+    elasticPolicy: Annotated[PyTorchElasticPolicy | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = (
+        None
+    )
     nprocPerNode: Annotated[
         str | None, Meta(description="Processes of a node: auto, cpu, gpu or a number; by default auto.")
     ] = None

@@ -74,7 +74,7 @@ def read(framework: Framework, schema: Schema, rules: tuple[Rule, ...], spec: Js
     """The ParsedSpec of a job. Defaults are applied here and not written back to the object."""
     stored = schema.default(spec)
     problems = schema.validate(stored, "spec") + violations(rules, {"metadata": {"name": name}, "spec": stored}, None)
-    run_policy = spec.get("runPolicy")
+    run_policy = framework.run_policy(spec)
     return ParsedSpec(
         roles=tuple(_role(framework, role, value) for role, value in framework.replica_map(spec).items()),
         policy=policy_of(run_policy if isinstance(run_policy, dict) else {}),
@@ -88,21 +88,22 @@ def _role(framework: Framework, name: str, replica_spec: Json) -> Role:
     template = replica_spec.get("template")
     template = template if isinstance(template, dict) else {}
     replicas = whole_number(replica_spec.get("replicas"))
-    count = 1 if replicas is None else min(max(replicas, 0), MAX_REPLICAS)
-    policy = restart_policy(framework, replica_spec)
+    default = framework.default_replicas.get(name, 1)
+    count = default if replicas is None else min(max(replicas, 0), MAX_REPLICAS)
+    policy = framework.restart_policy_of(name, replica_spec)
     port = named_ports(framework, template).get(framework.port_name, framework.port)
-    return Role(name, count, port, template, digest(template, policy), container=framework.container)
-
-
-def restart_policy(framework: Framework, replica_spec: Json) -> str:
-    """`restartPolicy` of a replica set, or the kind's default."""
-    return str(replica_spec.get("restartPolicy") or framework.restart_policy)
+    container = main_container(framework, template).get("name") if framework.main_is_first else framework.container
+    return Role(name, count, port, template, digest(template, policy), container=str(container or ""))
 
 
 def main_container(framework: Framework, template: Json) -> Json:
     """The container with the kind's name, else the first one; {} when there is none."""
     containers = containers_of(template)
-    named = [container for container in containers if container.get("name") == framework.container]
+    named = [
+        container
+        for container in containers
+        if container.get("name") == framework.container and not framework.main_is_first
+    ]
     return next(iter([*named, *containers]), {})
 
 
@@ -114,7 +115,8 @@ def named_ports(framework: Framework, template: Json) -> dict[str, int]:
         for port in (ports if isinstance(ports, list) else ())
         if isinstance(port, dict) and (number := whole_number(port.get("containerPort"))) is not None
     }
-    return numbers if framework.port_name in numbers else {**numbers, framework.port_name: framework.port}
+    has_port = not framework.port_name or framework.port_name in numbers
+    return numbers if has_port else {**numbers, framework.port_name: framework.port}
 
 
 def schema_of(framework: Framework) -> Schema:
@@ -133,7 +135,7 @@ def rules_of(framework: Framework) -> tuple[Rule, ...]:
         _images_rule(replicas),
         restart_policy_rule(f"{replicas}{{}}"),
         *(_fixed_rule(path) for path in ("managedBy", "schedulingPolicy.queue")),
-        _managed_by_rule(),
+        _managed_by_rule(framework.managers),
         *framework.rules,
     )
 
@@ -147,24 +149,30 @@ def _name_rule(framework: Framework) -> Rule:
             (
                 len(name) + len(role) + 2 + len(str(max((item.get("replicas") or 1) - 1, 0)))
                 for role, item in job["spec"][framework.replicas_field].items()
+                if role not in framework.single_roles
             ),
             default=0,
         )
-        return (
-            re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name) is not None and max(longest, len(name)) <= MAX_LABEL_LENGTH
-        )
+        return re.fullmatch(pattern, name) is not None and max(longest, len(name)) <= MAX_LABEL_LENGTH
 
+    pattern, objects = "[a-z]([-a-z0-9]*[a-z0-9])?", "Pod's and Service's"
+    letters = "a letter, then lower-case letters, digits and '-'"
+    if framework.dotted_names:
+        pattern, objects = "[a-z0-9]([-.a-z0-9]*[a-z0-9])?", "Pod's"
+        letters = "lower-case letters, digits, '-' and '.'"
+    single = "|".join(sorted(role.lower() for role in framework.single_roles))
+    no_index = f"r.matches('(?i)^({single})$') || " if single else ""
     sets = f"self.spec.{framework.replicas_field}"
     length = "self.metadata.name.size() + r.size() + 2"
     return Rule(
         "",
-        f"self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && self.metadata.name.size() <= {MAX_LABEL_LENGTH}"
-        f" && {sets}.all(r, {length} + 1 <= {MAX_LABEL_LENGTH}"
+        f"self.metadata.name.matches('^{pattern}$') && self.metadata.name.size() <= {MAX_LABEL_LENGTH}"
+        f" && {sets}.all(r, {no_index}{length} + 1 <= {MAX_LABEL_LENGTH}"
         f" && (!has({sets}[r].replicas) || {sets}[r].replicas < 1"
         f" || {length} + string({sets}[r].replicas - 1).size() <= {MAX_LABEL_LENGTH}))",
         fits,
-        "the name is part of every Pod's and Service's name, NAME-ROLE-INDEX of at most 63 characters: write a letter, "
-        "then lower-case letters, digits and '-', and shorten it",
+        f"the name is part of every {objects} name, NAME-ROLE-INDEX of at most 63 characters: write {letters}, and "
+        "shorten it",
         field="metadata.name",
     )
 
@@ -186,11 +194,23 @@ def _roles_rule(framework: Framework, path: str) -> Rule:
     )
 
 
+_HAS_CONTAINERS = (
+    "has(self.template) && self.template != null && has(self.template.spec) && has(self.template.spec.containers)"
+)
+
+
 def _containers_rule(framework: Framework, path: str) -> Rule:
+    if framework.main_is_first:
+        return Rule(
+            f"{path}{{}}",
+            f"{_HAS_CONTAINERS} && self.template.spec.containers.size() > 0",
+            lambda value, old: bool(containers_of(value.get("template"))),
+            "must have a container: the exit code of the first one is the replica's",
+            field="template.spec.containers",
+        )
     return Rule(
         f"{path}{{}}",
-        "has(self.template) && self.template != null && has(self.template.spec) && has(self.template.spec.containers)"
-        f" && self.template.spec.containers.exists(c, c.name == '{framework.container}')",
+        f"{_HAS_CONTAINERS} && self.template.spec.containers.exists(c, c.name == '{framework.container}')",
         lambda value, old: any(
             container.get("name") == framework.container for container in containers_of(value.get("template"))
         ),
@@ -239,12 +259,11 @@ def _fixed_rule(path: str) -> Rule:
     )
 
 
-MANAGERS = ("kubeflow.org/training-operator", "trainyard.dev/operator")
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 
-def _managed_by_rule() -> Rule:
-    known = [*MANAGERS, MULTIKUEUE]
+def _managed_by_rule(managers: tuple[str, ...]) -> Rule:
+    known = [*managers, MULTIKUEUE]
     return Rule(
         "spec.runPolicy",
         f"!has(self.managedBy) || self.managedBy in {known}",

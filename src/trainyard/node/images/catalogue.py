@@ -127,9 +127,9 @@ def read(file: Path) -> list[Image]:
         entries = msgspec.convert(values[0].value if values else {}, _CatalogueFile).images
     except msgspec.ValidationError as error:
         text, _, path = str(error).partition(" - at ")
-        raise ManifestError(
-            [Problem(str(file), f"{path.strip('`$.') or 'the file'}: {text}; see the example")]
-        ) from None
+        place = path.strip("`$.")
+        fix = "docs/images.md has the format" if place else "write `images:` above the list of entries (docs/images.md)"
+        raise ManifestError([Problem(str(file), f"{f'{place}: ' if place else ''}{text}; {fix}")]) from None
     problems = [
         Problem(str(file), f"images[{index}]{text}")
         for index, entry in enumerate(entries)

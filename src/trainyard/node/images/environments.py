@@ -136,7 +136,7 @@ class Builder:
             os.close(lock)
 
     async def _build(self, provider: Provider, python: Python, folder: Path, use: BuildReason) -> None:
-        """Builds the environment in a staging folder and renames it. The caller holds the build lock."""
+        """Build the environment in a staging folder and rename it. The caller holds the build lock."""
         for leftover in folder.parent.glob(f".{folder.name}.*"):
             shutil.rmtree(leftover, ignore_errors=True)
         self._check_free_space(provider)
@@ -260,7 +260,7 @@ def is_usable(folder: Path) -> bool:
 
 
 def _relocate_scripts(env: Path, folder: Path) -> None:
-    """Replaces the staging path by the final path in the scripts of an environment.
+    """Replace the staging path by the final path in the scripts of an environment.
 
     A script may be a hard link into a package cache, so it is replaced by a new file, never modified in place.
     """
@@ -279,7 +279,7 @@ def _relocate_scripts(env: Path, folder: Path) -> None:
 
 
 async def _run_step(argv: list[str], cwd: Path, meter: Meter) -> tuple[int, str]:
-    """Runs a program that dies with this process. Returns its exit code and the end of its output."""
+    """Run a program that dies with this process. Returns its exit code and the end of its output."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-I", "-S", _LAUNCH_SCRIPT, str(os.getpid()), *argv,
         cwd=cwd, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,

@@ -77,7 +77,7 @@ class Images:
         return catalogue.find_entry(self.entries, image)
 
     async def prepare(self, image: str, need_command: bool, has_args: bool = False, folder: str = "") -> PreparedImage:
-        """Prepares the image. `need_command`: the container has no command; `folder`: its working directory, which may
+        """Prepare the image. `need_command`: the container has no command; `folder`: its working directory, which may
         contain a virtual environment. Raises ImageProblem.
 
         May take minutes the first time. Concurrent calls for one image share one build; each can be cancelled alone.
@@ -109,7 +109,7 @@ class Images:
         )
 
     def select_ahead(self, folder: str) -> None:
-        """Selects the interpreter of images without an entry in a thread, before the first pod needs it."""
+        """Select the interpreter of images without an entry in a thread, before the first pod needs it."""
         self._query_ahead = asyncio.get_running_loop().run_in_executor(None, self._select, folder)
 
     def _select(self, folder: str) -> None:
@@ -132,13 +132,13 @@ class Images:
         return candidates
 
     async def close(self) -> None:
-        """Cancels the running builds and removes their staging folders."""
+        """Cancel the running builds and remove their staging folders."""
         if self._query_ahead is not None:
             self._query_ahead.cancel()
         await self._providers.close()
 
     def _log_once(self, image: str, message: str) -> None:
-        """Writes a message once per image and interpreter, however many pods use them."""
+        """Write a message once per image and interpreter, however many pods use them."""
         text = f"images: {image} {message}"
         if message and text not in self._logged:
             self._logged.add(text)
@@ -147,7 +147,7 @@ class Images:
     async def _bring_first(
         self, image: str, providers: Sequence[Provider], env: Mapping[str, str], folder: str, source: str
     ) -> Ready:
-        """Prepares the first provider that works. Raises ImageProblem with the messages of all if none works."""
+        """Prepare the first provider that works. Raises ImageProblem with the messages of all if none works."""
         reasons = []
         for provider in providers:
             try:

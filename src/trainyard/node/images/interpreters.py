@@ -86,7 +86,7 @@ class Interpreters:
     def describe(
         self, path: str, env: Mapping[str, str], modules: Sequence[str] = (), folder: str = "/"
     ) -> Description:
-        """Queries the interpreter in the working directory `folder`. Blocks: call it in a thread. Raises
+        """Query the interpreter in the working directory `folder`. Blocks: call it in a thread. Raises
         BrokenInterpreter."""
         if path == sys.executable and not modules:
             return Description(current(), path, {}, ())

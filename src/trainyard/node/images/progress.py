@@ -70,18 +70,18 @@ class Meter:
         self.progress = replace(self.progress, step=name)
 
     def watch_process(self, pid: int) -> None:
-        """Measures the process with this id, and its children, from now on."""
+        """Measure the process with this id, and its children, from now on."""
         self._pid = pid
 
     def read_output(self, text: str) -> None:
-        """Updates the step from the installer's output."""
+        """Update the step from the installer's output."""
         for line in text.splitlines():
             for pattern, step in _STEPS:
                 if pattern.match(line):
                     self.step(step)
 
     async def run(self) -> None:
-        """Measures and reports until it is cancelled."""
+        """Measure and report until it is cancelled."""
         reported = self.seconds
         try:
             while True:

@@ -158,7 +158,7 @@ class Providers:
         )
 
     async def ensure(self, candidate: Candidate, use: BuildReason) -> Ready:
-        """Prepares a provider: builds its environment if necessary. Raises ImageProblem, also if it is missing."""
+        """Prepare a provider: builds its environment if necessary. Raises ImageProblem, also if it is missing."""
         python = candidate.python
         if candidate.problem or python is None:
             raise candidate.problem or ImageProblem(problems.FAILED, "no interpreter")
@@ -169,7 +169,7 @@ class Providers:
         return Ready(candidate, [str(folder / "bin")], environment_python)
 
     async def _held_environment(self, provider: Provider, python: Python, folder: Path, use: BuildReason) -> Path:
-        """Builds the environment if necessary and holds its lock until `close`. Returns its folder."""
+        """Build the environment if necessary and hold its lock until `close`. Returns its folder."""
         while True:
             await self._build(provider, python, folder, use)
             if folder in self._locks:
@@ -183,7 +183,7 @@ class Providers:
                 os.close(lock)  # it was removed between the build and the lock
 
     async def _build(self, provider: Provider, python: Python, folder: Path, use: BuildReason) -> Path:
-        """Builds an environment. Concurrent callers share one build task; each can be cancelled alone."""
+        """Build an environment. Concurrent callers share one build task; each can be cancelled alone."""
         build = self._builds.get(folder)
         if build is None:
             build = self._builds[folder] = asyncio.create_task(self._builder.ensure(provider, python, use))
@@ -191,7 +191,7 @@ class Providers:
         return await asyncio.shield(build)
 
     def _build_done(self, folder: Path, build: asyncio.Task[Path]) -> None:
-        """Forgets a finished build, so that a failed one can be retried. Retrieves its exception, which the waiting
+        """Forget a finished build, so that a failed one can be retried. Retrieves its exception, which the waiting
         callers got, so that asyncio does not log it."""
         self._builds.pop(folder, None)
         if not build.cancelled():
@@ -214,7 +214,7 @@ class Providers:
         return [python_folder, programs]
 
     async def close(self) -> None:
-        """Cancels the running builds, which removes their staging folders, and releases the locks."""
+        """Cancel the running builds, which removes their staging folders, and release the locks."""
         builds = list(self._builds.values())
         for build in builds:
             build.cancel()

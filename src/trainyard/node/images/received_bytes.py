@@ -77,7 +77,7 @@ def _bytes_by_inode() -> dict[int, int]:
 
 
 def _parse_reply(data: bytes, counts: dict[int, int]) -> bool:
-    """Parses the messages of one datagram into `counts`; False if the dump has ended."""
+    """Parse the messages of one datagram into `counts`; False if the dump has ended."""
     while data:
         size, message_type = struct.unpack_from("=IH", data)
         if message_type in (_ERROR, _DONE) or size < 16:

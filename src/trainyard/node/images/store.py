@@ -101,7 +101,7 @@ def disk_usage(folder: Path) -> Usage:
 
 
 def lock_environment(folder: Path) -> int:
-    """Locks an environment against removal until the returned descriptor is closed; -1 if the cache is not
+    """Lock an environment against removal until the returned descriptor is closed; -1 if the cache is not
     writable."""
     while True:
         try:
@@ -129,7 +129,7 @@ def _is_locked(folder: Path) -> bool:
 
 
 def remove(folder: Path) -> int | None:
-    """Removes an environment. Returns the freed bytes, None if it is in use or being built. Raises OSError."""
+    """Remove an environment. Returns the freed bytes, None if it is in use or being built. Raises OSError."""
     renamed = folder.with_name(f".{folder.name}.removed")
     with contextlib.ExitStack() as locks:
         for path in (f"{folder}.lock", _use_lock_path(folder)):  # no builder, no user
@@ -147,7 +147,7 @@ def remove(folder: Path) -> int | None:
 
 
 def remove_leftover(path: Path) -> int:
-    """Removes a leftover. Returns the freed bytes, 0 if a builder holds the lock. Raises OSError."""
+    """Remove a leftover. Returns the freed bytes, 0 if a builder holds the lock. Raises OSError."""
     match = _LEFTOVER_NAME.fullmatch(path.name)
     lock = os.open(path.with_name(f"{match[1] if match else path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
@@ -165,7 +165,7 @@ def _use_lock_path(folder: Path) -> str:
 
 
 def try_lock(lock: int) -> bool:
-    """Takes an exclusive lock without waiting; False if another process or descriptor holds a lock."""
+    """Take an exclusive lock without waiting; False if another process or descriptor holds a lock."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainyard.node.kubelet.supervisor_client import Process, Sandbox, SandboxError, StartError
+from trainyard.node.kubelet.supervisor_client import Process, Sandbox, SandboxCallbacks, SandboxError, StartError
 from trainyard.node.kubelet.supervisor_process import SupervisorProcess
 from trainyard.node.network.directory import Directory
 from trainyard.node.network.namespaced import NamespaceNetwork
@@ -25,7 +25,7 @@ class NodeError(Exception):
 
 class NetworkStarter:
     """`state`: the node's state folder. `hidden`: folders of this machine that pods see empty. `supervisor`: a
-    supervisor process that has been started already, None for none. `on_exited` and `on_lost`: see Sandbox."""
+    supervisor process that has been started already, None for none."""
 
     def __init__(
         self,
@@ -35,12 +35,11 @@ class NetworkStarter:
         say: Callable[[str], object],
         hidden: Sequence[Path],
         supervisor: SupervisorProcess | None,
-        on_exited: Callable[[str, int, str, dict[str, Any]], None],
-        on_lost: Callable[[], None],
+        callbacks: SandboxCallbacks,
     ) -> None:
         self._state, self._directory, self._cluster_network, self._say = state, directory, cluster_network, say
         self._hidden, self._early_supervisor = hidden, supervisor
-        self._on_exited, self._on_lost = on_exited, on_lost
+        self._callbacks = callbacks
 
     async def choose(self, requested: str) -> tuple[Sandbox, Network]:
         """Start the requested network: its name, or `auto` for the first that works. Raises NodeError."""
@@ -73,9 +72,9 @@ class NetworkStarter:
             if container == "probe":
                 probe_exit.set_result(code)
             else:
-                self._on_exited(container, code, reason, unsaved)
+                self._callbacks.exited(container, code, reason, unsaved)
 
-        sandbox = Sandbox(mode, exited, self._on_lost, self._hidden)
+        sandbox = Sandbox(mode, self._callbacks._replace(exited=exited), self._hidden)
         await sandbox.start(self._supervisor_process(mode))
         network = _NETWORKS[mode](sandbox, self._directory, self._say, self._cluster_network)
         try:

@@ -23,7 +23,7 @@ from trainyard.node.kubelet.pod_manager import PodManager
 from trainyard.node.kubelet.pod_sockets import PodSockets
 from trainyard.node.kubelet.registration import NodeConfig
 from trainyard.node.kubelet.service_watch import ServiceWatch
-from trainyard.node.kubelet.supervisor_client import SandboxError
+from trainyard.node.kubelet.supervisor_client import SandboxCallbacks, SandboxError
 from trainyard.node.kubelet.supervisor_process import SupervisorProcess
 from trainyard.node.kubelet.unsaved_files import report_claims
 from trainyard.node.network.directory import Directory
@@ -96,8 +96,7 @@ class Node:
             self._say,
             hidden,
             supervisor,
-            on_exited=self._pods.container_exited,
-            on_lost=self._on_supervisor_lost,
+            SandboxCallbacks(self._pods.container_exited, self._pods.output_lost, self._on_supervisor_lost),
         )
 
     async def start(self) -> None:

@@ -100,18 +100,19 @@ class PodCleanup:
     async def _report_losses(self) -> None:
         """Print, and write as Events, which output of the pod's programs could not be written, and which of their files
         are removed with it."""
-        self._report_loss(OUTPUT_LOST, self._lost_output.message(), self._lost_output.last_lines())
+        self.report_loss(OUTPUT_LOST, self._lost_output.message(), self._lost_output.last_lines())
         whole_pod = not self._status_writer.suspended
         message = await asyncio.to_thread(self._runtime.unsaved.message, whole_pod=whole_pod)
-        self._report_loss(FILES_LOST, message)
+        self.report_loss(FILES_LOST, message)
 
-    def _report_loss(self, reason: str, message: str, details: str = "") -> None:
-        """`details`: printed after the message, and not part of the Event."""
+    def report_loss(self, reason: str, message: str, details: str = "") -> None:
+        """Print what is lost and write it as an Event; nothing for "". `details`: printed after the message, and not
+        part of the Event."""
         if not message:
             return
         context = self._node_context
         context.say(f"{replica_name(self._record.pod)}: {message}{details}")
         if not context.closing:
-            event = PodEvent("Normal", reason, message)
+            event = PodEvent("Warning" if reason == OUTPUT_LOST else "Normal", reason, message)
             write = context.cluster.write_event(self._record.pod, event, context.now())
             self._loss_events.append(self._spawn(write))

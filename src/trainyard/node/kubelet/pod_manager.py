@@ -72,6 +72,12 @@ class PodManager:
         except Exception as error:  # a `PodWorker` handles its own exceptions; this one came before it exists
             self._reject(pod, error)
 
+    def output_lost(self, run_id: str, report: dict[str, Any]) -> None:
+        """`run_id`: as for `container_exited`."""
+        uid, container, run = run_id.split("/")
+        if worker := self.workers.get(uid):
+            worker.output_lost(container, int(run), report)
+
     def container_exited(self, run_id: str, code: int, reason: str, unsaved: dict[str, Any]) -> None:
         """`run_id`: uid/container/run."""
         uid, container, run = run_id.split("/")

@@ -18,7 +18,7 @@ from trainyard.node.kubelet.container_runtime import ContainerRuntime
 from trainyard.node.kubelet.container_starter import ContainerStarter
 from trainyard.node.kubelet.lifecycle import DEFAULT_GRACE, Ended, Pod, Stop, Tick
 from trainyard.node.kubelet.lifecycle_runner import LifecycleRunner
-from trainyard.node.kubelet.lost_output import LostOutputReport
+from trainyard.node.kubelet.lost_output import OUTPUT_LOST, LostOutputReport
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_cleanup import PodCleanup
 from trainyard.node.kubelet.pod_logs import PodLogs
@@ -94,7 +94,7 @@ class PodWorker:
         self._runtime = runtime = ContainerRuntime(node_context, record, recorder.warn)
         self.status_writer = PodStatusWriter(node_context, record, runtime.interpreters, spawn)
         self._lost_output = LostOutputReport(logs)
-        cleanup = PodCleanup(
+        self._cleanup = cleanup = PodCleanup(
             node_context, record, runtime, self._lost_output, self.status_writer, spawn, lambda: on_gone(self)
         )
         self.ended, self.end_reported = cleanup.ended, cleanup.end_reported
@@ -183,6 +183,11 @@ class PodWorker:
         """The node ends: cancel all tasks of the pod that are left, such as status writes and retries."""
         self._lifecycle.cancel_timer()
         await self._tasks.cancel()
+
+    @_fail_pod_on_error
+    def output_lost(self, container: str, run: int, report: dict[str, Any]) -> None:
+        """The first output of a container's run could not be written to its log."""
+        self._cleanup.report_loss(OUTPUT_LOST, self._lost_output.first_message(container, run, report))
 
     @_fail_pod_on_error
     def container_exited(self, container: str, run: int, code: int, reason: str, unsaved: dict[str, Any]) -> None:

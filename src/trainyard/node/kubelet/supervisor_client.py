@@ -18,7 +18,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -74,24 +74,25 @@ class Process(msgspec.Struct, frozen=True):
     log_size: int = 0  # maximum size of the log in bytes (supervisor/log_file.py), 0 for no limit
 
 
-class Sandbox:
-    """`on_exited` is called for every container that ends: container, exit code, reason, and the files removed with its
+class SandboxCallbacks(NamedTuple):
+    """`exited` is called for every container that ends: container, exit code, reason, and the files removed with its
     root folder (supervisor/unsaved_count.py, {} for none), with the output that could not be written (`lost_output`,
-    supervisor/log_file.py). `on_lost` is called when the supervisor dies.
+    supervisor/log_file.py). `output_lost` is called at the first such output of a container: container, report. `lost`
+    is called when the supervisor dies."""
 
-    More than 15 methods: one for each request to the supervisor."""
+    exited: Callable[[str, int, str, dict[str, Any]], None] = lambda *_: None
+    output_lost: Callable[[str, dict[str, Any]], None] = lambda *_: None
+    lost: Callable[[], None] = lambda: None
 
-    def __init__(
-        self,
-        mode: str,
-        on_exited: Callable[[str, int, str, dict[str, Any]], None],
-        on_lost: Callable[[], None],
-        hidden: Sequence[Path] = (),
-    ) -> None:
+
+class Sandbox:
+    """More than 15 methods: one for each request to the supervisor."""
+
+    def __init__(self, mode: str, callbacks: SandboxCallbacks, hidden: Sequence[Path] = ()) -> None:
         """`hidden`: folders that containers see empty (namespace mode)."""
         self.mode = mode
         self._hidden = [str(folder.resolve()) for folder in hidden]
-        self._on_exited, self._on_lost = on_exited, on_lost
+        self._callbacks = callbacks
         self._pending: dict[int, asyncio.Future[list[int]]] = {}
         self._request_id = 0
         self._send_lock = asyncio.Lock()
@@ -150,7 +151,7 @@ class Sandbox:
         if messages is None:
             self._close_channel()
             if not self._closing:
-                self._on_lost()
+                self._callbacks.lost()
             return
         for message, fds in messages:
             try:
@@ -165,7 +166,9 @@ class Sandbox:
             log.error("a message of the supervisor cannot be parsed text=%s", message["text"])
         elif message["event"] == "exited":
             code, reason = int(message["code"]), str(message["reason"])
-            self._on_exited(message["container"], code, reason, message.get("unsaved") or {})
+            self._callbacks.exited(message["container"], code, reason, message.get("unsaved") or {})
+        elif message["event"] == "output_loss":
+            self._callbacks.output_lost(message["container"], message["report"])
         elif self._ready and not self._ready.done():
             if message["event"] == "ready":
                 self._ready.set_result(None)

@@ -13,6 +13,7 @@ from typing import Any
 from trainyard.node.supervisor.unsaved_count import FileCount
 from trainyard.objects import Json, name_of
 from trainyard.objects.labels import INDEX, ROLE, WORKING_DIRECTORY
+from trainyard.objects.printable import quoted_path
 
 FILES_LOST = "FilesLost"  # the reason of the event
 _LONGEST_PATH = 80
@@ -94,7 +95,7 @@ class UnsavedFiles:
             if any(name.startswith(f"{path}/") for count in counts for name, _ in count["largest"]):
                 advice = f"create {host_path} on this machine, or {advice}"
         if os.path.isdir(self.working_directory):
-            advice = f"write below {self.working_directory} or {advice}"
+            advice = f"write below {quoted_path(self.working_directory)} or {advice}"
         return _summary(counts, "with the pod", advice)
 
 
@@ -136,4 +137,4 @@ def size_text(size: float) -> str:
 def _readable(path: str) -> str:
     """The path without unprintable characters, such as a terminal's escape sequences, and shortened."""
     text = "".join(letter if letter.isprintable() else "?" for letter in path)
-    return text if len(text) <= _LONGEST_PATH else f"...{text[3 - _LONGEST_PATH :]}"
+    return quoted_path(text if len(text) <= _LONGEST_PATH else f"...{text[3 - _LONGEST_PATH :]}")

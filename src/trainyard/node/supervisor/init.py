@@ -10,9 +10,10 @@ Rules:
   descriptors: the spec (a file with JSON), the three streams, and a pipe for the result. Lines of JSON are written to
   that pipe: {"pid"}, maybe {"error"} with code, reason and message, and {"code"}. A pipe that ends without a code was
   closed by the end of the container.
-- The init writes lines of JSON to the exec socket: {"reason"} when the container exceeds its memory limit, which ends
-  the whole container with 137 (memory.py), and at the end the count of files that are removed with the container, and
-  {"lost_output"}: the report on output that could not be written to the log (log_file.py)."""
+- The init writes lines of JSON to the exec socket: {"output_loss"}, the report on output that could not be written to
+  the log (log_file.py), at the first lost byte; {"reason"} when the container exceeds its memory limit, which ends the
+  whole container with 137 (memory.py); at the end the count of files that are removed with the container, and
+  {"lost_output"}: the report on all lost output."""
 
 from __future__ import annotations
 
@@ -91,6 +92,7 @@ class Init:
         self._next_check = 0.0  # monotonic time of the next check of the memory limit
         self._start = start
         self._output = output
+        self._loss_reported = False  # the first loss of output
         self._exec_socket = socket.socket(fileno=exec_socket)
         self._exec_results: dict[int, int] = {}  # pid of a further program -> its result pipe
         self._selector = selectors.DefaultSelector()
@@ -123,8 +125,15 @@ class Init:
                 elif key.fd == self._output.read_fd:
                     if not self._output.copy():
                         self._selector.unregister(key.fd)
+                    self._report_first_loss()
                 else:
                     self._accept_exec()
+
+    def _report_first_loss(self) -> None:
+        lost = self._output.log.lost
+        if lost.bytes and not self._loss_reported:
+            self._loss_reported = True
+            write_line(self._exec_socket.fileno(), {"output_loss": lost.message()})
 
     def _exceeds_limit(self, ended: dict[int, int]) -> bool:
         """Whether the container exceeds its memory limit. Checked every POLL_SECONDS seconds and when a process has

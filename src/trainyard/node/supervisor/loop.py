@@ -13,9 +13,10 @@ whose `fds` is their number. Every request of the node process has `do` and `id`
     add_route  network, bits                                 makes its addresses local
     listen     address, port, udp                            answered with a socket of the pods' network
     socket                                                   answered with an unconnected TCP socket of it
-    event      "ready" | "failed" (why) | "exited" (container, code, reason, maybe unsaved: the files that went with it,
-               see unsaved_count.py, and in its field lost_output the reports on output that could not be written, see
-               log_file.py)                                        from the supervisor, unasked
+    event      "ready" | "failed" (why) | "output_loss" (container, report: the first output that could not be
+               written, log_file.py) | "exited" (container, code, reason, maybe unsaved: the files that went with it,
+               unsaved_count.py, and in its field lost_output the reports on all output that could not be written)
+                                                                   from the supervisor, unasked
 
 Rule: a failure in one request is sent as its response; a failure for one container is logged and does not affect
 others; the supervisor itself ends only with the control socket."""
@@ -24,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import resource
 import selectors
@@ -40,8 +40,9 @@ from . import memory, reaper, syscalls  # relative: see the package's docstring
 from .channel import Channel, Message
 from .container import Failed, InitDescriptors, run_init
 from .init import Output
+from .init_socket import InitSocket
 from .log_file import LimitedLogFile
-from .namespaces import Pods
+from .namespaces import Pods, enter_namespaces
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ class Supervisor:
         self._limits: dict[str, memory.Limit | None] = {}  # container -> its memory limit
         self._inits: dict[int, str] = {}  # pid of an init -> container
         self._starting: dict[int, StartingContainer] = {}  # pid of an init -> its start in progress
-        self._exec_sockets: dict[str, socket.socket] = {}  # container -> socket for exec requests to its init
+        self._exec_sockets: dict[str, InitSocket] = {}  # container -> socket for exec requests to its init
         self._outputs: dict[str, Output] = {}  # container -> its output pipe, to read what its init has not
         self._selector = selectors.DefaultSelector()
 
@@ -92,6 +93,9 @@ class Supervisor:
                     for message, fds in messages:
                         with _logged_errors():
                             self._answer_request(message, fds)
+                elif isinstance(key.data, InitSocket):
+                    with _logged_errors():
+                        self._read_messages(key.data)
                 elif key.data is not None:
                     with _logged_errors():
                         self._started(key.data)
@@ -197,16 +201,18 @@ class Supervisor:
                 init_end.close()
         starting = StartingContainer(message["container"], message["id"], report_read)
         self._inits[pid], self._starting[pid] = message["container"], starting
-        self._exec_sockets[message["container"]], self._outputs[message["container"]] = exec_socket, output
+        init_socket = InitSocket(message["container"], exec_socket)
+        self._exec_sockets[message["container"]], self._outputs[message["container"]] = init_socket, output
+        self._selector.register(exec_socket, selectors.EVENT_READ, init_socket)
         self._limits[message["container"]] = limit
         self._selector.register(report_read, selectors.EVENT_READ, starting)
 
     def _exec(self, container: str, fds: list[int]) -> None:
-        exec_socket = self._exec_sockets.get(container)
+        init_socket = self._exec_sockets.get(container)
         try:
-            if exec_socket is None:
+            if init_socket is None:
                 raise OSError("it is not running")
-            socket.send_fds(exec_socket, [b"+"], fds)
+            socket.send_fds(init_socket.sock, [b"+"], fds)
         except OSError as error:
             raise Failed(128, "StartError", f"cannot start a program in the container: {error}") from None
 
@@ -214,9 +220,11 @@ class Supervisor:
         """Remove an init that has ended. Returns its container (None if unknown) and the message it wrote last."""
         container = self._inits.pop(pid, None)
         last_message: Message = {}
-        if container is not None and (exec_socket := self._exec_sockets.pop(container, None)):
-            last_message = _read_last_message(exec_socket)
-            exec_socket.close()
+        if container is not None and (init_socket := self._exec_sockets.pop(container, None)):
+            self._stop_reading(init_socket)
+            init_socket.read()
+            last_message = init_socket.message
+            init_socket.sock.close()
             self._groups.remove(self._limits.pop(container, None))
         if container is not None and (output := self._outputs.pop(container, None)):
             output.copy_rest()
@@ -224,6 +232,19 @@ class Supervisor:
             if output.log.lost.bytes:  # of the rest; the init has reported what it has lost itself
                 last_message["lost_output"] = [*last_message.get("lost_output", ()), output.log.lost.message()]
         return container, last_message
+
+    def _read_messages(self, init_socket: InitSocket) -> None:
+        """Read what an init that runs has written, and report its first loss of output."""
+        if init_socket.container not in self._exec_sockets:
+            return
+        if not init_socket.read():
+            self._stop_reading(init_socket)
+        if report := init_socket.message.pop("output_loss", None):
+            self.channel.send({"event": "output_loss", "container": init_socket.container, "report": report})
+
+    def _stop_reading(self, init_socket: InitSocket) -> None:
+        with contextlib.suppress(KeyError):  # the init has closed its end before
+            self._selector.unregister(init_socket.sock)
 
     def _started(self, awaited: StartingContainer) -> None:
         """The report pipe is closed: the program runs, or the report has its error. Maybe called twice."""
@@ -286,18 +307,6 @@ def _logged_errors() -> Iterator[None]:
         traceback.print_exc()
 
 
-def _read_last_message(exec_socket: socket.socket) -> Message:
-    """The lines of JSON that an ended init wrote to its exec socket, merged; {} for none."""
-    raw, message = b"", Message()
-    with contextlib.suppress(OSError):
-        while piece := exec_socket.recv(1 << 16):
-            raw += piece
-    with contextlib.suppress(ValueError, TypeError):  # the init was killed while it wrote
-        for line in raw.splitlines():
-            message |= json.loads(line)
-    return message
-
-
 def _listen(address: str, port: int, udp: bool) -> int:
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM if udp else socket.SOCK_STREAM)
     try:
@@ -310,19 +319,6 @@ def _listen(address: str, port: int, udp: bool) -> int:
         sock.close()
         raise
     return sock.detach()
-
-
-def _enter_namespaces() -> None:
-    # UTS and IPC, too: setns back from a pod's namespace works only to one that belongs to the same user namespace.
-    flags = syscalls.NEWNET | syscalls.NEWNS | syscalls.NEWPID | syscalls.NEWUTS | syscalls.NEWIPC
-    if not syscalls.LINUX:
-        raise OSError("it needs Linux")
-    uid, gid = os.getuid(), os.getgid()
-    if uid == 0:
-        with contextlib.suppress(PermissionError):
-            syscalls.unshare(flags)
-            return
-    syscalls.enter_user_namespace(flags, uid, gid)
 
 
 def _failure_reason(error: OSError) -> str:
@@ -369,7 +365,7 @@ def main(fd: int, mode: str) -> NoReturn:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     try:
         if namespaces:
-            _enter_namespaces()
+            enter_namespaces()
             syscalls.die_with_parent(signal.SIGKILL)
         else:
             syscalls.subreaper()

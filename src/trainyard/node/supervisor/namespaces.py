@@ -112,3 +112,17 @@ class Pods:
         """Move this process into the namespaces of the pod. Raises OSError."""
         for kind, fd in self._namespaces[pod].items():
             syscalls.setns(fd, kind)
+
+
+def enter_namespaces() -> None:
+    """Move this process, which becomes the watcher, into new namespaces. Raises OSError."""
+    # UTS and IPC, too: setns back from a pod's namespace works only to one that belongs to the same user namespace.
+    flags = syscalls.NEWNET | syscalls.NEWNS | syscalls.NEWPID | syscalls.NEWUTS | syscalls.NEWIPC
+    if not syscalls.LINUX:
+        raise OSError("it needs Linux")
+    uid, gid = os.getuid(), os.getgid()
+    if uid == 0:
+        with contextlib.suppress(PermissionError):
+            syscalls.unshare(flags)
+            return
+    syscalls.enter_user_namespace(flags, uid, gid)

@@ -128,7 +128,7 @@ class Certificate:
     key: bytes = field(repr=False)
 
     def write(self, path: Path) -> tuple[Path, Path]:
-        """Writes PATH.crt and PATH.key; returns the two paths. Raises OSError."""
+        """Write PATH.crt and PATH.key; return the two paths. Raises OSError."""
         chain, key = path.with_suffix(".crt"), path.with_suffix(".key")
         write_private_file(chain, self.chain)
         write_private_file(key, self.key)
@@ -188,7 +188,7 @@ def _usage(is_ca: bool) -> x509.KeyUsage:
 
 
 def write_private_file(path: Path, content: bytes) -> None:
-    """Writes a file of mode 0600, replacing an existing one atomically. Raises OSError."""
+    """Write a file of mode 0600, replacing an existing one atomically. Raises OSError."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)  # the mode only applies when the file is created
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:

@@ -28,7 +28,7 @@ DEFAULT_SECONDS, MIN_SECONDS, MAX_SECONDS = 3600, 600, 2**32
 
 
 def admit_pod(new: Json, old: Json | None, context: RequestContext) -> None:
-    """Applies the ServiceAccount to a new pod: imagePullSecrets and the token volume. Raises StatusError 403 when the
+    """Apply the ServiceAccount to a new pod: imagePullSecrets and the token volume. Raises StatusError 403 when the
     pod names a ServiceAccount that does not exist."""
     if old is not None:
         return
@@ -52,7 +52,7 @@ def _automounts_token(spec: Json, account: Json) -> bool:
 
 
 def _mount_token(spec: Json) -> None:
-    """Adds the token volume, and a mount to each container that has no mount at FOLDER."""
+    """Add the token volume, and a mount to each container that has no mount at FOLDER."""
     containers = [container for group in ("initContainers", "containers") for container in spec.get(group) or ()]
     unmounted = [
         container

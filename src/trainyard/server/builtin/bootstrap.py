@@ -24,7 +24,7 @@ from trainyard.server.http.requests import Answer, Request, Response
 
 
 def bootstrap(answer: Callable[[Request], Answer]) -> None:
-    """Creates or reconciles the bootstrap objects. `answer` is `Verbs.answer`; the requests are the administrator's.
+    """Create or reconcile the bootstrap objects. `answer` is `Verbs.answer`; the requests are the administrator's.
     Raises StatusError."""
     for collection_path, default in bootstrap_objects.objects():
         object_path = f"{collection_path}/{default['metadata']['name']}"

@@ -107,7 +107,7 @@ def _data_column(*names: str) -> Column:
 
 
 def _prepare_account(new: Json, old: Json | None, context: RequestContext) -> None:
-    """Reduces the references of a ServiceAccount to their names."""
+    """Reduce the references of a ServiceAccount to their names."""
     for field in ("secrets", "imagePullSecrets"):
         if new.get(field):
             new[field] = [{"name": reference["name"]} if reference.get("name") else {} for reference in new[field]]

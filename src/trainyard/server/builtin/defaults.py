@@ -8,14 +8,14 @@ from trainyard.objects import Json
 
 
 def set_defaults(target: Json, **defaults: Any) -> None:
-    """Sets the fields that are missing or null."""
+    """Set the fields that are missing or null."""
     for name, value in defaults.items():
         if target.get(name) is None:
             target[name] = value
 
 
 def set_defaults_for_zero(target: Json, **defaults: Any) -> None:
-    """Sets the fields that are missing, null, "" or 0, as kube-apiserver does for Go fields without a pointer."""
+    """Set the fields that are missing, null, "" or 0, as kube-apiserver does for Go fields without a pointer."""
     for name, value in defaults.items():
         if not target.get(name):
             target[name] = value

@@ -49,7 +49,7 @@ def prepare(new: Json, old: Json | None, context: RequestContext) -> None:
 
 
 def _tolerations(tolerations: list[Json]) -> list[Json]:
-    """Adds kube-apiserver's default tolerations (DefaultTolerationSeconds): a pod tolerates a node that is not ready or
+    """Add kube-apiserver's default tolerations (DefaultTolerationSeconds): a pod tolerates a node that is not ready or
     unreachable for 300 s, unless it has a toleration for that taint."""
     with_defaults = list(tolerations)
     for key in NODE_FAILURE_TAINTS:

@@ -46,7 +46,7 @@ def self_subject_access_review(review: Json, context: RequestContext) -> Json:
 
 
 def subject_access_review(review: Json, context: RequestContext) -> Json:
-    """Completes a SubjectAccessReview: whether the user or group of its spec may do it."""
+    """Complete a SubjectAccessReview: whether the user or group of its spec may do it."""
     spec = review["spec"]
     resource, non_resource = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     groups = tuple(spec.get("groups") or ())
@@ -64,7 +64,7 @@ def subject_access_review(review: Json, context: RequestContext) -> Json:
 
 
 def token_review(review: Json, context: RequestContext) -> Json:
-    """Completes a TokenReview. The administrator's token is a secret of this machine: a review does not authenticate
+    """Complete a TokenReview. The administrator's token is a secret of this machine: a review does not authenticate
     it."""
     user = context.user_of_token(review["spec"].get("token") or "")
     if user is None:
@@ -81,7 +81,7 @@ def _request_attributes(resource: Json | None, non_resource: Json | None) -> Att
 
 
 def self_subject_rules_review(review: Json, context: RequestContext) -> Json:
-    """Completes a SelfSubjectRulesReview: the user's rules in a namespace, for `kubectl auth can-i --list`."""
+    """Complete a SelfSubjectRulesReview: the user's rules in a namespace, for `kubectl auth can-i --list`."""
     user_rules = authorization.rules_of(context.log, context.user, review["spec"].get("namespace") or "default")
     resource_rules = [rule for rule in user_rules if rule.get("resources")]
     non_resource_rules = [rule for rule in user_rules if rule.get("nonResourceURLs")]

@@ -49,7 +49,7 @@ def prepare(new: Json, old: Json | None, context: RequestContext) -> None:
 
 
 def _allocate(new: Json, old_spec: Json, context: RequestContext) -> None:
-    """Sets the cluster IP. Raises StatusError 422 for its problems, before all other validation."""
+    """Set the cluster IP. Raises StatusError 422 for its problems, before all other validation."""
     spec = new["spec"]
     address = spec["clusterIP"] = spec.get("clusterIP") or context.addresses.allocate()
     set_defaults_for_zero(spec, clusterIPs=[address])

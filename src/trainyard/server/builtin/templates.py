@@ -10,7 +10,7 @@ from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zer
 
 
 def default_pod_spec(spec: Json, is_pod: bool = True) -> None:
-    """Sets kube-apiserver's defaults of a pod spec. `is_pod`: the spec is a pod's, not a template's; then host ports
+    """Set kube-apiserver's defaults of a pod spec. `is_pod`: the spec is a pod's, not a template's; then host ports
     default to container ports (with hostNetwork), and requests to limits."""
     set_defaults(spec, securityContext={}, terminationGracePeriodSeconds=30)
     set_defaults_for_zero(spec, restartPolicy="Always", dnsPolicy="ClusterFirst", schedulerName="default-scheduler")
@@ -28,7 +28,7 @@ def default_pod_spec(spec: Json, is_pod: bool = True) -> None:
 
 
 def _default_volume(volume: Json) -> None:
-    """Sets the defaults of a volume: emptyDir if it has no source, mode 0644 for files of keys and fields."""
+    """Set the defaults of a volume: emptyDir if it has no source, mode 0644 for files of keys and fields."""
     if not any(name != "name" for name in volume):
         volume["emptyDir"] = {}
     for kind in ("secret", "configMap", "downwardAPI", "projected"):
@@ -48,7 +48,7 @@ def _default_volume(volume: Json) -> None:
 
 
 def _default_reference(source: Json) -> None:
-    """Sets the defaults of a downward API reference of a variable or a file."""
+    """Set the defaults of a downward API reference of a variable or a file."""
     if isinstance(field := source.get("fieldRef"), dict):
         set_defaults_for_zero(field, apiVersion="v1")
     if isinstance(resource := source.get("resourceFieldRef"), dict):

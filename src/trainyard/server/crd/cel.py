@@ -56,7 +56,7 @@ class CelProgram:
         """The static type of its result: BOOL, STRING, ..., or DYN when it is not known."""
 
     def evaluate(self, variables: Json) -> Any:
-        """Evaluates the program. Raises EvaluationError when the evaluation fails."""
+        """Evaluate the program. Raises EvaluationError when the evaluation fails."""
         try:
             result = self._compiled.eval(data=variables)
             if result.type().name() == "ERROR":
@@ -74,7 +74,7 @@ def _kubernetes_message(error: str) -> str:
 
 @lru_cache(maxsize=4096)
 def compile_expression(expression: str, old_self: str = "", types: tuple[tuple[str, str], ...] = ()) -> CelProgram:
-    """Compiles an expression. Raises EvaluationError, EngineMissing.
+    """Compile an expression. Raises EvaluationError, EngineMissing.
 
     `old_self`: "" without oldSelf; "value" with it; "optional" with an optional one, and then the variables are `was`
     (whether there is an old value) and `before`. `types` declares further variables for type checks: (name, "INT").

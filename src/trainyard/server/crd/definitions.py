@@ -38,7 +38,7 @@ class Definitions:
         self._since: dict[str, int] = {}  # CRD name -> revision of its creation
 
     def on_entry(self, entry: LogEntry) -> None:
-        """Follows the log: serves the resource of a CRD that was written, and no longer that of a deleted one."""
+        """Follow the log: serves the resource of a CRD that was written, and no longer that of a deleted one."""
         if entry.store != DEFINITIONS:
             return
         record = entry.record or entry.previous
@@ -174,7 +174,7 @@ def _column(column: Json) -> Column:
 
 
 def prepare(new: Json, old: Json | None, context: RequestContext) -> None:
-    """Defaults the names, and sets the conditions that controllers of kube-apiserver set after the create."""
+    """Default the names, and set the conditions that controllers of kube-apiserver set after the create."""
     spec = new["spec"]
     names = spec["names"]
     names.setdefault("listKind", f"{names['kind']}List")

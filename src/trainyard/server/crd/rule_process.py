@@ -67,7 +67,7 @@ class RuleProcess:
         return self._process
 
     def _end_process(self) -> str:
-        """Kills the process; returns why there was no answer."""
+        """Kill the process; return why there was no answer."""
         process, self._process = self._process, None
         if process is None:
             return ""
@@ -109,7 +109,7 @@ def _read(descriptor: int, length: int, seconds: float | None) -> bytes:
 
 
 def main() -> None:
-    """Answers requests until stdin is closed."""
+    """Answer requests until stdin is closed."""
     cel.is_engine_installed()  # loads the engine before the limit is set, so that its memory does not count
     with contextlib.suppress(OSError):  # without /proc only the CPU time is limited
         in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

@@ -132,7 +132,7 @@ def evaluate(tree: Tree, new: Any, old: Any = None, path: str = "") -> Iterator[
 
 
 def _broken(tree: Tree, new: Any, old: Any, path: str) -> Iterator[Problem | None]:
-    """Yields the problems, and None after each rule (for the budget)."""
+    """Yield the problems, and None after each rule (for the budget)."""
     if new is None:
         return
     unchanged = old is not None and old == new
@@ -176,7 +176,7 @@ def _pairs(schema: Json, old: Any) -> Callable[[Any], Any]:
 
 
 def _evaluated(rule: ValidationRule, tree: Tree, values: tuple[Any, Any, Any], path: str) -> Problem | None:
-    """Evaluates one rule. `values`: the new value as stored, then the new and the old value as CEL values."""
+    """Evaluate one rule. `values`: the new value as stored, then the new and the old value as CEL values."""
     new, value, old_value = values
     variables = {"self": value}
     if rule.old_self:

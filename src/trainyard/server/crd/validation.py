@@ -107,7 +107,7 @@ def _schema_problems(version: Json, path: str, required_path: str) -> Iterator[P
 
 
 def trust_crd(definition: Json) -> None:
-    """Marks the schemas of a CRD as valid, so that they are not examined again: a test has examined them."""
+    """Mark the schemas of a CRD as valid, so that they are not examined again: a test has examined them."""
     _trusted_schemas.update(encode(version["schema"]["openAPIV3Schema"]) for version in definition["spec"]["versions"])
 
 

@@ -59,7 +59,7 @@ class HttpHandler:
         return len(self._connections.connections)
 
     async def close(self, seconds: float) -> None:
-        """Closes all connections; requests in progress have `seconds` to finish."""
+        """Close all connections; requests in progress have `seconds` to finish."""
         self._tunnels.cancel_all()
         await asyncio.sleep(0)  # lets requests that have just arrived start, so that shutdown waits for them
         self._connections.pre_shutdown()
@@ -153,7 +153,7 @@ class HttpHandler:
         return response
 
     async def _catch_up(self, request: web.BaseRequest, response: web.StreamResponse, listener: Listener) -> None:
-        """Sends the initial objects, then past events. The last read of the past and the registration for new events
+        """Send the initial objects, then past events. The last read of the past and the registration for new events
         are one step, so that no event is lost."""
         watch = listener.watch
         for start in range(0, len(watch.initial), 200):
@@ -166,7 +166,7 @@ class HttpHandler:
                 return
 
     async def _write_part(self, request: web.BaseRequest, response: web.StreamResponse, part: bytes) -> None:
-        """Writes one part of the initial events. Raises ConnectionResetError when the client does not read it in
+        """Write one part of the initial events. Raises ConnectionResetError when the client does not read it in
         time."""
         deadline = asyncio.get_running_loop().call_later(self._limits.response_seconds, responses.abort, request)
         try:
@@ -181,7 +181,7 @@ def _chunk(line: bytes) -> bytes:
 
 
 def _send_continue(request: web.BaseRequest) -> None:
-    """Answers `Expect: 100-continue` with 100 Continue. Raises StatusError 417 for any other expectation."""
+    """Answer `Expect: 100-continue` with 100 Continue. Raises StatusError 417 for any other expectation."""
     expected = request.headers.get("Expect")
     if expected is None:
         return

@@ -52,7 +52,7 @@ class Listeners:
         self._warned_at = -WARN_EVERY
 
     async def listen(self, host: str, port: int, context: asyncio.Future[ssl.SSLContext] | None) -> str:
-        """Opens a listener; returns its address as host:port. With a `context` it serves TLS; clients wait until the
+        """Open a listener; return its address as host:port. With a `context` it serves TLS; clients wait until the
         context is ready. Raises ValueError for an address that is not loopback, and OSError."""
         family, address = await resolve_loopback(host)
         if context is not None:
@@ -74,7 +74,7 @@ class Listeners:
         return f"[{address}]:{bound_port}" if family == socket.AF_INET6 else f"{address}:{bound_port}"
 
     async def close(self) -> None:
-        """Stops accepting connections and closes the listeners."""
+        """Stop accepting connections and close the listeners."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -156,7 +156,7 @@ async def _sends_plain_http(client: socket.socket, seconds: float) -> bool:
 
 
 def _reject(client: socket.socket, secure: bool) -> None:
-    """Sends 503 on a plain connection, and closes it; a TLS connection is closed without a response."""
+    """Send 503 on a plain connection, and close it; a TLS connection is closed without a response."""
     body = StatusError(503, "ServiceUnavailable", "too many connections are open; try again").body()
     head = f"HTTP/1.1 503 Service Unavailable\r\nContent-Length: {len(body)}\r\nRetry-After: 1\r\n"
     text = f"{head}Content-Type: application/json\r\nConnection: close\r\n\r\n".encode() + body

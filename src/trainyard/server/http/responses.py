@@ -87,7 +87,7 @@ async def send(request: web.BaseRequest, answer: Response, seconds: float) -> we
 
 
 async def send_whole(request: web.BaseRequest, response: web.Response, seconds: float) -> None:
-    """Sends the whole response. Raises ConnectionResetError when the client does not read it within `seconds`."""
+    """Send the whole response. Raises ConnectionResetError when the client does not read it within `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             await response.prepare(request)
@@ -98,7 +98,7 @@ async def send_whole(request: web.BaseRequest, response: web.Response, seconds: 
 
 
 def abort(request: web.BaseRequest) -> None:
-    """Aborts the connection; pending reads and writes on it then fail."""
+    """Abort the connection; pending reads and writes on it then fail."""
     log.warning("connection closed, its client does not read the response: path=%r", request.rel_url.raw_path)
     if request.transport is not None:
         request.transport.abort()

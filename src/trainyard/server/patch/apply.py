@@ -282,7 +282,7 @@ def managed_fields(owners: list[Owner]) -> list[Json]:
 def set_managed_fields(
     resource: Resource, content_type: str, objects: tuple[Json, Json, Json], manager: FieldManager
 ) -> None:
-    """Sets managedFields in `new` of (old, sent, new). An object that was never applied gets none."""
+    """Set managedFields in `new` of (old, sent, new). An object that was never applied gets none."""
     old, sent, new = objects
     sent_fields = sent["metadata"].get("managedFields")
     if content_type == APPLY:
@@ -296,7 +296,7 @@ def set_managed_fields(
 
 
 def track_update(resource: Resource, old: Json, new: Json, manager: FieldManager, sent: Any = None) -> None:
-    """Moves ownership in `new` after an update of an object with managedFields. `sent` is the managedFields of the
+    """Move ownership in `new` after an update of an object with managedFields. `sent` is the managedFields of the
     request body."""
     owners = owners_of(old)
     if isinstance(sent, list) and sent != old["metadata"].get("managedFields"):

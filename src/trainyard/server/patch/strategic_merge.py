@@ -167,7 +167,7 @@ def _key_value(item: Any, key: str) -> Any:
 
 
 def _set_order(result: Json, patch: Json, name: str, shape: TypeSchema, level: int) -> None:
-    """Merges the list `name` and sorts it by the $setElementOrder of the patch."""
+    """Merge the list `name` and sort it by the $setElementOrder of the patch."""
     requested, current, patch_list = patch[ORDER + name], result.get(name), patch.get(name)
     if not isinstance(requested, list):
         raise MalformedPatch(f"invalid patch format of setElementOrder list: {ORDER}{name[:80]} must be a list")

@@ -27,7 +27,7 @@ class KubeletLogs(KubeletClient):
     """Streams container logs."""
 
     async def stream(self, request: web.BaseRequest, answer: KubeletProxy) -> web.StreamResponse:
-        """Streams the kubelet's response. A slow client slows down only its own stream. Raises StatusError,
+        """Stream the kubelet's response. A slow client slows down only its own stream. Raises StatusError,
         ConnectionResetError."""
         if self._session is None:
             forever = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)

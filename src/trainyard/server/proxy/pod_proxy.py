@@ -56,7 +56,7 @@ class PodProxies(KubeletClient):
     """Forwards proxy requests."""
 
     async def serve(self, request: web.BaseRequest, decoded: Request, target: PodProxy) -> web.StreamResponse:
-        """Streams the program's response. Raises StatusError 503 as long as no part of a response has been sent."""
+        """Stream the program's response. Raises StatusError 503 as long as no part of a response has been sent."""
         if not target.path.startswith("/") and decoded.protocols is None:
             return web.Response(status=MOVED_PERMANENTLY, headers={"Location": f"{target.prefix}/{target.path}"})
         path = await self._socket_path(target)
@@ -155,7 +155,7 @@ async def _forward_websocket(
     protocols: tuple[str, ...],
     headers: Mapping[str, str],
 ) -> web.StreamResponse:
-    """Forwards a WebSocket. When the program does not upgrade, the client gets a Status (StatusError 503)."""
+    """Forward a WebSocket. When the program does not upgrade, the client gets a Status (StatusError 503)."""
     forwarded = CIMultiDict(
         (name, value) for name, value in headers.items() if not name.lower().startswith("sec-websocket")
     )

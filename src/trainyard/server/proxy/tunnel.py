@@ -89,7 +89,7 @@ class Tunnels:
             self._session = None
 
     async def serve(self, request: web.BaseRequest, tunnel: Tunnel) -> web.StreamResponse:
-        """Forwards until one end closes. Raises StatusError as long as the client has not been upgraded."""
+        """Forward until one end closes. Raises StatusError as long as the client has not been upgraded."""
         kubelet = await self._dial(tunnel)
         task = asyncio.current_task()
         if task is not None:
@@ -112,7 +112,7 @@ class Tunnels:
         return client
 
     async def _dial(self, tunnel: Tunnel) -> ClientWebSocketResponse:
-        """Opens the WebSocket to the kubelet. Raises StatusError with the kubelet's error response."""
+        """Open the WebSocket to the kubelet. Raises StatusError with the kubelet's error response."""
         if self._session is None:
             timeout = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
             many = TCPConnector(limit=0)
@@ -135,7 +135,7 @@ class Tunnels:
 
 
 async def forward(client: web.WebSocketResponse, kubelet: ClientWebSocketResponse) -> None:
-    """Forwards in both directions until one end closes or is lost, then closes both."""
+    """Forward in both directions until one end closes or is lost, then close both."""
     to_kubelet = asyncio.create_task(_pump(client, kubelet))
     to_client = asyncio.create_task(_pump(kubelet, client))
     try:
@@ -156,7 +156,7 @@ async def forward(client: web.WebSocketResponse, kubelet: ClientWebSocketRespons
 
 
 async def _pump(source: Socket, sink: Socket) -> Close | None:
-    """Forwards in one direction. Returns how the source closed; None when the sink is lost."""
+    """Forward in one direction. Returns how the source closed; None when the sink is lost."""
     while True:
         message = await source.receive()
         try:

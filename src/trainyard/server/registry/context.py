@@ -22,7 +22,7 @@ class ClusterIPAllocator:
         self._last_offset = 9  # the first addresses are reserved, as in kube-apiserver
 
     def on_entry(self, entry: LogEntry) -> None:
-        """Follows the log: keeps the addresses of all Services."""
+        """Follow the log: keeps the addresses of all Services."""
         if entry.store == "services":
             if entry.previous:
                 self._used.discard(entry.previous.fields.get("spec.clusterIP", ""))

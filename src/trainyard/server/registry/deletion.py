@@ -75,7 +75,7 @@ def delete(writes: Writes, resource: Resource, target: Target, request: Request,
 def delete_collection(
     writes: Writes, resource: Resource, target: Target, request: Request, context: RequestContext
 ) -> Response:
-    """Deletes the objects that a list with the same parameters returns, and answers with that list."""
+    """Delete the objects that a list with the same parameters returns, and answer with that list."""
     options = read_options(request)
     representation = lists.representation(resource, request, lambda: context.now, True)
     revision, warnings = writes.log.revision, _orphan_warnings(resource, options)
@@ -98,7 +98,7 @@ def _orphan_warnings(resource: Resource, options: DeleteOptions) -> tuple[str, .
 def begin_deletion(
     writes: Writes, resource: Resource, old: Json, options: DeleteOptions, context: RequestContext
 ) -> tuple[bytes, bool]:
-    """Removes the object, or sets its deletionTimestamp. Returns the stored (or last) object, encoded, and whether it
+    """Remove the object, or set its deletionTimestamp. Returns the stored (or last) object, encoded, and whether it
     was removed."""
     if resource.grace_period and _is_pending(old["metadata"], options):
         return encode(old), False
@@ -146,7 +146,7 @@ def _set_deletion_timestamp(meta: Json, grace: int, options: DeleteOptions, cont
 
 
 def _set_propagation_finalizer(resource: Resource, meta: Json, options: DeleteOptions) -> None:
-    """Sets the finalizer of the propagation policy and removes the other one."""
+    """Set the finalizer of the propagation policy and remove the other one."""
     finalizers = list(meta.get("finalizers") or ())
     policy = options.propagation
     if not policy:
@@ -166,7 +166,7 @@ def _is_protected(resource: Resource, name: str) -> bool:
 
 
 def _close(container: Resource, new: Json) -> None:
-    """Marks a namespace or CRD as terminating: its phase, or the cleanup finalizer."""
+    """Mark a namespace or CRD as terminating: its phase, or the cleanup finalizer."""
     new["status"] = dict(new.get("status") or {})
     if container.contents == "namespace":
         new["status"]["phase"] = "Terminating"

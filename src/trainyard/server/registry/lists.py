@@ -213,7 +213,7 @@ def list_objects(log: RevisionLog, resource: Resource, target: Target, request: 
 
 
 def _validate_options(resource: Resource, request: Request) -> None:
-    """Checks in kube-apiserver's order: syntax of the selectors, options; unsupported fields follow in `selection`."""
+    """Check in kube-apiserver's order: syntax of the selectors, options; unsupported fields follow in `selection`."""
     if "resourceVersionMatch" in request.query:
         select(resource, "", request.query.get("labelSelector", ""), "")
         require_field_selector(request.query.get("fieldSelector", ""))

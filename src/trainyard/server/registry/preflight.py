@@ -19,7 +19,7 @@ from trainyard.server.registry.resources import Resource
 
 
 def check_request(resource: Resource, target: Target, request: Request, clock: Callable[[], float]) -> None:
-    """Checks content type, Accept header and options. Raises StatusError 406, 415 or 422."""
+    """Check content type, Accept header and options. Raises StatusError 406, 415 or 422."""
     if target.subresource not in ("", "status", "scale") or (target.subresource == "scale" and not resource.scale):
         return
     if request.method == "PATCH":

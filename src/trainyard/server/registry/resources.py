@@ -35,7 +35,7 @@ class Column(NamedTuple):
 
 
 def no_mutation(new: Json, old: Json | None, context: RequestContext) -> None:
-    """Changes nothing: the default of `prepare` and `admit`."""
+    """Change nothing: the default of `prepare` and `admit`."""
 
 
 class ScalePaths(NamedTuple):

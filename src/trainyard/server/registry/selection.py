@@ -50,7 +50,7 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def select(resource: Resource, namespace: str, labels: str, fields: str, name: str = "") -> Selection:
-    """Compiles the selectors. Raises StatusError 400 for a malformed selector or an unsupported field."""
+    """Compile the selectors. Raises StatusError 400 for a malformed selector or an unsupported field."""
     try:
         chosen = parse_selector(labels) if labels.strip() else None
     except ValueError as error:

@@ -71,7 +71,7 @@ class ServerParts(msgspec.Struct, frozen=True):
 
 
 def serve(parts: ServerParts, resource: Resource, target: Target, request: Request) -> Answer:
-    """Serves a request to a subresource. Raises StatusError; 404 when the resource has no such subresource."""
+    """Serve a request to a subresource. Raises StatusError; 404 when the resource has no such subresource."""
     if text := resource.alternatives.get(target.subresource):
         raise errors.StatusError(405, "MethodNotAllowed", text)
     if target.subresource not in resource.subresources or not target.name:
@@ -217,7 +217,7 @@ def kubelet_address(node: Json) -> tuple[str, int]:
 
 
 def _bind(parts: ServerParts, resource: Resource, pod: Json, request: Request) -> Response:
-    """Binds a pod to a node: sets spec.nodeName and the condition PodScheduled. Raises StatusError 400, 409."""
+    """Bind a pod to a node: sets spec.nodeName and the condition PodScheduled. Raises StatusError 400, 409."""
     sent = decode_body(request)
     target = sent.get("target") if isinstance(sent, dict) else None
     node = target.get("name") if isinstance(target, dict) else None
@@ -260,7 +260,7 @@ def _evict(parts: ServerParts, resource: Resource, pod: Json, request: Request) 
 
 
 def _finalize(parts: ServerParts, resource: Resource, obj: Json, request: Request) -> Response:
-    """Updates spec.finalizers of a namespace, which only this subresource may change."""
+    """Update spec.finalizers of a namespace, which only this subresource may change."""
     sent = admission.read_object(resource, decode_body(request), "", obj["metadata"]["name"])
     finalizers = (sent.get("spec") or {}).get("finalizers") if isinstance(sent.get("spec"), dict | None) else None
     if not isinstance(finalizers, list | None) or not all(isinstance(finalizer, str) for finalizer in finalizers or ()):

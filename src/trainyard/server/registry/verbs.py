@@ -95,7 +95,7 @@ class Verbs:
         return self._dispatch(verb, resource, target, request)
 
     def _count(self, verb: str, resource: Resource, target: Target) -> None:
-        """Counts the request. Unknown subresources must not add counters."""
+        """Count the request. Unknown subresources must not add counters."""
         known = ("status", "scale", *resource.subresources)
         name = f"{target.plural}/{target.subresource}" if target.subresource in known else target.plural
         self.counts[verb, name] += 1
@@ -228,7 +228,7 @@ class Verbs:
         return Decoded(obj if plain else field_validation.without_unknown_fields(resource, obj), plain, warnings)
 
     def _store(self, resource: Resource, request: Request, new: Result, old: Json | None, code: int = 200) -> Answer:
-        """Writes the object and answers with it in the representation that the client accepts."""
+        """Write the object and answer with it in the representation that the client accepts."""
         representation = lists.representation(resource, request, self._now)
         body = self.writes.put(resource, new.object, old, dry=is_dry_run(request))
         return Response(representation.encode_object(body), code, warnings=new.warnings)

@@ -44,7 +44,7 @@ class Writes:
             raise errors.forbidden(resource.plural, resource.group, name, reason, causes=causes)
 
     def put(self, resource: Resource, new: Json, old: Json | None, dry: bool = False) -> bytes:
-        """Stores `new` in place of `old`; returns the stored bytes. Without a difference nothing is written. An update
+        """Store `new` in place of `old`; return the stored bytes. Without a difference nothing is written. An update
         that removes the last finalizer of a deleted object removes the object."""
         new = {"kind": new["kind"], "apiVersion": new["apiVersion"], **new}  # first, so that lists can cut them off
         meta = new["metadata"]
@@ -72,7 +72,7 @@ class Writes:
         return body
 
     def remove(self, resource: Resource, obj: Json, dry: bool = False) -> bytes:
-        """Removes the object. Returns its last state, with the revision of the deletion. Raises StatusError 404."""
+        """Remove the object. Returns its last state, with the revision of the deletion. Raises StatusError 404."""
         meta = obj["metadata"]
         key = NamespacedName(meta.get("namespace", ""), meta["name"])
         record = self.log.get(resource.storage_key, key)
@@ -86,7 +86,7 @@ class Writes:
         return last
 
     def expire_objects(self, now: float) -> None:
-        """Deletes the objects whose resource gives them a lifetime, as kube-apiserver deletes Events after an hour.
+        """Delete the objects whose resource gives them a lifetime, as kube-apiserver deletes Events after an hour.
         `now`: Unix seconds."""
         for resource in self.registry.all():
             if not resource.lifetime_seconds:
@@ -111,7 +111,7 @@ class Writes:
                 yield from ((resource, key) for key in self.log.view(resource.storage_key).keys_in(name))
 
     def finish_if_empty(self, container: Resource, name: str) -> None:
-        """Removes the server's finalizer of a terminating and empty namespace or CRD, which then is removed. Other
+        """Remove the server's finalizer of a terminating and empty namespace or CRD, which then is removed. Other
         finalizers are removed by their owners."""
         record = self.log.get(container.storage_key, NamespacedName("", name))
         if record is None or not _is_terminating(record) or any(self.objects_in(container, name)):

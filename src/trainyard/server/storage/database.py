@@ -48,7 +48,7 @@ class DiskError(Exception):
 
 
 def acquire_lock(folder: Path) -> int:
-    """Creates the folder and takes its lock; returns the descriptor of the lock file. Raises DiskError."""
+    """Create the folder and take its lock; return the descriptor of the lock file. Raises DiskError."""
     path = folder / "log.lock"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def require_write_ahead_log(path: Path, lock_fd: int) -> None:
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Opens and checks the database; a new one gets its tables. Raises DiskError."""
+    """Open and check the database; a new one gets its tables. Raises DiskError."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
     except OSError as error:
@@ -142,7 +142,7 @@ def reason_of(error: Exception) -> str:
 
 
 def run_checkpoint(path: Path) -> None:
-    """Moves the write-ahead log into the file and syncs both to disk. Does not block writers (PASSIVE)."""
+    """Move the write-ahead log into the file and sync both to disk. Does not block writers (PASSIVE)."""
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=0.0)) as file:
             file.execute("PRAGMA wal_checkpoint(PASSIVE)")

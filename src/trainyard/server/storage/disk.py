@@ -113,7 +113,7 @@ class DiskLog(RevisionLog):
             self._schedule()
 
     def close(self) -> None:
-        """Commits the pending writes, closes the file and releases the lock. Idempotent."""
+        """Commit the pending writes, close the file and release the lock. Idempotent."""
         if self._lock_fd < 0:
             return
         if self._checkpoint_timer is not None:
@@ -155,7 +155,7 @@ class DiskLog(RevisionLog):
             self._commit()
 
     def _commit(self) -> str:
-        """Writes all entries that are not on disk in one transaction. Returns the reason of a failure, "" on
+        """Write all entries that are not on disk in one transaction. Returns the reason of a failure, "" on
         success."""
         self._commit_scheduled, self._pending_last_turn = False, 1
         if self._lock_fd < 0:
@@ -193,7 +193,7 @@ class DiskLog(RevisionLog):
             self._call_later(self._checkpoint)
 
     def _commit_failed(self, entries: list[LogEntry], error: sqlite3.Error) -> str:
-        """Rolls memory back to what is on disk; followers get each entry with `record` and `previous` exchanged.
+        """Roll memory back to what is on disk; followers get each entry with `record` and `previous` exchanged.
         Returns the reason."""
         reason = (
             f"nothing of this write is stored: {self.path}: {reason_of(error)}; the server goes on when that is cured"
@@ -223,7 +223,7 @@ class DiskLog(RevisionLog):
     # --- opening
 
     def _load_rows(self) -> None:
-        """Replays the rows. Raises DiskError when a row is damaged or missing."""
+        """Replay the rows. Raises DiskError when a row is damaged or missing."""
         try:
             self.floor = self._written_floor = read_floor(self._file)
             for row in read_rows(self._file):

@@ -88,11 +88,11 @@ class RevisionLog:
         return self.revision
 
     async def wait_committed(self, revision: int) -> None:
-        """Returns when that revision is committed. Raises NotWritten when it was rolled back. Must be called without an
+        """Return when that revision is committed. Raises NotWritten when it was rolled back. Must be called without an
         await after the append: the revision of an entry that was rolled back is used again."""
 
     def follow(self, follower: Callable[[LogEntry], None], committed: bool = False) -> None:
-        """Calls `follower` with every existing object as a creation, then with every new entry, at once or when it is
+        """Call `follower` with every existing object as a creation, then with every new entry, at once or when it is
         committed. An entry that is rolled back is passed again to the followers (not `committed`) with `record` and
         `previous` exchanged."""
         for name, store in self._stores.items():
@@ -107,7 +107,7 @@ class RevisionLog:
     def append(
         self, store: str, key: NamespacedName, record: Record | None, expect: int, last: bytes = b""
     ) -> LogEntry:
-        """Writes `record` (None deletes) over revision `expect` (0: the object must not exist), at the next revision.
+        """Write `record` (None deletes) over revision `expect` (0: the object must not exist), at the next revision.
         Raises RevisionConflict; NotWritten without an event loop."""
         before = self.get(store, key)
         if (before.revision if before else 0) != expect:
@@ -152,7 +152,7 @@ class RevisionLog:
         return View(sorted(records), records)
 
     def compact(self, floor: int) -> None:
-        """Removes the entries up to that revision from the history, committed ones only. Objects are not affected."""
+        """Remove the entries up to that revision from the history, committed ones only. Objects are not affected."""
         floor = min(floor, self.committed)
         if floor > self.floor:
             self._bytes -= sum(_size(entry) for entry in self._entries[: floor - self.floor])
@@ -160,12 +160,12 @@ class RevisionLog:
             self.floor = floor
 
     def _keep(self, entry: LogEntry) -> None:
-        """Stores a new entry; in memory it is committed at once."""
+        """Store a new entry; in memory it is committed at once."""
         for listener in self._listeners:
             listener(entry)
 
     def _take_back(self, entry: LogEntry) -> None:
-        """Rolls back the last entry."""
+        """Roll back the last entry."""
         self._put(entry.store, entry.key, entry.previous)
         self._bytes -= _size(self._entries.pop())
 

@@ -54,7 +54,7 @@ class ObjectStore:
         self._by_label: dict[str, dict[str, set[NamespacedName]]] = {}
 
     def put(self, key: NamespacedName, record: Record | None) -> None:
-        """Sets the record of a key; None removes it."""
+        """Set the record of a key; None removes it."""
         before = self.records.get(key)
         if record is not None:
             self.records[key] = record
@@ -90,7 +90,7 @@ class ObjectStore:
 def _reindex(
     index: dict[str, set[NamespacedName]], key: NamespacedName, old_value: str | None, new_value: str | None
 ) -> None:
-    """Moves a key from one label value to another in an index. None: the object does not have the label."""
+    """Move a key from one label value to another in an index. None: the object does not have the label."""
     if old_value == new_value:
         return
     if old_value is not None:

@@ -111,7 +111,7 @@ class Listener:
         return line
 
     def _use_later_form(self) -> None:
-        """Switches to the representation of later events: a Table has its columns in the first event only."""
+        """Switch to the representation of later events: a Table has its columns in the first event only."""
         if later := self.watch.later:
             self.watch = replace(self.watch, encode=later[0], representation=later[1], later=None)
 
@@ -178,7 +178,7 @@ class WatchHub:
         return lines
 
     def send_bookmarks(self) -> None:
-        """Sends a bookmark to each watch that has allowWatchBookmarks and no event since the last committed
+        """Send a bookmark to each watch that has allowWatchBookmarks and no event since the last committed
         revision."""
         revision = self._log.committed
         for listener in self._all():
@@ -187,7 +187,7 @@ class WatchHub:
                 self._send(listener, listener.bookmark(revision))
 
     def send_last_bookmark(self, listener: Listener) -> None:
-        """Sends the last bookmark of a watch that is about to end, so that the next watch can start from it."""
+        """Send the last bookmark of a watch that is about to end, so that the next watch can start from it."""
         if listener in self._listeners.get(listener.watch.resource.storage_key, ()):
             line = listener.bookmark(self._log.committed)
             if listener.waiting:
@@ -226,7 +226,7 @@ class WatchHub:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _send(self, listener: Listener, lines: bytes) -> None:
-        """Writes to the socket. An error ends this watch and does not affect others."""
+        """Write to the socket. An error ends this watch and does not affect others."""
         try:
             reason = "slow" if listener.is_slow() else ""
             if not reason and not listener.ended.done():

@@ -1,4 +1,4 @@
-"""`status.restarts`: the number of restarts of a job after failures.
+"""`status.restarts`: the number of restarts of a job after failures. `policies/restart.py` decides what restarts.
 
 A restart is that of a container in place by the kubelet, or a new attempt after a failed one. A failed attempt that is
 the last one of its slot was not restarted. All failures of one attempt of a gang count as one failure, and the next
@@ -19,7 +19,7 @@ from trainyard.core.job import Job, OwnedObjects, Replica
 from trainyard.core.policies.backoff_limit import restarts_in_place
 
 
-def restart_count(job: Job, replicas: list[Replica], owned: OwnedObjects) -> int:
+def count_restarts(job: Job, replicas: list[Replica], owned: OwnedObjects) -> int:
     """The restarts of the job, whose status has counted every failure of these replicas."""
     failures = sum(role.failures for role in job.status.roles.values())
     restarts = failures - len(set(_not_restarted(job, replicas, owned))) + restarts_in_place(replicas)

@@ -5,6 +5,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 DOCS := $(VENV)/docs
+KUBEFLOW_SDK := $(VENV)/kubeflow-training
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of programs: each would be compiled anew
 
 # The first interpreter that TensorFlow 2.21 serves: 3.11 to 3.13. Name another with PYTHON=...
@@ -46,6 +47,13 @@ $(DOCS)/ready: $(VENV)/python requirements/docs.lock
 	@$(DOCS)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/docs.lock
 	@touch $@
 
+# What users of the Training Operator have: its SDK, with nothing of ours.
+$(KUBEFLOW_SDK)/ready: $(VENV)/python requirements/kubeflow-training.lock
+	@echo "make: installing the SDK of the Training Operator into $(KUBEFLOW_SDK)" >&2
+	@$(BIN)/python -m venv $(KUBEFLOW_SDK)
+	@$(KUBEFLOW_SDK)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/kubeflow-training.lock
+	@touch $@
+
 demo: $(VENV)/runtime ## train a distributed TensorFlow job on this machine, from nothing
 	@$(BIN)/trainyard run examples/tf_job_dist_train.yaml
 	@echo
@@ -75,7 +83,7 @@ frameworks: ## install what torch, MPI and MXNet need of Debian (the rest is ins
 	{ apt-get update && apt-get install -y --no-install-recommends $$lacking; } >"$$log" 2>&1 || { tail -20 "$$log" >&2; exit 1; }; \
 	case "$$lacking" in *openssh-server*) ! command -v systemctl >/dev/null || systemctl disable -q ssh.service >>"$$log" 2>&1 || { tail -5 "$$log" >&2; exit 1; };; esac
 
-test: $(VENV)/dev frameworks ## every test, all frameworks trained for real included
+test: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks ## every test, all frameworks trained for real included
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not frameworks and not cluster"
 	@$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "frameworks and not cluster"
 
@@ -98,7 +106,7 @@ test-cluster: $(VENV)/dev control-plane frameworks ## every test that needs a re
 # The operators that ours replaces are built once, beside the control plane: four to six minutes.
 test-drop-in: $(VENV)/dev control-plane ## our operator beside Kubeflow's: their answers are as recorded, and ours as theirs
 	@$(BIN)/python -m tests.drop_in check
-	@$(BIN)/python -m pytest -q tests/drop_in
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/drop_in
 
 record-drop-in: $(VENV)/dev control-plane ## write testdata/drop_in anew: the answers of Kubeflow's operators to every scenario
 	@$(BIN)/python -m tests.drop_in record
@@ -182,6 +190,7 @@ lock: $(VENV)/dev ## write the lock files anew from pyproject.toml
 	@$(BIN)/uv pip compile $(COMPILE) pyproject.toml --group dev -o requirements/dev.lock
 	@$(BIN)/uv pip compile $(COMPILE) --group build -o requirements/build.lock
 	@$(BIN)/uv pip compile $(COMPILE) --group docs -o requirements/docs.lock
+	@$(BIN)/uv pip compile $(COMPILE) --group kubeflow-training -o requirements/kubeflow-training.lock
 
 clean: ## remove what make made here
 	@rm -rf $(VENV) bin .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site

@@ -18,8 +18,8 @@ GPUS = {"nvidia.com/gpu": "8", "alpha.kubernetes.io/nvidia-gpu": "8"}
 
 
 @contextmanager
-def joined(plane: ControlPlane, state: Path) -> Iterator[list[str]]:
-    """A node with GPUs, and its messages."""
+def joined(plane: ControlPlane, state: Path, *images: Path) -> Iterator[list[str]]:
+    """A node with GPUs, and its messages. `images`: further catalogues."""
     messages: list[str] = []
     ready, loop = threading.Event(), asyncio.new_event_loop()
     stop = asyncio.Event()
@@ -32,7 +32,7 @@ def joined(plane: ControlPlane, state: Path) -> Iterator[list[str]]:
                 name="node-1",
                 state=state,
                 network="namespace",  # where pods find the API server and their account: the operator is one of them
-                images=(IMAGES,),
+                images=(*images, IMAGES),
                 python=sys.executable,  # it runs the operator, which needs the packages of these tests
                 extra_resources=GPUS,
                 say=messages.append,

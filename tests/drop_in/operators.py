@@ -34,6 +34,7 @@ GROUP = "kubeflow.org"
 SERVING = Path("/tmp/k8s-webhook-server/serving-certs")  # a constant of the training-operator
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/mpi-operator/leases/mpi-operator"
 HEALTH = "http://127.0.0.1:8080/healthz"  # the mpi-operator's port is a constant, too
+REPOSITORY = Path(__file__).resolve().parents[2]
 POD_GROUPS = Path(__file__).with_name("pod_groups.yaml")
 UNVERIFIED = ssl._create_unverified_context()  # noqa: S323  (loopback)
 LIMITS = ("1000", "2000")  # requests per second to the API server, and the burst: the default of 5 is slow
@@ -140,7 +141,8 @@ class MpiOperator:
 
 
 class Trainyard:
-    """Our operator, as `trainyard operator` starts it. It serves the kinds of Kubeflow's operators."""
+    """Our operator, as `trainyard operator` starts it, in compressed time. It serves the kinds of Kubeflow's
+    operators."""
 
     def __init__(self, group: str = GROUP) -> None:
         self.kinds = [kind for kind in kinds.ALL if kind.gvk.group == group]
@@ -153,8 +155,8 @@ class Trainyard:
     @contextlib.contextmanager
     def running(self, plane: ControlPlane, gang: str = "") -> Iterator[None]:
         (health,) = free_ports(1)
-        names = ",".join(sorted({kind.gvk.kind.lower() for kind in self.kinds}))
-        command = [sys.executable, "-m", "trainyard", "operator", "--kinds", names]
+        names = ",".join(sorted({kinds.unique_name(kind) for kind in self.kinds}))
+        command = [sys.executable, "-m", "tests.drop_in.compressed_time", "operator", "--kinds", names]
         command += ["--metrics-bind-address", f"127.0.0.1:{health}", *(["--gang-scheduler-name", gang] if gang else [])]
         with process(plane, command, f"http://127.0.0.1:{health}/readyz"):
             yield
@@ -170,6 +172,7 @@ def process(plane: ControlPlane, command: list[str], *ready: str) -> Iterator[No
         "HOME": str(plane.folder),
         "KUBECONFIG": str(plane.kubeconfig),
         "MY_POD_NAMESPACE": "kubeflow",
+        "PYTHONPATH": str(REPOSITORY),
     }
     operator = ControlPlaneProcess(name, command, plane.folder / "logs" / f"{name}.log", env)
     operator.start()

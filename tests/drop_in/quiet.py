@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from trainyard.client import ApiClient, Gone
@@ -14,6 +14,8 @@ from trainyard.objects import GVK, Json, decode, name_of, namespace_of
 
 ByNamespace = defaultdict[str, dict[str, Json]]  # the objects of a resource by namespace and name
 LOOK = 0.1  # seconds between two looks at the times
+ROUND_TRIPS = 2
+Probe = Callable[[], Awaitable[float]]
 UNSEEN = ("resourceVersion", "managedFields", "generation")
 
 
@@ -29,6 +31,7 @@ class Objects:
         self._last: dict[str, float] = {}
         self._objects: dict[GVK, ByNamespace] = {gvk: defaultdict(dict) for gvk in resources}
         self._tasks: list[asyncio.Task[None]] = []
+        self._round_trip = 0.0  # seconds
 
     def items(self, gvk: GVK, namespace: str) -> list[Json]:
         """In the order of their names, as in a list. Use after `settled`: the watches are then up to date."""
@@ -74,19 +77,27 @@ class Objects:
                 return
         self._last[namespace] = time.monotonic()
 
-    async def settled(self, seconds: float, patience: float) -> frozenset[str]:
-        """Wait until nothing was written for so many seconds, or for `patience` nothing but in the same namespaces.
-        Those namespaces: their operator writes for ever."""
-        since = time.monotonic()
+    async def settled(self, seconds: float, patience: float, probe: Probe, ignored: str = "") -> frozenset[str]:
+        """Wait until nothing was written for so many seconds, and for two round trips of the probe; or for `patience`
+        nothing but in the same namespaces, which are returned: their operator writes for ever.
+
+        The probe returns how long it took. On a busy machine that is long, and so is the time without a write that is
+        waited for. Writes in the namespace `ignored`, which is the probe's, do not count.
+        """
         busy: frozenset[str] | None = None
+        since, trips = 0.0, 0
         while True:
-            now = time.monotonic()
-            current = frozenset(namespace for namespace, last in self._last.items() if now - last < seconds)
+            now, still = time.monotonic(), max(seconds, ROUND_TRIPS * self._round_trip)
+            current = frozenset(each for each, last in self._last.items() if now - last < still) - {ignored}
             if current != busy:
-                busy, since = current, now
-            if now - since >= (patience if busy else seconds):
+                busy, since, trips = current, now, 0
+            if busy and now - since < patience:
+                await asyncio.sleep(LOOK)
+            elif trips < ROUND_TRIPS:
+                self._round_trip = await probe()
+                trips += 1
+            else:
                 return busy
-            await asyncio.sleep(LOOK)
 
 
 def _with_type(item: Json, gvk: GVK) -> Json:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import secrets
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from unittest.mock import patch
 
 import msgspec
 
 from tests.drop_in.compare import Difference, differences
+from tests.drop_in.compressed_time import compressed_time
 from tests.drop_in.driver import Driver
 from tests.drop_in.operators import GROUP, POD_GROUPS, documents, gvks_of, our_definitions
 from tests.drop_in.record import batches
@@ -31,13 +30,6 @@ from trainyard.workloads import ControllerManager
 BATCH = 60  # scenarios at one time
 KUBECTL_DELIVERY_IMAGE = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"  # the default of the Training Operator
 EMBEDDED_BATCH = 200  # beside the embedded server: they wait more than they work
-
-# Time is compressed in the replay: no replica waits for its restart, and no count for the status.
-WAITS = (
-    ("trainyard.core.policies.restart", "BASE_DELAY"),
-    ("trainyard.core.observe", "BASE_DELAY"),
-    ("trainyard.operator.plan_executor", "REPLICA_COUNTS_INTERVAL"),
-)
 
 
 def served_kinds() -> list[GVK]:
@@ -60,8 +52,7 @@ async def embedded(gang: str = "") -> AsyncIterator[ApiClient]:
     """The embedded server with its controllers and our operator, all in this process, with the definitions of both gang
     schedulers, as recorded. `gang`: the one that the operator uses. No node: pods run nowhere."""
     async with AsyncExitStack() as stack:
-        for module, name in WAITS:
-            stack.enter_context(patch.object(sys.modules[module], name, 0.0))
+        stack.enter_context(compressed_time())
         token = secrets.token_urlsafe(16)
         server = Server(token=token)
         await server.start()

@@ -213,6 +213,24 @@ def test_volcano_admits_a_job_before_its_pods_are_created() -> None:
     }
 
 
+def test_the_time_in_the_queue_of_volcano_does_not_count_for_the_deadline() -> None:
+    job = kubeflow_job("PyTorchJob", run_policy={"activeDeadlineSeconds": 60}, Master=1)
+    simulated = SimulatedJob(PYTORCHJOB, job, config=Config(gang_scheduler="volcano"))
+    simulated.settle()
+    simulated.now += 100
+    simulated.settle()
+    assert "startTime" not in simulated.job["status"] and simulated.look().requeue_at is None
+    simulated.get("PodGroup", "example")["status"] = {"phase": "Inqueue"}
+    simulated.settle()
+    assert simulated.job["status"]["startTime"] == format_time(simulated.now)
+    simulated.get("PodGroup", "example")["status"] = {"phase": "Pending"}
+    simulated.now += 59
+    simulated.run("example-master-0")
+    assert simulated.settle()["state"] == "Running", "a job that has started is not queued again"
+    simulated.now += 1
+    assert simulated.settle()["state"] == "Failed"
+
+
 def test_the_pod_group_requests_the_resources_of_the_pods() -> None:
     def template(cpu: str, memory: str) -> Json:
         template = pods("pytorch")

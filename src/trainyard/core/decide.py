@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainyard.core import blocked, conditions, failures, phase, status
+from trainyard.core import blocked, changes, conditions, failures, phase, status
 from trainyard.core.conditions import Condition
 from trainyard.core.job import Job, Outcome, OwnedObjects, Replica
 from trainyard.core.kind import ConditionUpdate, Kind
@@ -52,7 +52,8 @@ def _unfinished(job: Job, owned: OwnedObjects, observed: Observed, now: float) -
         problem = job.parsed.problems[0]
         text = f"{problem.text} ({problem.path})" if problem.path else problem.text
         return _plan(job, job, replicas, owned, observed, Outcome("Invalid", "InvalidSpec", text), now)
-    counted = failures.count_failures(job, replicas, suspend.next_status(job, now))
+    is_queued = not any(replica.child for replica in replicas) and bool(changes.blocking_refs(job, owned))
+    counted = failures.count_failures(job, replicas, suspend.next_status(job, now, is_queued))
     after = replace(job, status=counted.status)
     outcome = phase.compute_phase(after, replicas, now)
     if outcome.finished:

@@ -11,7 +11,7 @@ from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS, deleted_group_events, s
 from trainyard.kinds.kubeflow_v1.pods import REPLICA_TYPE, job_labels
 from trainyard.kinds.templates import spec_of
 from trainyard.objects import Json, Ref
-from trainyard.objects.resources import POD
+from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER, POD
 from trainyard.objects.writes import Delete
 
 LIMITS = {
@@ -81,7 +81,8 @@ def condition_event(framework: Framework, job: Job, update: ConditionUpdate) -> 
 
 
 def write_events(framework: Framework, job: Job, subject: PlannedCreate | Delete | Replica) -> tuple[Event, ...]:
-    """An event for each object created or deleted, but a created PodGroup, and for each Pod that failed."""
+    """An event for each object created or deleted, but a created PodGroup and an autoscaler, and for each Pod that
+    failed."""
     if isinstance(subject, Replica):
         termination, pod = subject.termination, subject.child
         code = termination.exit_code if termination else -1
@@ -89,6 +90,8 @@ def write_events(framework: Framework, job: Job, subject: PlannedCreate | Delete
         return (Event("Normal", "ExitedWithCode", text),) if code >= 0 else ()
     if subject.gvk == job.kind.gvk:
         return (Event("Normal", "SuccessfulDeleteJob", f"Deleted job: {subject.name}"),)
+    if subject.gvk == HORIZONTAL_POD_AUTOSCALER:
+        return ()
     kind, creates = subject.gvk.kind, isinstance(subject, PlannedCreate)
     if subject.gvk in framework.silent_resources:
         return ()

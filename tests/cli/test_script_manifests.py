@@ -53,7 +53,7 @@ CHILDREN = {
     "xgboost-of-two": ["Pod"] * 2 + ["Service"] * 2,
     "mxnet": ["Job"],
     "mxnet-dist": ["Job"] * 5 + ["Service"],
-    "mpi4py-of-two": ["ConfigMap", "Job", "Role", "RoleBinding", "ServiceAccount", "StatefulSet"],
+    "mpi4py-of-two": ["ConfigMap", "Pod", "Pod", "Pod", "Role", "RoleBinding", "ServiceAccount"],
 }
 
 

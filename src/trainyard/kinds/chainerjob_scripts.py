@@ -35,8 +35,4 @@ def _mpi_job(program: ProgramCommand, options: JobOptions) -> Json:
     return job_object("kubeflow.org/v1alpha1", "ChainerJob", options, spec)
 
 
-# mpi4py may become an MPIJob: its entry then moves to the scripts of that kind, with a function like _mpi_job.
-SCRIPTS = (
-    ScriptFramework("chainer", _mpi_job, ("chainer", "chainermn"), 1, starts_processes=True),
-    ScriptFramework("mpi4py", _mpi_job, ("mpi4py", "horovod"), 2, starts_processes=True),
-)
+SCRIPTS = (ScriptFramework("chainer", _mpi_job, ("chainer", "chainermn"), 1, starts_processes=True),)

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from trainyard.core import RestartScope
-from trainyard.kinds.kubeflow_v1 import mpi, mpi_diagnosis, mpi_exec
+from trainyard.kinds.kubeflow_v1 import mpi, mpi_diagnosis, mpi_exec, scripts
 from trainyard.kinds.kubeflow_v1.framework import WORKER, Framework
 from trainyard.kinds.kubeflow_v1.job import training_job
 from trainyard.kinds.kubeflow_v1.mpijob_v2beta1 import MPIJOB_V2BETA1
@@ -66,6 +66,7 @@ MPIJOB = training_job(
         dotted_names=True,
         run_policy=run_policy,
         diagnosis=mpi_diagnosis.EXEC,
+        scripts=scripts.MPI,
         further_versions=(MPIJOB_V2BETA1,),
     )
 )

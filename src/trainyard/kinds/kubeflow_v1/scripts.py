@@ -1,4 +1,5 @@
-"""The jobs of scripts: torch as PyTorchJob, TensorFlow as TFJob, JAX as JAXJob, XGBoost and LightGBM as XGBoostJob."""
+"""The jobs of scripts: torch as PyTorchJob, TensorFlow as TFJob, JAX as JAXJob, XGBoost and LightGBM as XGBoostJob, and
+mpi4py and Horovod as MPIJob."""
 
 from __future__ import annotations
 
@@ -19,6 +20,15 @@ MAX_RESTARTS = 3
 STORE_TIMEOUT = "900"
 """Seconds that elastic workers wait for the store in Worker 0, which may still pull its image; torch waits 60."""
 TENSORFLOW_PORT, JAX_PORT = 2222, 6666  # of the kinds
+MPI_ENV = {
+    # Open MPI refuses to run as root, the user of most images, unless both variables allow it. The third allows more
+    # processes than cores.
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+}
+WORKER_COMMAND = ("sleep", "365d")
+"""Of an MPI worker, in which the launcher executes: that of the kind for a worker without a command."""
 RUN_POLICY: Json = {"cleanPodPolicy": "Running"}
 """The first failure stops all. Parameter servers and their workers never exit by themselves."""
 INDEX_SOURCE: Json = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{REPLICA_INDEX}']"}}}
@@ -90,10 +100,26 @@ def _xgboost_job(program: ProgramCommand, options: JobOptions) -> Json:
     return _training_job("XGBoostJob", options, {"xgbReplicaSpecs": sets})
 
 
+def _mpi_job(program: ProgramCommand, options: JobOptions) -> Json:
+    processes = options.workers * options.processes
+    if processes == 1:
+        launcher = pod_template(options, "mpi", program.command)
+    else:
+        # One worker: all processes are in the launcher. The hostfile lists workers only.
+        hosts = ("--host", f"localhost:{processes}") if options.workers == 1 else ()
+        command = ("mpiexec", *hosts, "-n", str(processes), *program.command)
+        launcher = pod_template(options, "mpi", command, env=MPI_ENV)
+    sets = {"Launcher": _replica_set(1, launcher)}
+    if options.workers > 1:
+        sets["Worker"] = _replica_set(options.workers, pod_template(options, "mpi", WORKER_COMMAND, env=MPI_ENV))
+    return _training_job("MPIJob", options, {"slotsPerWorker": options.processes, "mpiReplicaSpecs": sets})
+
+
 _TORCH_MODULES = (
     "torch", "torchvision", "torchaudio", "lightning", "pytorch_lightning", "accelerate", "deepspeed", "fastai",
     "timm", "ignite", "transformers", "sentence_transformers",
 )  # fmt: skip
+MPI = (ScriptFramework("mpi4py", _mpi_job, ("mpi4py", "horovod"), 2, starts_processes=True),)
 JAX = (ScriptFramework("jax", _jax_job, ("jax", "flax", "optax", "haiku", "equinox"), 4),)
 TORCH = (ScriptFramework("torch", _torch_job, _TORCH_MODULES, 5, starts_processes=True, is_elastic=True),)
 TENSORFLOW = (ScriptFramework("tensorflow", _tensorflow_job, ("tensorflow", "keras", "tf_keras"), 6, has_servers=True),)

@@ -98,11 +98,12 @@ V2 = (
     *accepted("mpijob-v2beta1/worker-fails", "condition `Degraded`", "job .status.conditions[Degraded]"),
     *accepted("mpijob-v2beta1/worker-*", "evicted pods", "phases/*", FAILED, RUNNING),
     *accepted("mpijob-v2beta1/launcher-* mpijob-v2beta1/clean-none-failure", "`backoffLimit`", "pods/*"),
-    *accepted("mpijob-v2beta1/deadline", "`activeDeadlineSeconds`", "pods/*", FAILED, RUNNING, ENDED),
+    *accepted("mpijob-v2beta1/deadline", "`activeDeadlineSeconds`", "pods/*", FAILED),
     *accepted(
         "mpijob-v2beta1/gang-volcano-*", "a job that Volcano has not admitted",
         "jobs/*", "pods/*", "job .status.conditions[Blocked]",
     ),
+    *accepted("mpijob-v2beta1/gang-volcano-*", "`startTime` of an MPIJob in a queue", "job .status.startTime"),
     *accepted(
         "mpijob-v2beta1/gang-*", "the PodGroup of an MPIJob v2beta1",
         "**.annotations.volcano.sh/task-spec", "**PodGroups/* .spec.minResources.*", "**PodGroups/j",

@@ -544,7 +544,7 @@ def main(words):
         if words[:1] == ["--hostfile"] and len(words) == 5:
             return write_hostfile(*words[1:])
         container = CONTAINER
-        if words[:1] == ["--container"]:
+        if words[:1] == ["--container"] and len(words) > 1:
             container, words = words[1], words[2:]
         if len(words) < 2 or words[0].startswith("-"):
             raise Fault("write kubexec.py POD COMMAND..., or kubexec.py --hostfile TARGET MASTER SLOTS SETS_FILE")

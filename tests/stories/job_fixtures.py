@@ -172,9 +172,7 @@ PLAYS = {
 }
 
 
-def _kubeflow(
-    kind: Kind, roles: dict[str, int], *last: tuple[str, int], auxiliary: int | None = None
-) -> JobFixture:
+def _kubeflow(kind: Kind, roles: dict[str, int], *last: tuple[str, int], auxiliary: int | None = None) -> JobFixture:
     """`auxiliary`: how many objects the job has besides its replicas, by default a Service for each replica."""
     cast = {role.lower(): count for role, count in roles.items()}
     return JobFixture(

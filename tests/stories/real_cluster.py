@@ -32,7 +32,6 @@ from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.local import LocalClusterOptions
 from trainyard.app.node_agent import JoinedNode, JoinOptions
 from trainyard.client import ApiClient
-from trainyard.core import Config
 from trainyard.objects import Json, name_of
 from trainyard.operator import Operator
 

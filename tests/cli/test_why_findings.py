@@ -152,7 +152,7 @@ def test_the_endpoint_of_a_pytorch_job_is_its_rendezvous_host() -> None:
     ("spec", "peers"),
     [
         ({}, 2),
-        ({"elasticPolicy": {}}, None),
+        ({"elasticPolicy": {}}, 2),
         ({"elasticPolicy": None, "pytorchReplicaSpecs": {"Master": {}, "Worker": {"replicas": 3}}}, 4),
         ({"elasticPolicy": None, "pytorchReplicaSpecs": "x"}, None),
     ],

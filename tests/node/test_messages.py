@@ -66,7 +66,7 @@ open({str(mark)!r}, 'w').close()
 
     seen = await cluster.until("again", runs_again)
     assert seen["status"]["containerStatuses"][0]["lastState"]["terminated"]["message"] == "rendezvous closed"
-    assert await cluster.logs("again") in ("", "''\n")
+    assert "''\n".startswith(await cluster.logs("again"))  # perhaps not all of it yet
 
 
 @pytest.mark.parametrize("cluster", ["namespace"], indirect=True)

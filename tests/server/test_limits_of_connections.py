@@ -162,7 +162,7 @@ async def test_a_slow_tls_handshake_is_timed_out(tmp_path: Path) -> None:
 async def test_a_response_that_is_not_read_is_timed_out_and_delays_no_other() -> None:
     async with served(Limits(response_seconds=0.4)) as server, aiohttp.ClientSession() as session:
         client = Client(session, server.url)
-        for number in range(40):
+        for number in range(25):  # 12.5 MB: the change log keeps 16
             await client.make(MAPS, config_map(f"m-{number}", data={"a": "x" * 500_000}))
         for query in (b"", b"?watch=1&resourceVersion=0", b"?watch=1&resourceVersion=1"):
             reader, writer = await opened(server.url, GET % (MAPS.encode() + query), limit=1024)
@@ -170,7 +170,7 @@ async def test_a_response_that_is_not_read_is_timed_out_and_delays_no_other() ->
             got = b""
             await asyncio.sleep(1.0)  # it does not read for longer than it may
             got = await read_to_end(reader)
-            assert len(got) < 20_000_000, query
+            assert len(got) < 12_500_000, query
             writer.close()
         assert server.hub.listener_count("configmaps") == 0
 
@@ -233,7 +233,7 @@ async def test_a_server_without_free_descriptors_recovers() -> None:
     first, pen = await opened(url, GET % b"/readyz")
     await first.readuntil(b"\r\n\r\nok")
     crowd = [await opened(url, GET % b"/readyz") for _ in range(100)]
-    async with asyncio.timeout(60):  # each place that gets free may be looked for a tenth of a second later
+    async with asyncio.timeout(10):
         line = await running.stderr.readline()
         assert line == b"no descriptors are left, new connections wait; raise `ulimit -n`\n"
         pen.write(GET % b"/readyz")

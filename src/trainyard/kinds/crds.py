@@ -117,7 +117,8 @@ def _quantity_problems(obj: Json) -> list[Problem]:
     problems = []
     for path, template in templates_of(obj.get("spec"), "spec"):
         for part in ("initContainers", "containers"):
-            for index, container in enumerate(spec_of(template).get(part) or ()):
+            containers = spec_of(template).get(part)
+            for index, container in enumerate(containers if isinstance(containers, list) else ()):
                 resources = container.get("resources") if isinstance(container, dict) else None
                 for field in ("requests", "limits"):
                     quantities = resources.get(field) if isinstance(resources, dict) else None

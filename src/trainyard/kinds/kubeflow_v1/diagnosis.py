@@ -70,20 +70,20 @@ def total(framework: Framework, spec: Json) -> int:
     return sum(1 if count is None else count for count in counts)
 
 
-def peers_needed(framework: Framework, spec: Json) -> int:
+def peers_needed(framework: Framework, spec: Json) -> int | None:
     """How many replicas meet before training starts: elasticPolicy.minReplicas (or maxReplicas, its default), else
     all."""
     policy = spec.get("elasticPolicy")
     bounds = (
         [whole_number(policy.get(f"{name}Replicas")) for name in ("min", "max")] if isinstance(policy, dict) else []
     )
-    return next((bound for bound in bounds if bound is not None), total(framework, spec))
+    return next((bound for bound in bounds if bound is not None), total(framework, spec)) or None
 
 
 def too_few(framework: Framework, job: Job, observed: ObservedReplicas) -> Iterator[Finding]:
     """Some replicas run, and fewer than have to meet."""
     needed, running = peers_needed(framework, job.parsed.spec), observed.states.count("Running")
-    if not 0 < running < needed or {"Succeeded", "Failed"} & set(observed.states):
+    if needed is None or not 0 < running < needed or {"Succeeded", "Failed"} & set(observed.states):
         return
     if isinstance(job.parsed.spec.get("elasticPolicy"), dict):
         summary = f"{running} of at least {needed} replicas run: its rendezvous waits for the others"
@@ -106,7 +106,9 @@ def rendezvous(job: Json) -> Endpoint | None:
     """elasticPolicy.rdzvHost of a PyTorchJob. None without it: Worker 0 is the rendezvous then."""
     spec = job.get("spec")
     policy = spec.get("elasticPolicy") if isinstance(spec, dict) else None
-    host = policy.get("rdzvHost") if isinstance(policy, dict) else None
+    host, port = (policy.get("rdzvHost"), policy.get("rdzvPort")) if isinstance(policy, dict) else (None, None)
+    if isinstance(host, str) and host.strip() and port:
+        host = f"{host}:{port}"
     return endpoint_of(job, host, RDZV_HOST)
 
 

@@ -25,11 +25,9 @@ _KUBECTL_RESOURCES = {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5G
 def has_gpu(job: Job) -> bool:
     """Whether a container of the launcher has a limit of GPUs; it is a host of MPI processes then."""
     launcher = job.role(mpi.LAUNCHER)
-    limits = (
-        (container.get("resources") or {}).get("limits") or {}
-        for container in containers_of(launcher.template if launcher else None)
-    )
-    return any("gpu" in name for container_limits in limits for name in container_limits)
+    resources = (container.get("resources") for container in containers_of(launcher.template if launcher else None))
+    limits = (fields.get("limits") for fields in resources if isinstance(fields, dict))
+    return any("gpu" in str(name) for names in limits if isinstance(names, dict) for name in names)
 
 
 def own_account(job: Job) -> str:
@@ -129,7 +127,8 @@ def mutate(template: Json, job: Job, slot: Slot) -> None:
 
 def _variables(container: Json, job: Job) -> list[Json]:
     agent = f"{mpi.CONFIG_PATH}/{RSH_AGENT}"
-    stated = {item.get("name") for item in container.get("env") or () if isinstance(item, dict)}
+    env = container.get("env")
+    stated = {item.get("name") for item in (env if isinstance(env, list) else ()) if isinstance(item, dict)}
     intel = {"I_MPI_HYDRA_BOOTSTRAP": "rsh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": agent}
     return [
         {"name": "OMPI_MCA_plm_rsh_agent", "value": agent},

@@ -39,7 +39,6 @@ def _elastic_job(name: str) -> Json:
 
 
 def _kubeflow_job(kind: str, name: str) -> Json:
-    """No MPIJob: its workers run until the launcher has ended, and the scripted kubelet ends every pod."""
     return samples.sample(kind)
 
 
@@ -51,7 +50,7 @@ BUILDERS: dict[str, Callable[[str], Json]] = {
     "MxJob": _mx_job,
     "ChainerJob": _chainer_job,
     "ElasticJob": _elastic_job,
-    **{kind: partial(_kubeflow_job, kind) for kind in samples.KUBEFLOW_ROLES if kind != "MPIJob"},
+    **{kind: partial(_kubeflow_job, kind) for kind in samples.KUBEFLOW_ROLES},
 }
 KINDS = {kind.gvk.kind: kind for kind in kinds.KINDS}
 RESTARTS = frozenset(BUILDERS) - {"TfJob", "ChainerJob"}  # a retryable exit code begins a new attempt at once

@@ -22,6 +22,7 @@ from tests.model.scenarios_kubeflow import (
     dynamic_tensorflow,
     elastic_pytorch,
     jax,
+    mpi,
     paddle,
     pytorch,
     tensorflow,
@@ -65,6 +66,7 @@ def small() -> Iterator[Case]:
     yield from elastics()
     yield from chainers()
     yield from kubeflow()
+    yield from mpijobs()
 
 
 PEOPLE = ("delete pod", "delete job", "meddle", "edit", "delete")
@@ -166,6 +168,23 @@ def kubeflow() -> Iterator[Case]:
             ends = {"backoffLimit": 0, "ttlSecondsAfterFinished": 5, "activeDeadlineSeconds": 30}
             transitions = ("fail", "succeed", "suspend", "time")
             yield _case(f"{name}, cleanPodPolicy {clean}", scenario, transitions, {"cleanPodPolicy": clean, **ends})
+
+
+def mpijobs() -> Iterator[Case]:
+    """MPIJob of kubeflow.org/v1: the launcher decides, and each replica restarts alone."""
+    small = mpi()
+    yield _case("MPIJob, failures", small, ("dying pass", "fail", "drain", "succeed", "time"))
+    yield _case("MPIJob, people", small, ("dying pass", "suspend", *PEOPLE))
+    yield _case("MPIJob, a failure and a drain", small, ("fail", "drain", "time"), trouble=2)
+    yield _case("MPIJob, a failure and suspend", small, ("fail", "suspend", "time"), trouble=2)
+    yield _case("MPIJob, old views", small, (*VIEWS, "fail", "suspend"))
+    yield _case("MPIJob, a lost Pod, old views", small, (*VIEWS, "delete pod", "drain"))
+    yield _case("MPIJob, Never", mpi("Never"), ("dying pass", "fail", "drain", "succeed"))
+    for clean in ("None", "Running", "All"):
+        policies = {"cleanPodPolicy": clean, "backoffLimit": 0, "ttlSecondsAfterFinished": 5}
+        yield _case(f"MPIJob, cleanPodPolicy {clean}", small, ("fail", "succeed", "suspend", "time"), policies)
+    held = InitialState(scenario=small, foreign="small-worker-0", foreign_kind="Pod", bounds=SMALL)
+    yield Case("MPIJob, a foreign name", held, frozenset(["pass", "unasked", "fail", "time"]))
 
 
 def _case(

@@ -21,7 +21,7 @@ def replicated(kind: str, policy: str = "ExitCode", most: int = 0, scope: str = 
     `scope`: the annotation for what restarts with a replica."""
     own = {name: fields.pop(name) for name in list(fields) if name in Scenario.__dataclass_fields__}
     replicas_field = KUBEFLOW_ROLES[kind][0]
-    roles = {name: fields.pop(name) for name in list(fields) if name in ("Master", "Chief", "PS", "Worker")}
+    roles = {name: fields.pop(name) for name in list(fields) if name in ("Launcher", "Master", "Chief", "PS", "Worker")}
     sets: dict[str, Any] = {role: {"replicas": count, "restartPolicy": policy} for role, count in roles.items()}
     slots = tuple(
         Slot(role, index)
@@ -104,3 +104,8 @@ def dynamic_tensorflow() -> Scenario:
 def all_workers(policy: str = "Never") -> Scenario:
     """Two workers without a chief: the first decides."""
     return replicated("TFJob", policy, Worker=2, deciding=frozenset({0}))
+
+
+def mpi(policy: str = "ExitCode") -> Scenario:
+    """A launcher, which decides, and a worker, each of which restarts alone."""
+    return replicated("MPIJob", policy, Launcher=1, Worker=1)

@@ -15,7 +15,7 @@ from trainyard.app.config import shipped_config
 from trainyard.client import ApiClient, Forbidden, Unavailable
 from trainyard.kinds import MPIJOB, crd
 from trainyard.objects import GVK, Json, controller_of, find_condition, is_condition_true, name_of
-from trainyard.objects.resources import CONFIG_MAP, CRD, JOB, POD, SECRET, SERVICE_ACCOUNT
+from trainyard.objects.resources import CONFIG_MAP, CRD, JOB, POD, ROLE, SECRET, SERVICE_ACCOUNT
 from trainyard.operator import Operator
 from trainyard.server import Server
 from trainyard.workloads import ControllerManager
@@ -88,6 +88,10 @@ def named(*names: str) -> Callable[[list[Json]], bool]:
     return lambda objects: set(names) <= {name_of(obj) for obj in objects}
 
 
+def conflicts(jobs: list[Json]) -> bool:
+    return is_condition_true((jobs[0].get("status") or {}).get("conditions") or [], "NameConflict")
+
+
 @pytest.mark.parametrize("read_in", [MPIJOB.gvk, V2BETA1.gvk], ids=lambda gvk: str(gvk.version))
 async def test_a_job_is_run_by_the_rules_of_the_version_in_which_it_was_created(read_in: GVK) -> None:
     async with cluster() as (server, api), operating(server):
@@ -120,10 +124,6 @@ async def test_a_secret_of_the_name_that_was_there_before_the_job_is_a_conflict_
     async with cluster() as (server, api), operating(server):
         await api.create(SECRET, "default", TAKEN)
         await create(api, "b", V2BETA1.gvk)
-
-        def conflicts(jobs: list[Json]) -> bool:
-            return is_condition_true((jobs[0].get("status") or {}).get("conditions") or [], "NameConflict")
-
         (job,) = await until(api, MPIJOB.gvk, conflicts)
         condition = find_condition(job["status"]["conditions"], "NameConflict") or {}
         assert "Secret b-ssh" in condition["message"] and "was there before this job" in condition["message"]
@@ -140,3 +140,23 @@ async def test_a_secret_whose_creator_was_lost_before_the_config_map_is_the_jobs
         assert not (await api.list(CONFIG_MAP, "default", "trainyard.dev/owner"))["items"]
         async with operating(server):
             await until(api, POD, named("b-worker-0", "b-worker-1"))
+
+
+async def test_the_launcher_of_v1_may_exec_only_into_pods_that_belong_to_the_job() -> None:
+    """While a pod has a worker's name and another owner there is neither a Role nor a launcher."""
+    foreign: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a-worker-1"}}
+    foreign["spec"] = {"containers": [{"name": "c", "image": "example.invalid/i"}]}
+
+    def executable(roles: list[Json]) -> list[list[str]]:
+        return [rule["resourceNames"] for role in roles for rule in role["rules"] if rule["resources"] == ["pods/exec"]]
+
+    async with cluster() as (server, api):
+        await api.create(POD, "default", foreign)
+        async with operating(server):
+            await create(api, "a", MPIJOB.gvk)
+            await until(api, MPIJOB.gvk, conflicts)
+            assert {name_of(pod) for pod in (await api.list(POD, "default"))["items"]} == {"a-worker-0", "a-worker-1"}
+            assert not (await api.list(ROLE, "default"))["items"]
+            await api.delete(POD, "default", "a-worker-1", grace_period_seconds=0)
+            await until(api, POD, named("a-launcher"))
+            assert executable((await api.list(ROLE, "default"))["items"]) == [["a-worker-0", "a-worker-1"]]

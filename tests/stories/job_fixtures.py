@@ -172,15 +172,15 @@ PLAYS = {
 }
 
 
-def _kubeflow(kind: Kind, roles: dict[str, int], *last: tuple[str, int]) -> JobFixture:
-    """Each replica is a Pod with a Service."""
+def _kubeflow(kind: Kind, roles: dict[str, int], *last: tuple[str, int], auxiliary: int | None = None) -> JobFixture:
+    """`auxiliary`: how many objects the job has besides its replicas, by default a Service for each replica."""
     cast = {role.lower(): count for role, count in roles.items()}
     return JobFixture(
         partial(kubeflow_job, kind, roles),
         cast,
         last,
         lambda job: _runs(job) and all_ready(job),
-        2 * sum(cast.values()),
+        2 * sum(cast.values()) if auxiliary is None else sum(cast.values()) + auxiliary,
     )
 
 
@@ -190,7 +190,14 @@ KUBEFLOW = {
     "XGBoostJob": _kubeflow(kinds.XGBOOSTJOB, {"Master": 1, "Worker": 1}, ("master", 0)),
     "PaddleJob": _kubeflow(kinds.PADDLEJOB, {"Worker": 2}, ("worker", 0), ("worker", 1)),
     "JAXJob": _kubeflow(kinds.JAXJOB, {"Worker": 2}, ("worker", 0), ("worker", 1)),
+    # ConfigMap, ServiceAccount, Role and RoleBinding; in v2beta1 Secret, ConfigMap and Service.
+    "MPIJob": _kubeflow(kinds.MPIJOB, {"Launcher": 1, "Worker": 2}, ("launcher", 0), auxiliary=4),
+    "MPIJob-v2beta1": _kubeflow(
+        kinds.MPIJOB.further_versions[0], {"Launcher": 1, "Worker": 2}, ("launcher", 0), auxiliary=3
+    ),
 }
 PLAYS |= KUBEFLOW
 NEW = {name: job_fixture for name, job_fixture in PLAYS.items() if name != "TfJob"}
 """Of TfJob each story is told in a file of its own."""
+LIMITED_BY_OPERATOR = {name: job_fixture for name, job_fixture in NEW.items() if name != "MPIJob-v2beta1"}
+"""Those whose deadline and TTL the operator enforces. In v2beta1 they are the launcher's Job's."""

@@ -27,12 +27,11 @@ from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace
 from tests.support.control_plane_pki import ADMIN
 from trainyard import kinds
-from trainyard.app.config import shipped_files
+from trainyard.app.config import shipped_config
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.local import LocalClusterOptions
 from trainyard.app.node_agent import JoinedNode, JoinOptions
 from trainyard.client import ApiClient
-from trainyard.core import Config
 from trainyard.objects import Json, name_of
 from trainyard.operator import Operator
 
@@ -179,7 +178,7 @@ class RealCluster:
 
     async def start_operator(self, api: ApiClient | None = None) -> Operator:
         await self.stop_operator()
-        config = Config(program_files=shipped_files())
+        config = shipped_config()
         self._operator = Operator(api or self.api, kinds.ALL, config, now=self._nodes.clock)
         await self._operator.start()
         return self._operator

@@ -7,10 +7,11 @@ from collections import Counter
 import pytest
 
 from tests.stories.harness import Harness, looked
-from tests.stories.job_fixtures import NEW, JobFixture
+from tests.stories.job_fixtures import LIMITED_BY_OPERATOR, NEW, JobFixture
 from trainyard.objects import is_condition_true
 
 each = pytest.mark.parametrize("job_fixture", NEW.values(), ids=NEW)
+each_limited = pytest.mark.parametrize("job_fixture", LIMITED_BY_OPERATOR.values(), ids=LIMITED_BY_OPERATOR)
 
 
 @each
@@ -109,7 +110,7 @@ async def test_a_job_created_suspended_runs_nothing_until_it_is_resumed(
 
 
 @pytest.mark.slow
-@each
+@each_limited
 async def test_a_deadline_stops_all_replicas_under_every_clean_pod_policy(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
@@ -125,7 +126,7 @@ async def test_a_deadline_stops_all_replicas_under_every_clean_pod_policy(
 
 
 @pytest.mark.slow
-@each
+@each_limited
 async def test_a_finished_job_is_deleted_when_its_time_is_over_and_takes_everything_along(
     harness: Harness, job_fixture: JobFixture
 ) -> None:

@@ -87,13 +87,13 @@ def not_restarted(job: Any, replicas: Any, owned: Any, status: JobStatus, *rest:
     return Restarts(status, (), "", ())
 
 
-def resumed_as_before(job: Any, now: float) -> JobStatus:
+def resumed_as_before(job: Any, now: float, is_queued: bool = False) -> JobStatus:
     status, before = NEXT_STATUS(job, now), job.status
     roles = {name: replace(role, attempt=before.role(name).attempt) for name, role in status.roles.items()}
     return replace(status, roles=roles)
 
 
-def suspended_and_forgotten(job: Any, now: float) -> JobStatus:
+def suspended_and_forgotten(job: Any, now: float, is_queued: bool = False) -> JobStatus:
     status = NEXT_STATUS(job, now)
     return replace(status, roles={}) if job.policy.suspend else status
 

@@ -44,6 +44,7 @@ OF_EVERY_JOB = (
         "job .status.resumes",
         "job .status.roles",
         "job .status.state",
+        "job .status.version",
     ),
     *_accepted("**", "`replicaStatuses`", "job .status.replicaStatuses", "job .status.replicaStatuses.*.selector"),
     *_accepted("pytorchjob/**", "the init container `init-pytorch`", "pods/* .spec.initContainers[init-pytorch].**"),

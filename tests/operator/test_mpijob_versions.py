@@ -106,6 +106,19 @@ async def test_a_job_is_run_by_the_rules_of_the_version_in_which_it_was_created(
         assert [MPIJOB.version_of(stored[name]).gvk.version for name in "b"] == ["v2beta1"]
 
 
+async def test_a_job_that_is_replaced_in_the_other_version_stays_what_it_is() -> None:
+    async with cluster() as (server, api), operating(server):
+        await create(api, "a", MPIJOB.gvk)
+        await until(api, POD, named("a-launcher", "a-worker-0", "a-worker-1"))
+        job = await api.get(V2BETA1.gvk, "default", "a")
+        job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 3
+        replaced = await api.replace(V2BETA1.gvk, "default", "a", job)
+        assert "sshAuthMountPath" in replaced["spec"]
+        pods = await until(api, POD, named("a-worker-2"))
+        assert {(controller_of(pod) or {})["apiVersion"] for pod in pods} == {"kubeflow.org/v1"}
+        assert not (await api.list(JOB, "default"))["items"]
+
+
 async def test_the_key_pair_is_made_once() -> None:
     async with cluster() as (server, api):
         async with operating(server):

@@ -141,7 +141,8 @@ class Api(msgspec.Struct, frozen=True):
     has_runtime_id: bool = False  # the spec has a RuntimeId, which is part of the children's names
     installed_by_default: bool = True  # in a cluster; False: only when it is named
     policy_field: str = ""  # the field of the spec that has the policies; "": they are directly under spec
-    # of a further version (Kind.further_versions): whether an object was created in it
+    has_versions: bool = False  # there are several (Kind.further_versions): `status.version` has that of the job
+    # of a further version: whether an object was created in it
     created_in_version: Callable[[Json], bool] = lambda obj: False
     managers: tuple[str, ...] = (TRAINYARD_OPERATOR,)  # the values of managedBy with which this operator serves a job
 
@@ -278,7 +279,13 @@ class Kind(msgspec.Struct, frozen=True):
 
     def version_of(self, obj: Json) -> Kind:
         """The kind with the rules of the API version in which the object was created. An API server returns the object
-        in any version, so that its apiVersion alone does not tell (Api.created_in_version)."""
+        in any version, so that its apiVersion alone does not tell (Api.created_in_version). Once its status has the
+        version, it stays: a client that replaces the object in another version stores that version's defaults."""
+        status = obj.get("status")
+        stored = status.get("version") if isinstance(status, dict) else None
+        for version in self.versions if stored and self.further_versions else ():
+            if stored == version.gvk.version:
+                return version
         for version in self.further_versions:
             if obj.get("apiVersion") == version.gvk.api_version or version.api.created_in_version(obj):
                 return version

@@ -125,6 +125,8 @@ def render_status(
     meta = job.obj.get("metadata", {})
     if isinstance(meta.get("generation"), int):
         rendered["observedGeneration"] = meta["generation"]
+    if job.kind.api.has_versions:
+        rendered["version"] = job.kind.gvk.version
     if status.start_time is not None:
         rendered["startTime"] = format_time(status.start_time)
     if status.completion_time is not None:

@@ -64,6 +64,7 @@ class Framework(msgspec.Struct, frozen=True):
     job_spec_fields: Callable[[Job, Slot], Json] = lambda job, slot: {}  # see PodRecipe
     all_run: bool = False  # the job is Running while all replicas run
     texts: Mapping[str, str] = msgspec.field(default_factory=dict)  # of conditions, in place of the Training Operator's
+    has_versions: bool = False  # see Api
     created_in_version: Callable[[Json], bool] = lambda obj: False  # see Api
     further_versions: tuple[Kind, ...] = ()  # see Kind
     single_roles: frozenset[str] = frozenset()  # roles of one replica, whose object's name has no index

@@ -71,6 +71,7 @@ def _api(framework: Framework) -> Api:
         installed_by_default=False,
         policy_field="runPolicy",
         managers=framework.managers,
+        has_versions=framework.has_versions,
         created_in_version=framework.created_in_version,
     )
 

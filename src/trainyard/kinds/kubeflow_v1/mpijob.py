@@ -67,6 +67,7 @@ MPIJOB = training_job(
         run_policy=run_policy,
         diagnosis=mpi_diagnosis.EXEC,
         scripts=scripts.MPI,
+        has_versions=True,
         further_versions=(MPIJOB_V2BETA1,),
     )
 )

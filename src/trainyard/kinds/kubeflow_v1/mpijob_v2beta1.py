@@ -120,6 +120,7 @@ MPIJOB_V2BETA1 = training_job(
         created_resources=(SECRET,),
         silent_resources=frozenset({CONFIG_MAP, SECRET, SERVICE}),
         patched_resources=(CONFIG_MAP,),
+        has_versions=True,
         created_in_version=created_in_version,
     )
 )

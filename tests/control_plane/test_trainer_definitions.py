@@ -3,6 +3,7 @@ fields, and the rules (CEL) that the schemas alone do not check."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.conversion.test_trainjob import SAMPLES
 from tests.conversion.trainer_schemas import PLURALS, definition_text
 from tests.support.control_plane import ControlPlane
 from trainyard.conversion import TRAINJOB, convert
-from trainyard.objects import Json
+from trainyard.objects import Json, is_condition_true
 
 pytestmark = pytest.mark.cluster
 
@@ -21,9 +22,19 @@ def with_trainer(control_plane: ControlPlane, tmp_path: Path) -> ControlPlane:
     for kind, plural in PLURALS.items():
         (tmp_path / f"{kind}.yaml").write_text(definition_text(kind))
         control_plane.kubectl("apply", "--server-side", "-f", str(tmp_path / f"{kind}.yaml"))
-        name = f"crd/{plural}.trainer.kubeflow.org"
-        control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", name)
+        wait_until_served(control_plane, f"{plural}.trainer.kubeflow.org")
     return control_plane
+
+
+def wait_until_served(plane: ControlPlane, name: str) -> None:
+    """`kubectl wait` fails for a definition that has no conditions yet."""
+    until = time.monotonic() + 60
+    conditions: list[Json] = []
+    while not is_condition_true(conditions, "Established"):
+        assert time.monotonic() < until, f"{name} is not served: {conditions}"
+        time.sleep(0.05)
+        obj = plane.ask("GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")[1]
+        conditions = (obj.get("status") or {}).get("conditions") or []
 
 
 @pytest.mark.parametrize("obj", SAMPLES)

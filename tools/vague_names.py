@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 # Programs that run inside images: the text of kubexec.py is part of ConfigMaps that clusters have. tests/drop_in has
 # ten variables `found` to rename.
-EXCLUDED = ("src/trainyard/kinds/files", "src/trainyard/programs", "tests/drop_in")
+EXCLUDED = ("src/trainyard/kinds/files", "src/trainyard/programs")
 FOLDERS = ("src", "tests", "tools", "bench")
 VAGUE = frozenset({"one", "found", "said", "told"})
 

@@ -152,13 +152,13 @@ ACCEPTED: tuple[Accepted, ...] = (
 )  # fmt: skip
 
 
-def unaccepted(scenario: str, found: Iterable[Difference], accepted: Iterable[Accepted] = ACCEPTED) -> list[str]:
+def unaccepted(scenario: str, differences: Iterable[Difference], accepted: Iterable[Accepted] = ACCEPTED) -> list[str]:
     """The differences that no entry accepts, a line each."""
     entries = list(accepted)
-    return [f"{scenario} {each}" for each in found if not any(entry.matches(scenario, each) for entry in entries)]
+    return [f"{scenario} {each}" for each in differences if not any(entry.matches(scenario, each) for entry in entries)]
 
 
-def unhit(found: Mapping[str, Iterable[Difference]], accepted: Iterable[Accepted]) -> list[Accepted]:
+def unhit(differences: Mapping[str, Iterable[Difference]], accepted: Iterable[Accepted]) -> list[Accepted]:
     """The certain entries that accept none of the differences, which are by scenario."""
-    listed = [(scenario, difference) for scenario, each in found.items() for difference in each]
+    listed = [(scenario, difference) for scenario, each in differences.items() for difference in each]
     return [entry for entry in accepted if entry.certain and not any(entry.matches(*each) for each in listed)]

@@ -136,7 +136,7 @@ def test_one_star_covers_no_space_and_two_cover_any_text() -> None:
 
 
 def test_an_accepted_difference_is_left_out_and_each_other_one_is_a_line() -> None:
-    found = [Difference(0, "job .status.a", "1", "2"), Difference(1, "job .status.b", "1", "2")]
+    listed = [Difference(0, "job .status.a", "1", "2"), Difference(1, "job .status.b", "1", "2")]
     accepted = [Accepted("tfjob/*", "job .status.a", "because")]
-    assert unaccepted("tfjob/x", found, accepted) == ["tfjob/x step 1: job .status.b: 1 != 2"]
-    assert len(unaccepted("jaxjob/x", found, accepted)) == 2
+    assert unaccepted("tfjob/x", listed, accepted) == ["tfjob/x step 1: job .status.b: 1 != 2"]
+    assert len(unaccepted("jaxjob/x", listed, accepted)) == 2

@@ -23,21 +23,21 @@ FOLDERS = sorted({folder_of(gvk) for gvk in served_kinds()} & {path.parent.name 
 COMPATIBILITY = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 
 
-def check(found: Mapping[str, list[Difference]]) -> None:
+def check(compared: Mapping[str, list[Difference]]) -> None:
     """No difference but the accepted ones."""
-    lines = [line for scenario, each in found.items() for line in unaccepted(scenario, each)]
+    lines = [line for scenario, each in compared.items() for line in unaccepted(scenario, each)]
     assert not lines, f"{len(lines)} differences from the recorded operator:\n" + "\n".join(lines)
 
 
 @pytest.mark.slow
 async def test_the_embedded_cluster_answers_as_the_recorded_operators() -> None:
-    found: dict[str, list[Difference]] = {}
+    compared: dict[str, list[Difference]] = {}
     for gang in GANGS:
         chosen = [recording for folder in FOLDERS for recording in recordings(folder, gang)]
         async with embedded(gang) as api:
-            found |= await replay(api, chosen, 0.6, EMBEDDED_BATCH)
-    check(found)
-    assert not unhit(found, [entry for entry in ACCEPTED if entry not in AUTOSCALERS])
+            compared |= await replay(api, chosen, 0.6, EMBEDDED_BATCH)
+    check(compared)
+    assert not unhit(compared, [entry for entry in ACCEPTED if entry not in AUTOSCALERS])
 
 
 @pytest.mark.drop_in
@@ -45,7 +45,7 @@ async def test_the_embedded_cluster_answers_as_the_recorded_operators() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_real_cluster_answers_as_the_recorded_operator(folder: str) -> None:
-    ours, found = Trainyard(), dict[str, list[Difference]]()
+    ours, compared = Trainyard(), dict[str, list[Difference]]()
     with ControlPlane(OPTIONS) as plane:
         plane.stop("kube-scheduler")
         install_pod_groups(plane)
@@ -60,9 +60,9 @@ def test_a_real_cluster_answers_as_the_recorded_operator(folder: str) -> None:
                                 await collect_garbage(api, ours.job_kinds, chosen[0].manifest)
                             return await replay(api, chosen, 1.2)
 
-                    found |= asyncio.run(run())
-    check(found)
-    assert not unhit(found, [entry for entry in AUTOSCALERS if entry.scenario.startswith(f"{folder}/")])
+                    compared |= asyncio.run(run())
+    check(compared)
+    assert not unhit(compared, [entry for entry in AUTOSCALERS if entry.scenario.startswith(f"{folder}/")])
 
 
 def test_each_accepted_difference_is_a_line_of_the_compatibility_page() -> None:

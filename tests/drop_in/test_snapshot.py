@@ -26,11 +26,11 @@ def read(job: Json | None = JOB, events: list[Json] | None = None, **objects: li
 def test_times_uids_the_namespace_and_generated_names_are_replaced() -> None:
     status = {"startTime": "2026-01-01T00:00:00Z", "message": f"Job {NAMESPACE}/j-x1y2z ran"}
     pod = obj("j-x1y2z", metadata={"generateName": "j-", "ownerReferences": [{"name": "j", "uid": UID}]}, spec={})
-    found = read({**JOB, "status": status}, pods=[pod])
-    assert found["job"] == {"status": {"startTime": "<time>", "message": "Job <namespace>/j-<random> ran"}}
-    assert found["phases"] == {"j-<random>": "Pending"}
+    taken = read({**JOB, "status": status}, pods=[pod])
+    assert taken["job"] == {"status": {"startTime": "<time>", "message": "Job <namespace>/j-<random> ran"}}
+    assert taken["phases"] == {"j-<random>": "Pending"}
     metadata = {"name": "j-<random>", "generateName": "j-", "ownerReferences": [{"name": "j"}]}
-    assert found["pods"] == {"j-<random>": {"metadata": metadata, "spec": {"containers": []}}}
+    assert taken["pods"] == {"j-<random>": {"metadata": metadata, "spec": {"containers": []}}}
 
 
 def test_the_job_is_shown_where_it_is_not_as_its_user_has_written_it() -> None:
@@ -51,11 +51,11 @@ def test_what_the_cluster_adds_is_left_out() -> None:
         "tolerations": [],
     }
     service = obj("s", spec={"clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.7"], "ports": []})
-    found = read(pods=[obj("p", spec=spec)], services=[service], configMaps=[obj("kube-root-ca.crt")])
+    taken = read(pods=[obj("p", spec=spec)], services=[service], configMaps=[obj("kube-root-ca.crt")])
     kept = {"containers": [{"name": "c", "volumeMounts": [{"name": "data"}]}], "volumes": [{"name": "data"}]}
-    assert found["pods"]["p"]["spec"] == kept
-    assert found["services"]["s"]["spec"] == {}
-    assert "configMaps" not in found
+    assert taken["pods"]["p"]["spec"] == kept
+    assert taken["services"]["s"]["spec"] == {}
+    assert "configMaps" not in taken
 
 
 def test_a_key_in_a_secret_is_told_by_its_kind() -> None:
@@ -76,5 +76,5 @@ def test_events_are_sorted_lines_without_those_of_the_cluster() -> None:
             "source": {"component": component},
         }
 
-    found = read(events=[event("B"), event("A"), event("A"), event("C", "default-scheduler")])
-    assert found["events"] == ["Normal A TFJob/j: m", "Normal B TFJob/j: m"]
+    taken = read(events=[event("B"), event("A"), event("A"), event("C", "default-scheduler")])
+    assert taken["events"] == ["Normal A TFJob/j: m", "Normal B TFJob/j: m"]

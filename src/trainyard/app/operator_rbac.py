@@ -20,10 +20,8 @@ from trainyard.objects.resources import JOB, POD
 
 LEASES = ("coordination.k8s.io", "leases")
 
-JOB_GRANTS: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "ChainerJob": (("", "pods", "get"), ("", "pods/exec", "get"), ("", "pods/exec", "create")),
-    "MPIJob": (("", "pods", "get"), ("", "pods/exec", "get"), ("", "pods/exec", "create")),
-}
+EXEC_GRANTS = (("", "pods", "get"), ("", "pods/exec", "get"), ("", "pods/exec", "create"))
+JOB_GRANTS: dict[str, tuple[tuple[str, str, str], ...]] = {"ChainerJob": EXEC_GRANTS, "MPIJob": EXEC_GRANTS}
 """The permissions that a job's own Role grants to its launcher. RBAC allows a client to grant only permissions that it
 has."""
 

@@ -53,8 +53,10 @@ def _missing(job: Job, dependencies: tuple[Ref, ...], owned: OwnedObjects) -> tu
 
 def exists(job: Job, owned: OwnedObjects, ref: Ref) -> bool:
     """Whether the child exists: it is observed, or what is created after it is (AuxiliaryObject.exists_with)."""
+    if ref in owned.by_ref:
+        return True
     auxiliary = job.auxiliary_objects.get(ref)
-    return ref in owned.by_ref or (auxiliary is not None and auxiliary.exists_with in owned.by_ref)
+    return auxiliary is not None and auxiliary.exists_with in owned.by_ref
 
 
 def blocking_refs(job: Job, owned: OwnedObjects) -> set[Ref]:

@@ -248,6 +248,18 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert again.snapshot("lock").manifest is None, "the job as it was submitted is written once"
 
 
+def test_a_pod_replaced_before_the_next_process_watches_counts_as_no_restart(tmp_path: Path) -> None:
+    killed = record(tmp_path)
+    killed.record_job(job(), 0)
+    killed.record_pod(pod(1, phase="Running"), gone=False)
+    killed.snapshot("lock").write()
+    again = JobRecord.loaded(tmp_path, json.loads((tmp_path / RESULT).read_text()), RetentionLimits())
+    again.record_pod(pod(2, phase="Running"), gone=False)
+    assert again.snapshot("lock").data["restarts"] == 0
+    again.record_pod(pod(3, phase="Running"), gone=False)
+    assert again.snapshot("lock").data["restarts"] == 1, "a pod that ran in this process and is replaced"
+
+
 def test_a_job_that_was_removed_from_the_history_is_not_written_again(tmp_path: Path) -> None:
     kept = record(tmp_path / "gone")
     kept.record_job(job(), 0)

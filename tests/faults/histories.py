@@ -228,9 +228,10 @@ class Cluster:
                 break
             await asyncio.sleep(0.1)
         stuck = [f"{name_of(job)}: {job.get('status')}" for job in jobs if not ended(job)]
-        unfinished = [name_of(pod) for pod in pods if not is_over(pod)]
+        phases = [f"{name_of(pod)}: {pod.get('status', {}).get('phase')}" for pod in pods]
         since = f"{running} operators run, {writes} writes since the last fault, {quiet} renewals since the last write"
-        return Ends({}, [f"ends reached: {since}: jobs {stuck}, pods {unfinished}"])
+        logs = [f"{path.name}: {path.read_text()[-3000:]}" for path in sorted((self.folder / namespace).glob("*.log"))]
+        return Ends({}, [f"ends reached: {since}: jobs {stuck}, pods {phases}", *logs])
 
 
 @asynccontextmanager

@@ -105,8 +105,13 @@ class JobRecord:
 
     @classmethod
     def loaded(cls, folder: Path, data: Json, limits: RetentionLimits) -> JobRecord:
-        """A record as an earlier process left it on disk."""
-        pods = {str(pod.get("uid")): pod for pod in data.get("pods") or [] if isinstance(pod, dict)}
+        """A record as an earlier process left it on disk. A pod that ran then ended with that process, unless it is
+        seen again: its controller may have replaced it before the watch of this process began."""
+        pods = {
+            str(pod.get("uid")): pod if pod.get("phase") in _ENDED or pod.get("deleted") else {**pod, "stopped": True}
+            for pod in data.get("pods") or []
+            if isinstance(pod, dict)
+        }
         events = {str(event.get("uid")): event for event in read_events(folder / "events.yaml")}
         kept = {key: value for key, value in data.items() if key != "pods"}
         slots: dict[str, list[str]] = {}

@@ -4,7 +4,8 @@
                 a body that ends in the middle
     lists       an older answer of the same list
     watches     410 as an answer and as an event; cut in the middle of a line; events doubled, held up, or dropped
-                (a stream that has dropped an event ends with 410: no API server goes on in silence after that)
+                (a stream that has dropped an event ends with 410, and when its connection breaks first, watches of that
+                resource get 410 until the next list: no API server goes on in silence after that)
     partition   every connection is reset, as long as `partitioned` is set
 
 `Journal` records each write that arrives, what the server answered, and whether the operator was told.
@@ -128,6 +129,7 @@ class Proxy:
     _runner: web.ServerRunner | None = None
     _open: set[asyncio.Transport] = field(default_factory=set)
     _lists: dict[str, tuple[bytes, str]] = field(default_factory=dict)  # an older answer of each list
+    _dropped: set[str] = field(default_factory=set)  # resources of whose watches an event was dropped, until a list
 
     async def start(self) -> None:
         server = web.Server(self._serve, access_log=None)
@@ -190,6 +192,7 @@ class Proxy:
             if write is not None:
                 self.journal.answered(write, response.status, answer)
             elif response.status == 200:
+                self._dropped.discard(_resource(request))
                 self._lists.setdefault(request.path_qs, (answer, kind))
             if fault == "after" or self.partitioned:
                 return _reset(request)
@@ -206,11 +209,12 @@ class Proxy:
             return web.Response(status=response.status, headers=headers, body=answer)
 
     async def _watch(self, request: web.BaseRequest) -> web.StreamResponse:
+        resource = _resource(request)
         fault = self._fault(self.rates.request, ("before", "503", "429-retry", "gone"))
         if fault == "before":
             return _reset(request)
-        if fault:
-            code = 410 if fault == "gone" else int(fault[:3])
+        if fault or resource in self._dropped:
+            code = 410 if fault in ("gone", "") else int(fault[:3])
             headers = {"Retry-After": "1"} if fault.endswith("-retry") else {}
             return web.Response(status=code, headers=headers, text="injected")
         async with self._forward(request, b"") as response:
@@ -231,6 +235,7 @@ class Proxy:
                         return _reset(request)
                     elif fault == "drop":
                         dropped = True
+                        self._dropped.add(resource)
                         asyncio.get_running_loop().call_later(self.rates.delay, _expire, stream, request)
                         continue
                     elif fault == "gone":
@@ -243,6 +248,11 @@ class Proxy:
         headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
         url = URL(self.upstream() + request.path_qs, encoded=True)
         return self.session.request(request.method, url, data=body or None, headers=headers)
+
+
+def _resource(request: web.BaseRequest) -> str:
+    """What a list and its watch have in common."""
+    return f"{request.path}?{request.query.get('labelSelector', '')}"
 
 
 def _expire(stream: web.StreamResponse, request: web.BaseRequest) -> None:

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.client import Unavailable
-from trainyard.controller_runtime.concurrency_limiter import INITIAL_LIMIT, MAX_LIMIT, MIN_LIMIT, ConcurrencyLimiter
+from trainyard.controller_runtime.concurrency_limiter import (
+    INITIAL_LIMIT,
+    INITIAL_THRESHOLD,
+    MAX_LIMIT,
+    MIN_LIMIT,
+    ConcurrencyLimiter,
+)
 from trainyard.controller_runtime.merge_patch import merge_patch
 
 SCALARS = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", "a"])
@@ -69,6 +75,23 @@ async def call(limiter: ConcurrencyLimiter, clock: Clock, seconds: float, fails:
         clock.now += seconds
         if fails:
             raise Unavailable(429, "TooManyRequests", "not now")
+
+
+async def test_the_limit_doubles_with_each_round_of_answers_until_its_threshold() -> None:
+    clock = Clock()
+    limiter = ConcurrencyLimiter(clock)
+    limits = []
+    while limiter.limit < INITIAL_THRESHOLD:
+        limits.append(int(limiter.limit))
+        for _ in range(limits[-1]):
+            await call(limiter, clock, 0.01)
+    assert limits == [4, 8, 16]
+    for _ in range(int(INITIAL_THRESHOLD)):
+        await call(limiter, clock, 0.01)
+    assert INITIAL_THRESHOLD < limiter.limit <= INITIAL_THRESHOLD + 1, "one a round from there on"
+    with pytest.raises(Unavailable):
+        await call(limiter, clock, 0.01, fails=True)
+    assert limiter.threshold == limiter.limit < INITIAL_THRESHOLD, "no second slow start after an overload"
 
 
 async def test_an_overload_halves_the_rate_and_successes_restore_it() -> None:

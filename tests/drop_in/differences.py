@@ -84,8 +84,9 @@ ENDS = (
                "events Warning ReplicaFailed **"),
     *_accepted(
         "*/ttl-*", "events of a deleted job",
-        "events Normal SuccessfulDelete* **Deleted job: **", "events Warning FailedDelete* **",
+        "events Normal SuccessfulDelete* **Deleted job: **",
     ),
+    *_accepted("*/ttl-*", "events of a deleted job", "events Warning FailedDelete* **", certain=False),
     *_accepted("pytorchjob/pod-deleted-leader jaxjob/clean-*-success", "`Running`", RUNNING),
 )  # fmt: skip
 SUSPENDED = (

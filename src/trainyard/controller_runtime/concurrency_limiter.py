@@ -1,6 +1,8 @@
 """Limits the concurrent writes: the limit grows with each normal answer of the API server and is halved on overload.
 
-Additive increase, multiplicative decrease, as in TCP. Overload is an Unavailable error (429, 5xx, no answer), or an
+Slow start, additive increase, multiplicative decrease, as in TCP: the limit begins low, because each further concurrent
+write opens a connection, and TLS handshakes would delay the first writes; it doubles with each round of answers up to
+`threshold`, then grows by one a round. Overload is an Unavailable error (429, 5xx, no answer), or an
 answer that took several times the usual latency. Answers to requests sent before the last decrease cause no further
 decrease.
 """
@@ -15,7 +17,8 @@ from contextlib import asynccontextmanager
 from trainyard.client import Unavailable
 from trainyard.controller_runtime.fair_queue import FairQueue
 
-INITIAL_LIMIT, MIN_LIMIT, MAX_LIMIT = 32.0, 2.0, 64.0  # the limit at first, at least, at most (concurrent writes)
+INITIAL_LIMIT, MIN_LIMIT, MAX_LIMIT = 4.0, 2.0, 64.0  # the limit at first, at least, at most (concurrent writes)
+INITIAL_THRESHOLD = 32.0  # concurrent writes
 MIN_SLOW_LATENCY = 0.5  # an answer within this latency is never slow
 SLOW_FACTOR = 4.0  # an answer is slow above this multiple of the usual latency
 
@@ -27,6 +30,7 @@ class ConcurrencyLimiter:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = INITIAL_LIMIT
+        self.threshold = INITIAL_THRESHOLD
         self.running = 0
         self._clock = clock
         self._waiters: FairQueue[asyncio.Future[None]] = FairQueue()
@@ -77,12 +81,12 @@ class ConcurrencyLimiter:
         if latency > MIN_SLOW_LATENCY and latency > SLOW_FACTOR * usual:
             self._decrease(started)
         else:
-            self.limit = min(MAX_LIMIT, self.limit + 1.0 / self.limit)
+            self.limit = min(MAX_LIMIT, self.limit + (1.0 if self.limit < self.threshold else 1.0 / self.limit))
         # The usual latency falls to a lower one at once and rises by 5 % per answer, so the limit recovers even when
         # the server stays slow.
         self._usual_latency = min(latency, usual * 1.05) if latency < usual else usual * 1.05
 
     def _decrease(self, started: float) -> None:
         if started > self._last_decrease:  # requests sent before the last decrease report the same overload
-            self.limit = max(MIN_LIMIT, self.limit / 2)
+            self.limit = self.threshold = max(MIN_LIMIT, self.limit / 2)
             self._last_decrease = self._clock()

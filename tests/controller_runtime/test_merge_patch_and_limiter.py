@@ -13,6 +13,7 @@ from trainyard.client import Unavailable
 from trainyard.controller_runtime.concurrency_limiter import (
     INITIAL_LIMIT,
     INITIAL_THRESHOLD,
+    LOWEST_SECONDS,
     MAX_LIMIT,
     MIN_LIMIT,
     ConcurrencyLimiter,
@@ -75,6 +76,26 @@ async def call(limiter: ConcurrencyLimiter, clock: Clock, seconds: float, fails:
         clock.now += seconds
         if fails:
             raise Unavailable(429, "TooManyRequests", "not now")
+
+
+async def test_the_limit_falls_while_writes_wait_in_the_server_and_not_where_every_write_is_slow() -> None:
+    clock = Clock()
+    slow, queueing = ConcurrencyLimiter(clock), ConcurrencyLimiter(clock)
+    for _ in range(40):
+        await call(slow, clock, 0.1)
+        await call(queueing, clock, 0.005)
+    high = queueing.limit
+    assert slow.limit == high > INITIAL_THRESHOLD, "100 ms for each write, as with an admission webhook"
+    for _ in range(int(high)):
+        await call(queueing, clock, 0.1)
+    assert high - 2 < queueing.limit < high - 0.9, "by about one a round"
+    clock.now += 2 * LOWEST_SECONDS
+    for _ in range(3):
+        await call(queueing, clock, 0.1)
+        clock.now += LOWEST_SECONDS
+    before = queueing.limit
+    await call(queueing, clock, 0.1)
+    assert queueing.limit > before, "the lowest latency of long ago does not count"
 
 
 async def test_the_limit_doubles_with_each_round_of_answers_until_its_threshold() -> None:

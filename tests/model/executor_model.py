@@ -25,7 +25,7 @@ from tests.model.plan_cache import (
     holds,
     merged,
 )
-from tests.model.world import Batch, ChildState, OtherChild, Pod, Set, World, ordered, resource
+from tests.model.world import Batch, ChildState, OtherChild, Pod, Set, World, fills, ordered, resource
 from trainyard.objects import Json
 
 ALL = 99
@@ -66,6 +66,7 @@ def apply_plan(cache: PlanCache, world: World, snapshot: Snapshot, limit: int, e
     before = world
     if changes:
         world = _tried_again(cache, written(world._replace(status=act.status)), before, broken)
+    world = _met(cache, world, snapshot)
     sent = min(limit, wanted)
     writes: list[Drop | Fix | Make] = [*act.deletes, *act.patches, *act.creates]
     for write in writes[: sent - 1]:
@@ -103,7 +104,29 @@ def _tried_again(cache: PlanCache, world: World, before: World, broken: list[str
         return world
     if new.resumes == old.resumes and world.now < world.truth.wait:
         broken.append("the gang was tried again before its back-off was over")
-    return world._replace(truth=world.truth._replace(done=(), permanent=False, wait=0))
+    return world._replace(truth=world.truth._replace(done=(), permanent=False, wait=0, met=(), lost=False))
+
+
+def _met(cache: PlanCache, world: World, snapshot: Snapshot) -> World:
+    """The operator has seen all replicas of a gang run in one attempt, and its status can tell."""
+    facts, wants = cache.facts(world.status), cache.wants(world.spec)
+    if not cache.scenario.gang or facts.end or facts.suspended or facts.has != wants:
+        return world
+    pods = [pod for pod in snapshot.children if isinstance(pod, Pod) and pod.phase == "Running" and not pod.deleting]
+    running = {pod.uid if pod.alone else pod.owner for pod in pods if not pod.ownerless}
+    ours = [
+        obj
+        for obj in snapshot.children
+        if isinstance(obj, Batch | Pod)
+        and fills(obj)
+        and obj.slot in wants
+        and not obj.deleting
+        and obj.uid in running
+        and obj.attempt == facts.attempts[obj.slot]
+    ]
+    if len(ours) < len(wants) or world.truth.met:
+        return world
+    return world._replace(truth=world.truth._replace(met=tuple(sorted(obj.uid for obj in ours))))
 
 
 def restarted(world: World) -> World:

@@ -33,6 +33,8 @@ def after_step(cache: PlanCache, before: World, after: World) -> str:
         return "a resume without a new attempt"
     if cache.scenario.gang and len(set(new.attempts)) > 1:
         return "the gang is not of one attempt"
+    if cache.scenario.gang and _is_new_attempt(old, new) and not before.truth.lost:
+        return "the gang was made again although it had lost nothing"
     if cache.scenario.styles[0] == "retrying" and new.resumes == old.resumes and new.attempts[0] > old.attempts[0] > -1:
         return "what tries again by itself was made again although nobody resumed the job"
     for counts in range(len(new.failures)):
@@ -54,6 +56,10 @@ def _side_by_side(cache: PlanCache, world: World) -> str:
     if cache.scenario.gang and not shown_old and len({pod.attempt for pod in live}) > 1:
         return "pods of two attempts of a gang are alive"
     return ""
+
+
+def _is_new_attempt(old: WorldFacts, new: WorldFacts) -> bool:
+    return new.resumes == old.resumes and new.attempts[0] > old.attempts[0] > -1
 
 
 def _same_roles(old: WorldFacts, new: WorldFacts) -> bool:
@@ -114,6 +120,9 @@ def _wrong(cache: PlanCache, world: World, facts: WorldFacts, spec: Json) -> Ite
     if facts.suspended:
         yield "the job was resumed and says that it is suspended"
     wants = cache.wants(world.spec)
+    uids = tuple(sorted(obj.uid for obj in world.holders() if obj.slot in wants))
+    if world.truth.met and uids != world.truth.met:
+        yield "a gang that had run goes on with another replica"
     for slot in wants:
         yield _misplaced(cache, world, facts, slot)
     if any(fills(obj) and obj.slot not in wants for obj in world.children):  # type: ignore[union-attr]  # no OtherChild fills

@@ -26,7 +26,7 @@ from tests.model.plan_cache import (
     merged,
 )
 from tests.model.world import Batch, ChildState, OtherChild, Pod, Set, World, fills, ordered, resource
-from trainyard.objects import Json
+from trainyard.objects import Json, Ref
 
 ALL = 99
 PAUSE = 10  # seconds from its start before a worker is made again alone
@@ -69,13 +69,16 @@ def apply_plan(cache: PlanCache, world: World, snapshot: Snapshot, limit: int, e
     world = _met(cache, world, snapshot)
     sent = min(limit, wanted)
     writes: list[Drop | Fix | Make] = [*act.deletes, *act.patches, *act.creates]
+    made: set[Ref] = set()
     for write in writes[: sent - 1]:
         if isinstance(write, Drop):
             world = _delete(cache, world, snapshot, write, executor, broken)
         elif isinstance(write, Fix):
             world = _patch(cache, world, write, broken)
-        else:
+        elif made.issuperset(write.depends_on):  # else one of them was refused: the next pass says so
             world = _create(cache, world, snapshot, write, executor, broken)
+            if (write.kind, write.name) not in {refusal[:2] for refusal in world.refused}:
+                made.add(Ref(write.kind, write.name))
     world = restarted(world) if sent < wanted else _arrived(before, world, act, executor)
     return Outcome(world, broken, sent, wanted)
 
@@ -258,6 +261,7 @@ def _create(
     if there is not None:
         if executor.keeps:
             again = snapshot.current or not (world.view and world.view.restarted)
+            again = again and make.kind not in cache.never_read
             broken += ["a child that the operator itself had made was made again"] if again else []
             return world
         broken.append("a live child was overwritten")

@@ -89,7 +89,10 @@ def _false_end(cache: PlanCache, world: World, facts: WorldFacts) -> str:
 
 def at_rest(cache: PlanCache, world: World) -> str:
     """The rule that a world at rest breaks, or ""."""
-    if not cache.planned_writes(world, Snapshot.of(world)).idle:
+    act = cache.planned_writes(world, Snapshot.of(world))
+    # One that is never read is tried again whenever what is created after it is, until that is no longer refused.
+    again = {make.kind for make in act.creates} <= cache.never_read and act.status == world.status
+    if not act.idle and not (again and not (act.spec_patch or act.deletes or act.patches)):
         return "it never settles"
     facts, spec = cache.facts(world.status), cache.policies(world.spec)
     if any(pod.orphan for pod in world.pods()):
@@ -128,14 +131,19 @@ def _wrong(cache: PlanCache, world: World, facts: WorldFacts, spec: Json) -> Ite
     if any(fills(obj) and obj.slot not in wants for obj in world.children):  # type: ignore[union-attr]  # no OtherChild fills
         yield "a replica stays that the spec does not have"
     yield _misfitting(cache, world, facts)
-    if running and "Running" not in facts.true:
+    if cache.is_running(world) and "Running" not in facts.true:
         yield "a replica runs and status does not say so"
 
 
 def _uncleaned(cache: PlanCache, world: World, facts: WorldFacts, spec: Json) -> str:
     stopped = facts.reason in ("BackoffLimitExceeded", "DeadlineExceeded")
     clean = spec.get("cleanPodPolicy") or cache.scenario.clean
-    ours = [obj for obj in world.children if isinstance(obj, Batch | Set | Pod) or not obj.foreign]
+    never_read = cache.never_read  # garbage collection deletes these with the job
+    ours = [
+        obj
+        for obj in world.children
+        if isinstance(obj, Batch | Set | Pod) or not (obj.foreign or obj.kind in never_read)
+    ]
     if clean == "All":
         return "cleanPodPolicy All left something" if ours else ""
     if clean == "Running" or stopped:
@@ -201,6 +209,7 @@ def _misfitting(cache: PlanCache, world: World, facts: WorldFacts) -> str:
         if not other_child.foreign
     }
     held = {ref for ref in wanted if "NameConflict" in facts.true and tuple(ref) in cache.held(world)}
+    held |= {ref for ref in wanted if ref.kind in cache.never_read}  # nothing shows that another client deleted it
     if missing := sorted(wanted.keys() - violations.keys() - held):
         return f"the {missing[0].kind} is missing"
     surplus = sorted(violations.keys() - wanted.keys())

@@ -27,6 +27,7 @@ class Metadata(msgspec.Struct):
 
     name: str
     namespace: str
+    resourceVersion: str
 
 
 class Container(msgspec.Struct):
@@ -64,13 +65,16 @@ class Kubelet:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, revision: str) -> None:
+        """Serve the pods that are created after this resourceVersion."""
         decoder = msgspec.json.Decoder(Event)
-        async for line in self._api.watch(POD, "", revision, "", f"spec.schedulerName={SCHEDULER}"):
-            if not line.startswith(b'{"type":"ADDED"'):
-                continue
-            task = asyncio.create_task(self._live(decoder.decode(line).object))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        while True:  # a watch that ends resumes
+            async for line in self._api.watch(POD, "", revision, "", f"spec.schedulerName={SCHEDULER}"):
+                event = decoder.decode(line)
+                revision = event.object.metadata.resourceVersion
+                if event.type == "ADDED":
+                    task = asyncio.create_task(self._live(event.object))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
 
     async def _live(self, pod: Pod) -> None:
         await self._report(pod, "Running", {"running": {"startedAt": format_time(time.time())}})

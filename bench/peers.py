@@ -53,7 +53,7 @@ def master(job: str) -> str:
 
 def subjects() -> Iterator[tuple[Subject, OperatorUnderTest]]:
     gvk = kinds.PYTORCHJOB.gvk
-    yield Subject("trainyard", "trainyard/", gvk, pytorch_job, master), Trainyard(module="trainyard")
+    yield Subject("trainyard", "trainyard-operator", gvk, pytorch_job, master), Trainyard(module="trainyard")
     yield Subject("training-operator", "training-operator", gvk, pytorch_job, master), TrainingOperator()
 
 

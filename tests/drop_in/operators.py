@@ -37,6 +37,8 @@ HEALTH = "http://127.0.0.1:8080/healthz"  # the mpi-operator's port is a constan
 REPOSITORY = Path(__file__).resolve().parents[2]
 POD_GROUPS = Path(__file__).with_name("pod_groups.yaml")
 UNVERIFIED = ssl._create_unverified_context()  # noqa: S323  (loopback)
+KUBECTL_DELIVERY_IMAGE = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
+"""The default of the training-operator; by default, ours uses no foreign image."""
 LIMITS = ("1000", "2000")  # requests per second to the API server, and the burst: the default of 5 is slow
 
 
@@ -160,6 +162,7 @@ class Trainyard:
         names = ",".join(sorted({kinds.unique_name(kind) for kind in self.kinds}))
         command = [sys.executable, "-m", self._module, "operator", "--kinds", names]
         command += ["--metrics-bind-address", f"127.0.0.1:{health}", *(["--gang-scheduler-name", gang] if gang else [])]
+        command += ["--mpi-kubectl-delivery-image", KUBECTL_DELIVERY_IMAGE]
         with process(plane, command, f"http://127.0.0.1:{health}/readyz") as operator:
             yield operator
 

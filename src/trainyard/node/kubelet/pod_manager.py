@@ -45,9 +45,10 @@ class PodManager:
 
     def find(self, namespace: str, pod: str) -> PodWorker:
         """The worker of the newest pod with that name. Raises RequestError."""
-        for worker in reversed(self._by_name.get(NamespacedName(namespace, pod), {}).values()):
-            return worker
-        raise RequestError(404, f"pod {namespace}/{pod} is not on this node")
+        namesakes = self._by_name.get(NamespacedName(namespace, pod), {})
+        if not namesakes:
+            raise RequestError(404, f"pod {namespace}/{pod} is not on this node")
+        return next(reversed(namesakes.values()))
 
     def on_listed(self, pods: list[Json]) -> None:
         """The pods bound to this node: start those that are new, end those that are gone."""

@@ -168,6 +168,7 @@ class NamespaceNetwork(Network):
         direct_networks = ["localhost", "127.0.0.1", str(POD_CIDR), *map(str, self._ranges), ".svc", f".{DOMAIN}"]
         annotations = (pod.get("metadata") or {}).get("annotations") or {}
         direct_hosts = {hostname_of(pod), *expand_hosts(str(annotations.get(HOSTS) or ""))}
+        # With the addresses of Services: most programs do not support networks in no_proxy.
         direct_hosts |= self.directory.service_hosts(namespace_of(pod))
         env: dict[str, str] = {}
         if self.apiserver:

@@ -24,7 +24,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -220,7 +220,8 @@ class PlanExecutor:
         elif changes := merge_patch(old_status, reconcile.plan.status):
             body["status"] = changes
         try:
-            await self._patch_job(reconcile, body, "status")
+            async with self.limiter.slot(reconcile.namespace, reconcile.uid):
+                await self._patch_job(reconcile, body, "status")
         except NotFound:
             log.debug("job is gone kind=%s job=%s/%s", reconcile.gvk.kind, reconcile.namespace, reconcile.name)
             return False
@@ -325,7 +326,7 @@ class PlanExecutor:
             message,
         )
 
-    async def _run_concurrently(self, reconcile: Reconcile, calls: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    async def _run_concurrently(self, reconcile: Reconcile, calls: Sequence[Callable[[], Awaitable[None]]]) -> None:
         """Run the calls, as many at once as `limiter` allows; it is fair to the jobs. After a failure, skip the calls
         not begun and raise it."""
         errors: list[Exception] = []
@@ -334,7 +335,7 @@ class PlanExecutor:
             if errors:
                 return
             try:
-                async with self.limiter.slot(reconcile.namespace, reconcile.uid):
+                async with self.limiter.slot(reconcile.namespace, reconcile.uid, len(calls)):
                     if errors:
                         raise _Skipped
                     await call()

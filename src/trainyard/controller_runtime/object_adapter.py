@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 import msgspec
@@ -163,14 +163,14 @@ _event_decoder = msgspec.json.Decoder(_WatchEvent)
 _bookmark_or_status_decoder = msgspec.json.Decoder(_BookmarkOrStatus)
 
 
-def decode_list_page(body: bytes) -> tuple[list[bytes], str, str]:
-    """Split one page of a list into its objects (still encoded), its resourceVersion, and the continue token of the
-    next page ("" on the last). Raises Unavailable when the body is not a list."""
+def decode_list_page(body: bytes) -> tuple[Iterator[bytes], str, str]:
+    """Split one page of a list into its objects (still encoded, each copied when it is read), its resourceVersion, and
+    the continue token of the next page ("" on the last). Raises Unavailable when the body is not a list."""
     try:
         page = _list_decoder.decode(body)
     except msgspec.MsgspecError as error:
         raise Unavailable(0, "BadAnswer", f"a list could not be read: {error}") from None
-    return [bytes(raw) for raw in page.items or []], page.metadata.resource_version, page.metadata.continue_ or ""
+    return map(bytes, page.items or ()), page.metadata.resource_version, page.metadata.continue_ or ""
 
 
 def decode_watch_event(line: bytes) -> tuple[str, bytes]:
@@ -202,7 +202,7 @@ def _decode_bookmark_or_status(raw: bytes) -> _BookmarkOrStatus:
         raise Unavailable(0, "BadAnswer", f"a watch line could not be read: {error}") from None
 
 
-def decode_objects(adapter: ObjectAdapter[T], raw_objects: list[bytes], resource: str) -> Iterator[T]:
+def decode_objects(adapter: ObjectAdapter[T], raw_objects: Iterable[bytes], resource: str) -> Iterator[T]:
     """Decode the objects with the adapter. Objects that cannot be decoded are logged and skipped."""
     for raw in raw_objects:
         try:

@@ -234,8 +234,9 @@ class Operator:
         now."""
         uid = uid_of(job)
         state.observe_generation(job["metadata"].get("generation"))
-        index = _job_index(namespace_of(job), uid)
-        children = tuple(child for store in self._children.values() for child in store.by_index(index))
+        namespace = namespace_of(job)  # an object in another namespace may have our label, too
+        labelled = (child for store in self._children.values() for child in store.by_index(uid))
+        children = tuple(child for child in labelled if child.namespace == namespace)
         for child in children:
             refusal = state.refusals.get(child.ref)
             if refusal and refusal.verb == "create" and child.owner_uid == uid:  # a foreign object may have our label
@@ -263,18 +264,12 @@ def _watch_state(reflector: Reflector[Any], store: Store[Any]) -> str:
     return "listing" if isinstance(reflector.state, (NotListed, Listing)) or not store.synced else "watching"
 
 
-def _job_index(namespace: str, uid: str) -> str:
-    """The index value of a child: its namespace and the uid of its job. So an object in another namespace is never a
-    child of the job, even if its owner label has the job's uid."""
-    return f"{namespace}/{uid}"
-
-
 def _child_adapter(kind: str) -> ObjectAdapter[Child]:
     return ObjectAdapter(
         decode=lambda raw: core.decode_child(raw, kind),
         key=lambda child: NamespacedName(child.namespace, child.name),
         uid=lambda child: child.uid,
         revision=lambda child: child.resource_version,
-        index=lambda child: _job_index(child.namespace, child.job_uid),
+        index=lambda child: child.job_uid,
         is_deleting=lambda child: child.deleting,
     )

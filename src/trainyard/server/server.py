@@ -19,7 +19,7 @@ from trainyard.server.http.listeners import Listeners, resolve_loopback
 from trainyard.server.registry.admission import Checks
 from trainyard.server.registry.resources import Registry
 from trainyard.server.registry.verbs import Verbs
-from trainyard.server.storage.heap import trim_heap
+from trainyard.controller_runtime.heap import trim_heap
 from trainyard.server.storage.log import RevisionLog
 from trainyard.server.storage.watches import BOOKMARK_SECONDS, WatchHub
 

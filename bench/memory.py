@@ -111,7 +111,17 @@ class OperatorProcess:
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_bytes(encode(config))
         self._log = folder / "operator.log"
-        argv = [sys.executable, "-m", "trainyard", "operator", "--kubeconfig", str(kubeconfig), "--leader-elect", "--kinds", "all"]
+        argv = [
+            sys.executable,
+            "-m",
+            "trainyard",
+            "operator",
+            "--kubeconfig",
+            str(kubeconfig),
+            "--leader-elect",
+            "--kinds",
+            "all",
+        ]
         argv += ["--metrics-bind-address", "127.0.0.1:0", "--log-level", "info"]
         self.started = time.monotonic()
         with self._log.open("wb") as log:
@@ -200,9 +210,10 @@ def report(empty: Cost, costs: list[Cost]) -> None:
     print(" ".join(f"{head:>10}" for head in heads))
     for cost in (empty, *costs):
         each = (cost.memory - empty.memory) / cost.jobs if cost.jobs else 0
-        row = (cost.jobs, cost.jobs * cost.pods, f"{cost.memory / 1e6:.1f}", f"{cost.peak / 1e6:.1f}", f"{each:.0f}")
-        row += (f"{cost.seconds:.1f}", f"{cost.cpu:.2f}", cost.reconciles, cost.lists, cost.writes)
-        print(" ".join(f"{cell:>10}" for cell in row))
+        megabytes = (f"{size / 1e6:.1f}" for size in (cost.memory, cost.peak))
+        counts = (cost.reconciles, cost.lists, cost.writes)
+        row = (cost.jobs, cost.jobs * cost.pods, *megabytes, f"{each:.0f}", f"{cost.seconds:.1f}", f"{cost.cpu:.2f}")
+        print(" ".join(f"{cell:>10}" for cell in (*row, *counts)))
     sizes = [cost.jobs for cost in costs]
     if len(costs) > 1:
         low, high = GOAL_EXPONENT

@@ -44,7 +44,7 @@ def pytorch_job(name: str, pods: int) -> Json:
         "volumeMounts": [
             {"name": "data", "mountPath": "/data", "readOnly": True},
             {"name": "checkpoints", "mountPath": "/checkpoints"},
-            {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108  (of a container)
+            {"name": "shared-memory", "mountPath": "/dev/shm"},
         ],
     }
     pod = {

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.builders import NOW, UID, batch_job, pod_of, service
-from trainyard.core import Child, decode_child
+from trainyard.core import Child, ChildStatus, decode_child
 from trainyard.core.children import ContainerRecord, decode_containers, encode_containers
 from trainyard.objects import Json, decode, encode
 
@@ -98,7 +98,8 @@ WORD = st.from_regex(r"[A-Za-z]{0,20}", fullmatch=True)
     )
 )  # fmt: skip
 def test_lines_of_containers_are_read_back(given_containers: list[ContainerRecord]) -> None:
-    pod = Child(kind="Pod", namespace="", name="", uid="", containers=encode_containers(*given_containers))
+    status = ChildStatus(containers=encode_containers(*given_containers))
+    pod = Child(kind="Pod", namespace="", name="", uid="", status=status)
     assert decode_containers(pod) == given_containers
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from trainyard.core import Child, decode_child
+from trainyard.core import Child, ChildStatus, decode_child
 from trainyard.core.children import ContainerRecord, decode_containers
 from trainyard.objects import Json, find_condition, labels_of, name_of, namespace_of, parse_time, uid_of
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
@@ -107,7 +107,7 @@ def read_pod(pod: Json) -> Child:
             name=name_of(pod),
             uid=uid_of(pod),
             job_uid=owner,
-            phase="Unknown",
+            status=ChildStatus(phase="Unknown"),
         )
 
 

@@ -12,6 +12,7 @@ import logging
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 import msgspec
@@ -95,8 +96,8 @@ class PackedObject(msgspec.Struct, frozen=True, gc=False):
             uid_of(obj),
             resource_version_of(obj),
             is_deleting(obj),
-            _true_conditions(obj),
-            zlib.compress(encode(obj), 1),
+            _shared_conditions(_true_conditions(obj)),
+            bytes(memoryview(zlib.compress(encode(obj), 1))),  # copied: zlib's own is the rest of a block of 16 KiB
         )
 
     @property
@@ -110,12 +111,18 @@ class PackedObject(msgspec.Struct, frozen=True, gc=False):
         return obj
 
 
+@lru_cache(maxsize=1024)
+def _shared_conditions(conditions: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """One tuple in memory for all objects with these conditions."""
+    return conditions
+
+
 def _true_conditions(obj: Json) -> tuple[tuple[str, str], ...]:
     status = obj.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else None
     listed = conditions if isinstance(conditions, list) else []
     return tuple(
-        (sys.intern(str(condition.get("type"))), sys.intern(str(condition.get("reason") or "")))
+        (str(condition.get("type")), str(condition.get("reason") or ""))
         for condition in listed
         if isinstance(condition, dict) and condition.get("status") == "True"
     )

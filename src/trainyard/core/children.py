@@ -4,8 +4,8 @@ Rules for this file:
 - Decoding is partial: only the fields named here are read, so unknown and large fields cost nothing.
 - Every field may be missing: one malformed object must not fail a whole list.
 - A record is never written back to the API server.
-- Equal texts and times of different records are one object in memory (`_shared`, `_parse_time`): the pods of a job have
-  one owner, and thousands of running pods the same containers. Of 1.1 KiB for each pod that leaves 0.6.
+- Equal texts, times and statuses of different records are one object in memory (`_shared`, `_parse_time`,
+  `_shared_status`): the pods of a job have one owner, and thousands of running pods the same containers.
 
 Container statuses are decoded here, and not by `objects/container_statuses.py`: msgspec decodes a pod straight into the
 structs below, so that the operator makes no dicts of the thousands of pods that it lists.
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trainyard.core.model import Child
+from trainyard.core.model import NO_STATUS, Child, ChildStatus
 from trainyard.objects import parse_time
 from trainyard.objects.labels import ATTEMPT, DIGEST, INDEX, OWNER, ROLE
 
@@ -32,6 +32,11 @@ _MAX_MESSAGE = 512  # characters of a message in the pod's, Job's or Deployment'
 
 _shared = sys.intern
 _parse_time = lru_cache(maxsize=1024)(parse_time)
+
+
+@lru_cache(maxsize=1024)
+def _shared_status(status: ChildStatus) -> ChildStatus:
+    return status
 
 
 class ContainerRecord(NamedTuple):
@@ -155,6 +160,7 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         fields = {"phase": status.phase}
     elif kind == "Deployment":
         fields = _deployment_fields(status)
+    finished_at = fields.pop("finished_at", 0.0)
     return Child(
         kind=kind,
         namespace=_shared(meta.namespace),
@@ -171,7 +177,8 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         delete_deadline=_parse_time(meta.deletionTimestamp) or 0.0,
         created=_parse_time(meta.creationTimestamp) or 0.0,
         start_time=_parse_time(status.startTime) or 0.0,
-        **fields,
+        finished_at=finished_at,
+        status=_shared_status(ChildStatus(**fields)) if fields else NO_STATUS,
     )
 
 

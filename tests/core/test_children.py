@@ -78,10 +78,10 @@ def test_init_containers_come_first_and_are_marked() -> None:
             },
         }
     )
-    assert decode_containers(pod) == [
+    assert decode_containers(pod) == (
         ContainerRecord("fetch", "terminated", 3, "Error", 4, True),
         ContainerRecord("tensorflow", "waiting", 0, "PodInitializing", 0, False),
-    ]
+    )
 
 
 NAME = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
@@ -100,7 +100,7 @@ WORD = st.from_regex(r"[A-Za-z]{0,20}", fullmatch=True)
 def test_lines_of_containers_are_read_back(given_containers: list[ContainerRecord]) -> None:
     status = ChildStatus(containers=encode_containers(*given_containers))
     pod = Child(kind="Pod", namespace="", name="", uid="", status=status)
-    assert decode_containers(pod) == given_containers
+    assert decode_containers(pod) == tuple(given_containers)
 
 
 @pytest.mark.parametrize("reason", ["a|b", "a\nb", "a|b\nc|d", "\n", "|"])

@@ -182,13 +182,18 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
     )
 
 
-def decode_containers(pod: Child) -> list[ContainerRecord]:
+def decode_containers(pod: Child) -> tuple[ContainerRecord, ...]:
     """The containers of a pod record, init containers first."""
+    return _decode_containers(pod.containers)
+
+
+@lru_cache(maxsize=1024)  # a plan reads the containers of each pod four times, and most pods have equal ones
+def _decode_containers(text: str) -> tuple[ContainerRecord, ...]:
     records = []
-    for line in filter(None, pod.containers.split("\n")):
+    for line in filter(None, text.split("\n")):
         name, state, code, reason, restarts, init = line.split("|")
         records.append(ContainerRecord(name, state, int(code), reason, int(restarts), init == "i"))
-    return records
+    return tuple(records)
 
 
 def encode_containers(*records: ContainerRecord) -> str:

@@ -87,6 +87,7 @@ async def test_a_refused_event_does_not_silence_the_next() -> None:
     for number in range(3):
         recorder.record(JOB, (Event("Normal", f"Reason{number}", ""),), SOURCE)
     assert [event["reason"] for event in await sent_events(recorder, api)] == ["Reason0", "Reason1", "Reason2"]
+    assert recorder.dropped == 2
 
 
 async def test_beyond_a_thousand_events_the_oldest_is_dropped_without_blocking() -> None:
@@ -95,6 +96,7 @@ async def test_beyond_a_thousand_events_the_oldest_is_dropped_without_blocking()
     recorder.record(JOB, tuple(Event("Normal", f"Reason{number}", "") for number in range(BUFFER_SIZE + 1)), SOURCE)
     sent = await sent_events(recorder, api)
     assert len(sent) == BUFFER_SIZE and sent[0]["reason"] == "Reason1"
+    assert recorder.dropped == 1
 
 
 def test_the_recorder_remembers_a_bounded_number_of_events() -> None:

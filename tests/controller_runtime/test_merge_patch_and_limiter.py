@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.client import Unavailable
-from trainyard.controller_runtime.concurrency_limiter import INITIAL_LIMIT, MAX_LIMIT, MIN_LIMIT, ConcurrencyLimiter
+from trainyard.controller_runtime.concurrency_limiter import (
+    INITIAL_LIMIT,
+    INITIAL_THRESHOLD,
+    LOWEST_SECONDS,
+    MAX_LIMIT,
+    MIN_LIMIT,
+    ConcurrencyLimiter,
+)
 from trainyard.controller_runtime.merge_patch import merge_patch
 
 SCALARS = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", "a"])
@@ -69,6 +76,43 @@ async def call(limiter: ConcurrencyLimiter, clock: Clock, seconds: float, fails:
         clock.now += seconds
         if fails:
             raise Unavailable(429, "TooManyRequests", "not now")
+
+
+async def test_the_limit_falls_while_writes_wait_in_the_server_and_not_where_every_write_is_slow() -> None:
+    clock = Clock()
+    slow, queueing = ConcurrencyLimiter(clock), ConcurrencyLimiter(clock)
+    for _ in range(40):
+        await call(slow, clock, 0.1)
+        await call(queueing, clock, 0.005)
+    high = queueing.limit
+    assert slow.limit == high > INITIAL_THRESHOLD, "100 ms for each write, as with an admission webhook"
+    for _ in range(int(high)):
+        await call(queueing, clock, 0.1)
+    assert high - 2 < queueing.limit < high - 0.9, "by about one a round"
+    clock.now += 2 * LOWEST_SECONDS
+    for _ in range(3):
+        await call(queueing, clock, 0.1)
+        clock.now += LOWEST_SECONDS
+    before = queueing.limit
+    await call(queueing, clock, 0.1)
+    assert queueing.limit > before, "the lowest latency of long ago does not count"
+
+
+async def test_the_limit_doubles_with_each_round_of_answers_until_its_threshold() -> None:
+    clock = Clock()
+    limiter = ConcurrencyLimiter(clock)
+    limits = []
+    while limiter.limit < INITIAL_THRESHOLD:
+        limits.append(int(limiter.limit))
+        for _ in range(limits[-1]):
+            await call(limiter, clock, 0.01)
+    assert limits == [4, 8, 16]
+    for _ in range(int(INITIAL_THRESHOLD)):
+        await call(limiter, clock, 0.01)
+    assert INITIAL_THRESHOLD < limiter.limit <= INITIAL_THRESHOLD + 1, "one a round from there on"
+    with pytest.raises(Unavailable):
+        await call(limiter, clock, 0.01, fails=True)
+    assert limiter.threshold == limiter.limit < INITIAL_THRESHOLD, "no second slow start after an overload"
 
 
 async def test_an_overload_halves_the_rate_and_successes_restore_it() -> None:

@@ -50,6 +50,13 @@ OF_EVERY_JOB = (
     *_accepted("pytorchjob/**", "the init container `init-pytorch`", "pods/* .spec.initContainers[init-pytorch].**"),
     *_accepted("**", "event `ExitedWithCode`", "events Normal ExitedWithCode **"),
     *_accepted("**", "events of a restart", "events Warning *JobRestarting **"),
+    *_accepted(
+        "tfjob/cluster-every-role tfjob/dynamic-worker-with-chief tfjob/failure-*-with-chief "
+        "tfjob/replicas-two-leaders",
+        "events of many children",
+        "events Normal SuccessfulCreatePod **",
+        "events Normal SuccessfulCreateService **",
+    ),
 )
 LIMITS = (
     *_accepted(
@@ -84,8 +91,9 @@ ENDS = (
                "events Warning ReplicaFailed **"),
     *_accepted(
         "*/ttl-*", "events of a deleted job",
-        "events Normal SuccessfulDelete* **Deleted job: **", "events Warning FailedDelete* **",
+        "events Normal SuccessfulDelete* **Deleted job: **",
     ),
+    *_accepted("*/ttl-*", "events of a deleted job", "events Warning FailedDelete* **", certain=False),
     *_accepted("pytorchjob/pod-deleted-leader jaxjob/clean-*-success", "`Running`", RUNNING),
 )  # fmt: skip
 SUSPENDED = (

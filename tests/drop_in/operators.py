@@ -37,6 +37,8 @@ HEALTH = "http://127.0.0.1:8080/healthz"  # the mpi-operator's port is a constan
 REPOSITORY = Path(__file__).resolve().parents[2]
 POD_GROUPS = Path(__file__).with_name("pod_groups.yaml")
 UNVERIFIED = ssl._create_unverified_context()  # noqa: S323  (loopback)
+KUBECTL_DELIVERY_IMAGE = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
+"""The default of the training-operator; by default, ours uses no foreign image."""
 LIMITS = ("1000", "2000")  # requests per second to the API server, and the burst: the default of 5 is slow
 
 
@@ -50,7 +52,7 @@ class OperatorUnderTest(Protocol):
         """Put its definitions into a control plane that has none of them."""
         ...
 
-    def running(self, plane: ControlPlane, gang: str = "") -> contextlib.AbstractContextManager[None]:
+    def running(self, plane: ControlPlane, gang: str = "") -> contextlib.AbstractContextManager[ControlPlaneProcess]:
         """It serves all namespaces within the block. `gang`: the gang scheduler that it uses."""
         ...
 
@@ -79,7 +81,7 @@ class TrainingOperator:
         create(plane, self._secret(), self._webhooks())
 
     @contextlib.contextmanager
-    def running(self, plane: ControlPlane, gang: str = "") -> Iterator[None]:
+    def running(self, plane: ControlPlane, gang: str = "") -> Iterator[ControlPlaneProcess]:
         SERVING.mkdir(parents=True, exist_ok=True)
         for file in (self.built / "webhook").iterdir():
             place_file(file, SERVING / file.name)
@@ -98,8 +100,8 @@ class TrainingOperator:
             f"http://127.0.0.1:{health}/readyz",
             *(each["clientConfig"]["url"] for each in self._webhooks()["webhooks"]),
         ]
-        with process(plane, [str(program), *flags], *urls):
-            yield
+        with process(plane, [str(program), *flags], *urls) as operator:
+            yield operator
 
     def _secret(self) -> Json:
         data = {file.name: base64.b64encode(file.read_bytes()).decode() for file in (self.built / "webhook").iterdir()}
@@ -130,21 +132,23 @@ class MpiOperator:
         create(plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mpi-operator"}})
 
     @contextlib.contextmanager
-    def running(self, plane: ControlPlane, gang: str = "") -> Iterator[None]:
+    def running(self, plane: ControlPlane, gang: str = "") -> Iterator[ControlPlaneProcess]:
         flags = [f"--kube-api-qps={LIMITS[0]}", f"--kube-api-burst={LIMITS[1]}", "--threadiness=4"]
         flags += ["--controller-queue-rate-limit=1000", *([f"--gang-scheduling={gang}"] if gang else [])]
         code, lease = plane.ask("DELETE", LEASE)
         assert code in (200, 404), lease  # of an operator before this one: it would wait until that lease ends
-        with process(plane, [str(self.built / "bin" / "mpi-operator"), *flags], HEALTH):
+        with process(plane, [str(self.built / "bin" / "mpi-operator"), *flags], HEALTH) as operator:
             plane.wait_for(LEASE)  # it is healthy before it leads
-            yield
+            yield operator
 
 
 class Trainyard:
     """Our operator, as `trainyard operator` starts it, in compressed time. It serves the kinds of Kubeflow's
     operators."""
 
-    def __init__(self, group: str = GROUP) -> None:
+    def __init__(self, group: str = GROUP, module: str = "tests.drop_in.compressed_time") -> None:
+        """`module` is the program: `trainyard` itself keeps to the clock."""
+        self._module = module
         self.kinds = [kind for kind in kinds.ALL if kind.gvk.group == group]
         self._definitions = our_definitions(group)
         self.job_kinds = [gvk for item in self._definitions for gvk in gvks_of(item)]
@@ -153,17 +157,18 @@ class Trainyard:
         create(plane, *self._definitions)
 
     @contextlib.contextmanager
-    def running(self, plane: ControlPlane, gang: str = "") -> Iterator[None]:
+    def running(self, plane: ControlPlane, gang: str = "") -> Iterator[ControlPlaneProcess]:
         (health,) = free_ports(1)
         names = ",".join(sorted({kinds.unique_name(kind) for kind in self.kinds}))
-        command = [sys.executable, "-m", "tests.drop_in.compressed_time", "operator", "--kinds", names]
+        command = [sys.executable, "-m", self._module, "operator", "--kinds", names]
         command += ["--metrics-bind-address", f"127.0.0.1:{health}", *(["--gang-scheduler-name", gang] if gang else [])]
-        with process(plane, command, f"http://127.0.0.1:{health}/readyz"):
-            yield
+        command += ["--mpi-kubectl-delivery-image", KUBECTL_DELIVERY_IMAGE]
+        with process(plane, command, f"http://127.0.0.1:{health}/readyz") as operator:
+            yield operator
 
 
 @contextlib.contextmanager
-def process(plane: ControlPlane, command: list[str], *ready: str) -> Iterator[None]:
+def process(plane: ControlPlane, command: list[str], *ready: str) -> Iterator[ControlPlaneProcess]:
     """An operator's process with the administrator's kubeconfig, from when each URL of `ready` answers 200. Its log is
     in the folder of the control plane."""
     name = Path(command[0]).name
@@ -179,7 +184,7 @@ def process(plane: ControlPlane, command: list[str], *ready: str) -> Iterator[No
     try:
         for url in ready:
             operator.wait_until(lambda url=url: answers(url), f"{url} answered")
-        yield
+        yield operator
         if not operator.alive:
             raise operator.complain("ended while it was under test")
     finally:

@@ -13,7 +13,7 @@ import msgspec
 from tests.drop_in.compare import Difference, differences
 from tests.drop_in.compressed_time import compressed_time
 from tests.drop_in.driver import Driver
-from tests.drop_in.operators import GROUP, POD_GROUPS, documents, gvks_of, our_definitions
+from tests.drop_in.operators import GROUP, KUBECTL_DELIVERY_IMAGE, POD_GROUPS, documents, gvks_of, our_definitions
 from tests.drop_in.record import batches
 from tests.drop_in.recordings import FOLDER, Recording, load
 from tests.drop_in.scenario import Scenario
@@ -28,7 +28,6 @@ from trainyard.server import Server
 from trainyard.workloads import ControllerManager
 
 BATCH = 60  # scenarios at one time
-KUBECTL_DELIVERY_IMAGE = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"  # the default of the Training Operator
 EMBEDDED_BATCH = 200  # beside the embedded server: they wait more than they work
 
 

@@ -50,6 +50,9 @@ with _without_system_cas():
 POOL_SIZE = 64  # connections
 CONNECT_TIMEOUT = 10.0
 READ_BUFFER_BYTES = 1 << 20  # bytes
+IDLE_TIMEOUT = (
+    45.0  # seconds until an idle connection is closed; API servers close it after 90, load balancers after 60
+)
 
 
 class HttpTransport:
@@ -112,7 +115,7 @@ class HttpTransport:
     def _new_session(self, limit: int, guard: BeforeSend | None) -> aiohttp.ClientSession:
         """`limit` is the maximum number of connections, 0 for no limit."""
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=limit, socket_factory=_new_socket),
+            connector=aiohttp.TCPConnector(limit=limit, socket_factory=_new_socket, keepalive_timeout=IDLE_TIMEOUT),
             headers=self._headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=READ_BUFFER_BYTES,

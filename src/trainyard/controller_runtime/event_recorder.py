@@ -2,7 +2,7 @@
 
 Rules for this file:
 - Best effort: `record` never blocks and never fails a reconcile. When the buffer is full the oldest event is dropped;
-  so is an event that the API server rejects.
+  so is an event that the API server rejects. `dropped` counts both.
 - An event of equal type, reason and message about the same object (uid) is recorded at most once in ten minutes, as
   long as fewer than MAX_RECENT other events come in between.
 """
@@ -56,6 +56,7 @@ class EventRecorder:
         self._now = now
         self._clock = clock
         self._buffer: deque[Json] = deque(maxlen=BUFFER_SIZE)
+        self.dropped = 0
         self._not_empty = asyncio.Event()
         # The hashes of recent events and their times, oldest first. The events themselves would be a megabyte and more.
         self._recent: dict[int, float] = {}
@@ -65,6 +66,7 @@ class EventRecorder:
         source."""
         for event in events:
             if self._is_new(uid_of(obj), event):
+                self.dropped += len(self._buffer) == BUFFER_SIZE
                 self._buffer.append(self._event_object(obj, event, component))
                 self._not_empty.set()
 
@@ -78,8 +80,10 @@ class EventRecorder:
                 try:
                     await self._api.create(EVENT, namespace_of(obj), obj)
                 except ApiError as error:
+                    self.dropped += 1
                     log.debug("event not recorded object=%s error=%s", obj["involvedObject"]["name"], error)
                 except Exception:
+                    self.dropped += 1
                     log.exception("event not recorded, unexpected error object=%s", obj["involvedObject"]["name"])
 
     def _is_new(self, uid: str, event: RecordableEvent) -> bool:

@@ -9,6 +9,7 @@ Rules for this package:
 from trainyard.core.carriers import JOB_CARRIER, POD_CARRIER, RETRYING_JOB_CARRIER, STATEFUL_SET_CARRIER
 from trainyard.core.children import decode_child
 from trainyard.core.decide import decide, plan
+from trainyard.core.events import recorded_events
 from trainyard.core.job import Job, Outcome, ParsedSpec, Policy, Replica, Role
 from trainyard.core.kind import (
     Api,
@@ -82,6 +83,7 @@ __all__ = [
     "parse_job_with",
     "parse_spec",
     "plan",
+    "recorded_events",
     "render_child",
     "render_object",
     "runtime_id_of",

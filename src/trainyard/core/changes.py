@@ -23,13 +23,18 @@ def missing_creates(job: Job, owned: OwnedObjects) -> list[PlannedCreate]:
     long before the last Service exists. With an invalid spec no auxiliary object with `create_after_replicas` is
     created: the replicas do not need it.
     """
+    blocking = blocking_refs(job, owned)
+
+    def missing(dependencies: tuple[Ref, ...]) -> tuple[Ref, ...]:
+        return tuple(ref for ref in dependencies if not exists(job, owned, ref) or ref in blocking)
+
     early: list[PlannedCreate] = []
     late: list[PlannedCreate] = []
     by_slot: dict[Slot, list[PlannedCreate]] = {}
     for ref, auxiliary in job.auxiliary_objects.items():
         if exists(job, owned, ref) or (auxiliary.create_after_replicas and job.parsed.problems):
             continue
-        create = PlannedCreate(auxiliary.gvk, auxiliary.name, None, 0, _missing(job, auxiliary.depends_on, owned))
+        create = PlannedCreate(auxiliary.gvk, auxiliary.name, None, 0, missing(auxiliary.depends_on))
         if auxiliary.slot:
             by_slot.setdefault(auxiliary.slot, []).append(create)
         else:
@@ -40,15 +45,10 @@ def missing_creates(job: Job, owned: OwnedObjects) -> list[PlannedCreate]:
         gvk = job.carrier(slot.role).gvk
         waits = not job.kind.pods.awaited_slots(job, slot) <= job.running
         if role and role.template is not None and Ref(gvk.kind, name) not in owned.by_ref and not waits:
-            missing = _missing(job, job.kind.pods.dependencies(job, slot), owned)
-            slots.append(PlannedCreate(gvk, name, slot, job.status.role(slot.role).attempt, missing))
+            depends_on = missing(job.kind.pods.dependencies(job, slot))
+            slots.append(PlannedCreate(gvk, name, slot, job.status.role(slot.role).attempt, depends_on))
         slots += by_slot.get(slot, ())
     return _in_dependency_order(early + slots) + late
-
-
-def _missing(job: Job, dependencies: tuple[Ref, ...], owned: OwnedObjects) -> tuple[Ref, ...]:
-    blocking = blocking_refs(job, owned)
-    return tuple(ref for ref in dependencies if not exists(job, owned, ref) or ref in blocking)
 
 
 def exists(job: Job, owned: OwnedObjects, ref: Ref) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics, generate_latest
 from prometheus_client import Counter as PrometheusCounter
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -120,6 +120,8 @@ class _StateCollector(Collector):
             "trainyard_standby", help_text, value={"lease": lease, "holder": holder} if lease else None
         )
         if self.operator is not None:
+            help_text = "Events of jobs that were not recorded."
+            yield CounterMetricFamily("trainyard_events_dropped", help_text, self.operator.dropped_events)
             yield from self._watches(self.operator)
             yield from self._jobs.collect(self.operator)
 

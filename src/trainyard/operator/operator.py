@@ -38,6 +38,10 @@ from trainyard.operator.runtime_ids import RuntimeIds
 log = logging.getLogger(__name__)
 
 MAX_PARSED_SPECS = 256  # jobs whose parsed spec, which is as large as the job, is kept between reconciles
+PLAN_PAUSE_FACTOR = 4.0
+"""A job is planned again only after so many times what its last plan took, however many of its Pods change: a plan of
+1,000 replicas takes 50 ms, and planning for each of their events would be quadratic."""
+MAX_PLAN_PAUSE = 1.0  # seconds
 
 
 class JobKey(NamedTuple):
@@ -101,6 +105,11 @@ class Operator:
     def counts(self) -> dict[str, int]:
         """`reconciles` and those of them that failed: conflicts, unavailable, refused, faults."""
         return dict(self._controller.counts)
+
+    @property
+    def dropped_events(self) -> int:
+        """The number of Events that were not recorded: the API server rejected them, or too many waited."""
+        return self._recorder.dropped
 
     @property
     def queue(self) -> WorkQueue[JobKey]:
@@ -193,14 +202,18 @@ class Operator:
         uid = cached.uid
         if self.writes.has_pending(uid):
             return self._wait_for_writes(job_key, uid)
-        job = cached.unpack()
         state = self._states.setdefault(uid, JobState())
+        started = time.monotonic()
+        if state.next_plan > started:
+            return state.next_plan - started
+        job = cached.unpack()
         observed = self._observed(job, state)
         kind = self._kinds[job_key.gvk].version_of(job)
         now = self._now()
         in_use = self._runtime_ids.in_use(job_key.namespace)
         parsed = core.parse_job_with(kind, job, state.parse(kind, job), observed.config, in_use)
         plan = core.decide(parsed, observed, now)
+        state.next_plan = started + min(MAX_PLAN_PAUSE, PLAN_PAUSE_FACTOR * (time.monotonic() - started))
         try:
             return await self._executor.apply(Reconcile(kind, job, plan, state, now))
         except Unavailable:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -66,6 +66,7 @@ class JobState:
     refusals: dict[Ref, Refusal] = field(default_factory=dict)
     server_errors: dict[Ref, int] = field(default_factory=dict)  # consecutive 5xx answers to writes of the object
     last_status_patch: float = float("-inf")  # monotonic time of the last status patch
+    next_plan: float = float("-inf")  # monotonic time before which the job is not planned again
     progressed: bool = False  # the last reconcile created or deleted a child, even if it failed later
     generation: object = None  # metadata.generation of the job when `refusals` and `parsed` were set
     parsed: ParsedSpec | None = None
@@ -165,7 +166,7 @@ class PlanExecutor:
         for patch in plan.patches:
             await self._patch(reconcile, patch)
         await self._create_all(reconcile)
-        events = tuple(event for event in plan.events if event.regarding not in reconcile.state.refusals)
+        events = core.recorded_events(plan.events, reconcile.state.refusals)
         self._recorder.record(reconcile.job, events, reconcile.kind.status.source)
         log.info(
             "plan applied kind=%s job=%s/%s deletes=%d patches=%d creates=%d",
@@ -345,19 +346,18 @@ class PlanExecutor:
             raise errors[0]
 
 
-def _create_waves(creates: Iterable[PlannedCreate]) -> Iterator[list[PlannedCreate]]:
-    """Split the creates into waves, in order. A new wave begins before an object that depends on an object of the
-    current wave, and between replicas (with a slot) and auxiliary objects (Services, ConfigMaps)."""
-    wave: list[PlannedCreate] = []
-    refs: set[Ref] = set()
+def _create_waves(creates: Iterable[PlannedCreate]) -> list[list[PlannedCreate]]:
+    """Split the creates into waves, each in the plan's order: an object is in the wave after the last of those that it
+    depends on. The objects of one wave are created concurrently, Pods and their Services alike."""
+    waves: list[list[PlannedCreate]] = []
+    wave_of: dict[Ref, int] = {}
     for create in creates:
-        if wave and ((wave[0].slot is None) != (create.slot is None) or refs.intersection(create.depends_on)):
-            yield wave
-            wave, refs = [], set()
-        wave.append(create)
-        refs.add(create.ref)
-    if wave:
-        yield wave
+        number = max((wave_of[ref] + 1 for ref in create.depends_on if ref in wave_of), default=0)
+        wave_of[create.ref] = number
+        if number == len(waves):
+            waves.append([])
+        waves[number].append(create)
+    return waves
 
 
 def _is_transient(error: ApiError) -> bool:

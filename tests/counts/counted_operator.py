@@ -30,8 +30,7 @@ URL = "http://in-process"
 
 
 class CountedOperator:
-    """`requests` counts the requests of the operator by (verb, resource). `plans` counts the calls of core.decide,
-    `planned_replicas` the replicas of the jobs in these."""
+    """`requests` counts the requests of the operator by (verb, resource), `plans` the calls of core.decide."""
 
     def __init__(self, server: Server, operator: Operator, api: ApiClient, user: ApiClient) -> None:
         self.server = server
@@ -39,7 +38,6 @@ class CountedOperator:
         self.user = user
         self.requests: Counter[tuple[str, str]] = Counter()
         self.plans = 0
-        self.planned_replicas = 0
         api.before_send = self._count_request
 
     def _count_request(self, request: ApiRequest) -> None:
@@ -50,7 +48,6 @@ class CountedOperator:
 
         def counted(job: core.Job, *arguments: Any) -> core.Plan:
             self.plans += 1
-            self.planned_replicas += sum(role.replicas for role in job.roles)
             return decide(job, *arguments)
 
         monkeypatch.setattr(core, "decide", counted)

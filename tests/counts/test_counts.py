@@ -11,6 +11,7 @@ from trainyard.controller_runtime.reflector import EVENTS_PER_YIELD, PAGE_SIZE
 
 BURST = 1000  # pods that change at one time
 RUN_WRITES = 5  # writes of a job's life besides its children: statuses
+MAX_EVENTS = 10  # of a job's life
 
 
 @pytest.mark.parametrize("pods", [1, 10, 100])
@@ -23,13 +24,11 @@ async def test_a_life_costs_a_request_for_each_child_and_five(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("pods", [1, 10, 100])
-async def test_events_of_a_life(monkeypatch: pytest.MonkeyPatch, pods: int) -> None:
-    """One for each pod and each Service, and a few for conditions. The goal is at most 10 more whatever the number of
-    pods is."""
+async def test_a_life_has_at_most_ten_events_however_many_pods(monkeypatch: pytest.MonkeyPatch, pods: int) -> None:
     async with counted_operator(monkeypatch) as counted:
         await live(counted, 1, pods, BURST)
         await counted.events_sent()
-        assert 0 < counted.events <= 2 * pods + 10
+        assert 0 < counted.events <= MAX_EVENTS
 
 
 @pytest.mark.parametrize("pods", [10, 100, 500])
@@ -43,18 +42,17 @@ async def test_a_burst_of_changes_is_planned_once(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("pods", [10, 100])
-async def test_a_single_change_is_planned_once(monkeypatch: pytest.MonkeyPatch, pods: int) -> None:
-    """Each plan is of the whole job, so that N pods that change one after the other cost N x N."""
+async def test_a_single_change_is_planned_at_most_once(monkeypatch: pytest.MonkeyPatch, pods: int) -> None:
+    """At most: each plan is of the whole job, and a pause that grows with it follows (PLAN_PAUSE_FACTOR)."""
     async with counted_operator(monkeypatch) as counted:
         await start(counted, 1, pods)
-        counted.plans = counted.planned_replicas = 0
+        counted.plans = 0
         counted.requests.clear()
         await set_pods(counted, 1, running)
         await counted.settled()
         statuses = counted.requests["patch", "pytorchjobs/status"]
         # a status is planned again when it may be sent, and once more when the watch has delivered it
-        assert pods <= counted.plans <= pods + 2 * statuses + 2
-        assert counted.planned_replicas == counted.plans * pods
+        assert 1 <= counted.plans <= pods + 2 * statuses + 2
 
 
 async def test_a_restart_beside_steady_jobs_lists_each_resource_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.counts.counted_operator import CountedOperator, counted_operator, live
-from trainyard.controller_runtime import reflector
 
 pytestmark = pytest.mark.slow
 
@@ -15,8 +14,6 @@ RUN_WRITES = 5  # see test_counts.py
 
 async def count_life(monkeypatch: pytest.MonkeyPatch, jobs: int, pods: int) -> CountedOperator:
     with monkeypatch.context() as patches:
-        # A burst is one portion of events: with portions of 200 a plan of 10,000 replicas follows each.
-        patches.setattr(reflector, "EVENTS_PER_YIELD", BURST)
         async with counted_operator(patches) as counted:
             await live(counted, jobs, pods, BURST)
             return counted

@@ -220,6 +220,9 @@ def report(empty: Cost, costs: list[Cost]) -> None:
         for name in ("memory", "peak", "cpu", "seconds"):
             values = [getattr(cost, name) - getattr(empty, name) for cost in costs]
             print(f"growth of {name}: exponent {exponent(sizes, values):.2f} (goal {low} to {high})")
+        last, before = costs[-1], costs[-2]
+        further = (last.memory - before.memory) / (last.jobs - before.jobs)
+        print(f"each further job: {further:.0f} bytes with its {last.pods} pods and their Services")
     most = costs[-1]
     for name, value, goal in (
         ("RSS, MB", most.memory / 1e6, GOAL_MEMORY / 1e6),

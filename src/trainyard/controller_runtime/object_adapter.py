@@ -93,7 +93,7 @@ class PackedObject(msgspec.Struct, frozen=True, gc=False):
         return cls(
             sys.intern(key.namespace),
             key.name,
-            uid_of(obj),
+            sys.intern(uid_of(obj)),  # as in the records of its children
             resource_version_of(obj),
             is_deleting(obj),
             _shared_conditions(_true_conditions(obj)),

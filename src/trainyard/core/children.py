@@ -5,7 +5,8 @@ Rules for this file:
 - Every field may be missing: one malformed object must not fail a whole list.
 - A record is never written back to the API server.
 - Equal texts, times and statuses of different records are one object in memory (`_shared`, `_parse_time`,
-  `_shared_status`): the pods of a job have one owner, and thousands of running pods the same containers.
+  `_shared_status`): the pods of a job have one owner, a pod and its Service one name, and thousands of
+  running pods the same containers.
 
 Container statuses are decoded here, and not by `objects/container_statuses.py`: msgspec decodes a pod straight into the
 structs below, so that the operator makes no dicts of the thousands of pods that it lists.
@@ -164,7 +165,7 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
     return Child(
         kind=kind,
         namespace=_shared(meta.namespace),
-        name=meta.name,
+        name=_shared(meta.name),
         uid=meta.uid,
         resource_version=meta.resourceVersion,
         job_uid=_shared(labels.get(OWNER, "")),

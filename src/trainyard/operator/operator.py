@@ -37,7 +37,7 @@ from trainyard.operator.runtime_ids import RuntimeIds
 
 log = logging.getLogger(__name__)
 
-MAX_PARSED_SPECS = 256  # jobs whose parsed spec, which is as large as the job, is kept between reconciles
+MAX_PARSED_SPECS = 128  # jobs whose parsed spec, which is as large as the job, is kept between reconciles
 PLAN_PAUSE_FACTOR = 4.0
 """A job is planned again only after so many times what its last plan took, however many of its Pods change: a plan of
 1,000 replicas takes 50 ms, and planning for each of their events would be quadratic."""

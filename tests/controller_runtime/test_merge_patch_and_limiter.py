@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from trainyard.client import Unavailable
 from trainyard.controller_runtime.concurrency_limiter import (
+    BIG_SHARE,
     INITIAL_LIMIT,
     INITIAL_THRESHOLD,
     LOWEST_SECONDS,
     MAX_LIMIT,
     MIN_LIMIT,
+    NEIGHBOUR_SECONDS,
     ConcurrencyLimiter,
 )
 from trainyard.controller_runtime.merge_patch import merge_patch
@@ -130,7 +132,7 @@ async def test_an_overload_halves_the_rate_and_successes_restore_it() -> None:
 async def test_a_burst_of_429s_reduces_the_rate_once() -> None:
     clock = Clock()
     limiter = ConcurrencyLimiter(clock)
-    all_running = asyncio.Barrier(10)
+    all_running = asyncio.Barrier(int(INITIAL_LIMIT))
 
     async def refused() -> None:
         async with limiter.slot():
@@ -138,7 +140,7 @@ async def test_a_burst_of_429s_reduces_the_rate_once() -> None:
             clock.now += 0.001
             raise Unavailable(429, "TooManyRequests", "not now")
 
-    await asyncio.gather(*(refused() for _ in range(10)), return_exceptions=True)
+    await asyncio.gather(*(refused() for _ in range(int(INITIAL_LIMIT))), return_exceptions=True)
     assert limiter.limit == INITIAL_LIMIT / 2
 
 
@@ -193,6 +195,43 @@ async def test_a_small_job_waits_for_one_write_of_each_other_job_at_most() -> No
     await asyncio.gather(*big, *other, *small)
     assert order.index("small") <= 4, order[:10]  # one write holds the slot, one of each other job may come before it
     assert order[:12].count("other") == 3, order[:12]
+
+
+async def test_a_big_job_uses_a_part_of_the_limit_while_others_write() -> None:
+    """A request waits in the API server behind all that are in flight, also where each job gets its slot in turn."""
+    clock = Clock()
+    limiter = ConcurrencyLimiter(clock)
+    limiter.limit = limiter.threshold = 20.0
+    answers: dict[str, list[asyncio.Event]] = {"big": [], "small": []}
+
+    async def write(job: str, batch: int) -> None:
+        async with limiter.slot(job, job, batch):
+            answers[job].append(answer := asyncio.Event())
+            await answer.wait()
+
+    async def in_flight(job: str) -> int:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return sum(not answer.is_set() for answer in answers[job])
+
+    async def answer_all(job: str) -> None:
+        for answer in answers[job]:
+            answer.set()
+        await asyncio.sleep(0)
+
+    tasks = [asyncio.create_task(write("big", 200)) for _ in range(200)]
+    assert await in_flight("big") == 20
+    tasks += [asyncio.create_task(write("small", 2)) for _ in range(2)]
+    assert await in_flight("small") == 0, "all slots are in use"
+    await answer_all("big")
+    assert await in_flight("small") == 2
+    assert 0 < await in_flight("big") <= limiter.limit * BIG_SHARE, "a quarter of the limit, both together"
+    clock.now += NEIGHBOUR_SECONDS
+    await answer_all("small")
+    assert await in_flight("big") >= 19
+    while tasks := [task for task in tasks if not task.done()]:
+        await answer_all("big")
+    assert limiter.running == 0
 
 
 async def test_a_cancelled_slot_goes_to_the_next_in_line() -> None:

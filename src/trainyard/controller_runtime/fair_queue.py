@@ -6,6 +6,7 @@ out. So an object with one item waits for at most one item of each other object,
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict, deque
 from typing import Generic, TypeVar
 
@@ -26,10 +27,19 @@ class FairQueue(Generic[T]):
         objects = self._namespaces.setdefault(namespace, OrderedDict())
         objects.setdefault(uid, deque()).append(item)
 
-    def pop(self) -> T:
-        """Remove and return the next item. Raises StopIteration when the queue is empty."""
-        namespace, objects = next(iter(self._namespaces.items()))
-        uid, items = next(iter(objects.items()))
+    def length(self, namespace: str, uid: str) -> int:
+        """The number of items of this object."""
+        objects = self._namespaces.get(namespace)
+        return len(objects.get(uid, ())) if objects else 0
+
+    def pop(self, longest: int = sys.maxsize) -> T | None:
+        """Remove and return the next item of an object that has at most `longest`; None when there is none."""
+        lines = ((namespace, uid) for namespace, objects in self._namespaces.items() for uid in objects)
+        return next((self._pop_of(*line) for line in lines if self.length(*line) <= longest), None)
+
+    def _pop_of(self, namespace: str, uid: str) -> T:
+        objects = self._namespaces[namespace]
+        items = objects[uid]
         item = items.popleft()
         if items:
             objects.move_to_end(uid)

@@ -21,9 +21,10 @@ Assumptions: only the leader writes (Lease); names of children are deterministic
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -56,6 +57,7 @@ log = logging.getLogger(__name__)
 
 REPLICA_COUNTS_INTERVAL = 1.0  # seconds between two status patches of a job with nothing that is urgent
 REFUSED_REQUEUE_SECONDS = 1.0  # seconds to requeue after when a write was refused that had been refused before
+SMALL_WAVE = 8  # objects
 MAX_SERVER_ERRORS = 5  # consecutive 5xx answers that make a write a refusal (e.g. an admission webhook is down)
 
 
@@ -218,7 +220,8 @@ class PlanExecutor:
         elif changes := merge_patch(old_status, reconcile.plan.status):
             body["status"] = changes
         try:
-            await self._patch_job(reconcile, body, "status")
+            async with self.limiter.slot(reconcile.namespace, reconcile.uid):
+                await self._patch_job(reconcile, body, "status")
         except NotFound:
             log.debug("job is gone kind=%s job=%s/%s", reconcile.gvk.kind, reconcile.namespace, reconcile.name)
             return False
@@ -323,7 +326,7 @@ class PlanExecutor:
             message,
         )
 
-    async def _run_concurrently(self, reconcile: Reconcile, calls: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    async def _run_concurrently(self, reconcile: Reconcile, calls: Sequence[Callable[[], Awaitable[None]]]) -> None:
         """Run the calls, as many at once as `limiter` allows; it is fair to the jobs. After a failure, skip the calls
         not begun and raise it."""
         errors: list[Exception] = []
@@ -332,7 +335,7 @@ class PlanExecutor:
             if errors:
                 return
             try:
-                async with self.limiter.slot(reconcile.namespace, reconcile.uid):
+                async with self.limiter.slot(reconcile.namespace, reconcile.uid, len(calls)):
                     if errors:
                         raise _Skipped
                     await call()
@@ -348,7 +351,8 @@ class PlanExecutor:
 
 def _create_waves(creates: Iterable[PlannedCreate]) -> list[list[PlannedCreate]]:
     """Split the creates into waves, each in the plan's order: an object is in the wave after the last of those that it
-    depends on. The objects of one wave are created concurrently, Pods and their Services alike."""
+    depends on. The objects of one wave are created concurrently, Pods and their Services alike; but a small job's
+    replicas are not created beside other objects (changes.FEW_CREATES)."""
     waves: list[list[PlannedCreate]] = []
     wave_of: dict[Ref, int] = {}
     for create in creates:
@@ -357,7 +361,13 @@ def _create_waves(creates: Iterable[PlannedCreate]) -> list[list[PlannedCreate]]
         if number == len(waves):
             waves.append([])
         waves[number].append(create)
-    return waves
+    return [part for wave in waves for part in _parts(wave)]
+
+
+def _parts(wave: list[PlannedCreate]) -> list[list[PlannedCreate]]:
+    if len(wave) > SMALL_WAVE:
+        return [wave]
+    return [list(part) for _, part in itertools.groupby(wave, lambda create: create.slot is None)]
 
 
 def _is_transient(error: ApiError) -> bool:

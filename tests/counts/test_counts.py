@@ -37,6 +37,7 @@ async def test_a_burst_of_changes_is_planned_once(monkeypatch: pytest.MonkeyPatc
         await start(counted, 1, pods)
         counted.plans = 0
         await set_pods(counted, BURST, running)
+        await counted.settled()
         # one for each portion of watch events, and one after the write of the status
         assert 1 <= counted.plans <= math.ceil(pods / EVENTS_PER_YIELD) + 2
 

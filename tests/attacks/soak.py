@@ -22,9 +22,9 @@ from typing import Any
 from trainyard import kinds
 from trainyard.__main__ import GC_THRESHOLD
 from trainyard.app.local import LocalCluster, LocalClusterOptions
+from trainyard.controller_runtime.heap import trim_heap
 from trainyard.objects import GVK, Json, decode, is_condition_true, name_of
 from trainyard.objects.resources import POD, SERVICE
-from trainyard.server.storage.heap import trim_heap
 
 TFJOB: GVK = kinds.TFJOB.gvk
 AT_ONCE = 8

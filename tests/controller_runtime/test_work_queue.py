@@ -172,3 +172,22 @@ async def test_a_cancelled_worker_takes_no_item_from_the_queue() -> None:
     getters[0].cancel()
     done = await asyncio.wait_for(asyncio.gather(*getters[1:]), 5)
     assert set(done) == {K("x", "a"), K("x", "b")}
+
+
+async def test_other_tasks_run_between_two_keys_of_a_worker_that_never_waits() -> None:
+    """10,000 steady jobs are reconciled without a request: in one turn of the event loop the lease would be lost."""
+    queue: WorkQueue[K] = WorkQueue()
+    for number in range(100):
+        queue.add(K("x", str(number)))
+    left: list[int] = []
+
+    async def renew_lease() -> None:
+        while len(queue):
+            left.append(len(queue))
+            await asyncio.sleep(0)
+
+    lease = asyncio.create_task(renew_lease())
+    while len(queue):
+        queue.done(await queue.get())
+    await lease
+    assert len(left) >= 100

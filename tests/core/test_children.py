@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.builders import NOW, UID, batch_job, pod_of, service
-from trainyard.core import Child, decode_child
+from trainyard.core import Child, ChildStatus, decode_child
 from trainyard.core.children import ContainerRecord, decode_containers, encode_containers
 from trainyard.objects import Json, decode, encode
 
@@ -78,10 +78,10 @@ def test_init_containers_come_first_and_are_marked() -> None:
             },
         }
     )
-    assert decode_containers(pod) == [
+    assert decode_containers(pod) == (
         ContainerRecord("fetch", "terminated", 3, "Error", 4, True),
         ContainerRecord("tensorflow", "waiting", 0, "PodInitializing", 0, False),
-    ]
+    )
 
 
 NAME = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
@@ -98,8 +98,9 @@ WORD = st.from_regex(r"[A-Za-z]{0,20}", fullmatch=True)
     )
 )  # fmt: skip
 def test_lines_of_containers_are_read_back(given_containers: list[ContainerRecord]) -> None:
-    pod = Child(kind="Pod", namespace="", name="", uid="", containers=encode_containers(*given_containers))
-    assert decode_containers(pod) == given_containers
+    status = ChildStatus(containers=encode_containers(*given_containers))
+    pod = Child(kind="Pod", namespace="", name="", uid="", status=status)
+    assert decode_containers(pod) == tuple(given_containers)
 
 
 @pytest.mark.parametrize("reason", ["a|b", "a\nb", "a|b\nc|d", "\n", "|"])

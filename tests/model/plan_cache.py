@@ -27,7 +27,7 @@ from tests.model.world import (
 from trainyard import core
 from trainyard.core.children import ContainerRecord, decode_child, encode_containers
 from trainyard.core.job import Job, JobStatus, ParsedSpec
-from trainyard.core.model import Child, Config, Observed, PlannedCreate, Refusal
+from trainyard.core.model import Child, ChildStatus, Config, Observed, PlannedCreate, Refusal
 from trainyard.core.status import parse_status
 from trainyard.objects import Json, Ref, decode, encode
 from trainyard.objects.structs import replace
@@ -277,17 +277,20 @@ class PlanCache:
             index=slot.index, attempt=obj.attempt, created=float(START),
         )  # fmt: skip
         if isinstance(obj, Set):
-            return replace(child, replicas=obj.replicas, deleting=obj.deleting)
+            return replace(child, deleting=obj.deleting, status=ChildStatus(replicas=obj.replicas))
         if isinstance(obj, Batch):
             reason = "BackoffLimitExceeded" if obj.phase == "Failed" else ""
-            return replace(child, deleting=obj.deleting, phase=obj.phase, reason=reason, finished_at=float(obj.ended))
+            status = ChildStatus(phase=obj.phase, reason=reason)
+            return replace(child, deleting=obj.deleting, finished_at=float(obj.ended), status=status)
         state = {"Pending": "waiting", "Running": "running"}.get(obj.phase, "terminated")
         record = ContainerRecord(self.scenario.kind.roles.container, state, obj.code, obj.reason, obj.restarts, False)
-        return replace(
-            child, job_uid=JOB_UID, owner_uid=obj.owner, phase=obj.phase, deleting=obj.deleting,
-            disrupted=obj.disrupted, created=float(START + obj.number), start_time=float(obj.began),
-            finished_at=float(obj.ended), containers=encode_containers(record),
+        status = ChildStatus(
+            phase=obj.phase, disrupted=obj.disrupted, containers=encode_containers(record),
             restarts_containers=obj.alone and self.scenario.in_place({}, obj.slot),
+        )  # fmt: skip
+        return replace(
+            child, job_uid=JOB_UID, owner_uid=obj.owner, deleting=obj.deleting, created=float(START + obj.number),
+            start_time=float(obj.began), finished_at=float(obj.ended), status=status,
         )  # fmt: skip
 
     def name(self, obj: ChildState) -> str:

@@ -19,7 +19,7 @@ from trainyard.server.storage.log import RevisionLog
 
 FREED = """
 import os
-from trainyard.server.storage.heap import trim_heap
+from trainyard.controller_runtime.heap import trim_heap
 
 def resident() -> int:
     return int(open("/proc/self/statm").read().split()[1])

@@ -10,12 +10,12 @@ A replica is a slot of a job: role and index, from the labels of the job's pods.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
-from trainyard.core import Child, decode_child
+from trainyard.core import Child, ChildStatus, decode_child
 from trainyard.core.children import ContainerRecord, decode_containers
 from trainyard.objects import Json, find_condition, labels_of, name_of, namespace_of, parse_time, uid_of
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
@@ -107,7 +107,7 @@ def read_pod(pod: Json) -> Child:
             name=name_of(pod),
             uid=uid_of(pod),
             job_uid=owner,
-            phase="Unknown",
+            status=ChildStatus(phase="Unknown"),
         )
 
 
@@ -120,7 +120,7 @@ def group_by_slot(items: Iterable[T], replica_of: Callable[[T], ReplicaView]) ->
     return slots
 
 
-def _state(pod: Child, containers: list[ContainerRecord]) -> str:
+def _state(pod: Child, containers: Sequence[ContainerRecord]) -> str:
     """A word for the state: as in kubectl the reason of a failed pod or of a waiting container, else the phase."""
     if pod.phase == "Failed":
         codes = {container.exit_code for container in containers if container.state == "terminated"}
@@ -133,7 +133,7 @@ def _state(pod: Child, containers: list[ContainerRecord]) -> str:
     return next((reason for reason in reasons if reason not in ("", "PodInitializing")), pod.phase or "Pending")
 
 
-def _exit_text(containers: list[ContainerRecord]) -> str:
+def _exit_text(containers: Sequence[ContainerRecord]) -> str:
     """The first exit code that is not 0, else that of the first container; with its reason unless that is Error or
     Completed."""
     ended = [container for container in containers if container.state == "terminated"]

@@ -26,6 +26,7 @@ import msgspec
 from trainyard.client import ApiClient, ApiError, Gone, NotFound, Selectors, Unavailable
 from trainyard.client.request import ALL_OBJECTS
 from trainyard.controller_runtime.backoff import WatchBackoff
+from trainyard.controller_runtime.heap import trim_heap
 from trainyard.controller_runtime.object_adapter import (
     ObjectAdapter,
     decode_bookmark,
@@ -295,6 +296,9 @@ class Reflector(Generic[T]):
         body = await self._api.list_bytes(target.gvk, target.namespace, target.selection, PAGE_SIZE, continue_token)
         raws, revision, next_token = decode_list_page(body)
         self._transition(ListPage(tuple(decode_objects(self._adapter, raws, target.gvk.plural)), revision, next_token))
+        if continue_token and not next_token:
+            del body, raws
+            trim_heap()
 
     async def _watch(self, revision: str) -> float:
         """Watch from `revision` until the watch ends. Returns the pause before the next request, in seconds."""

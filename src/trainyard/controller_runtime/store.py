@@ -36,19 +36,20 @@ class Store(Generic[T]):
         self.synced = False  # true once a complete list has been applied
         self.revision = ""
         self.list_count = 0  # number of complete lists applied
-        self._objs: dict[NamespacedName, T] = {}
+        # The keys are strings that the objects hold anyway: 100,000 tuples of them would be 9 MB.
+        self._objs: dict[str, dict[str, T]] = {}  # namespace -> name -> object
         self._by_uid: dict[str, T] = {}
-        self._by_index: dict[str, dict[NamespacedName, T]] = {}
+        self._by_index: dict[str, dict[str, T]] = {}  # index value -> uid -> object
 
     def __len__(self) -> int:
-        return len(self._objs)
+        return sum(map(len, self._objs.values()))
 
     def __iter__(self) -> Iterator[T]:
-        return iter(tuple(self._objs.values()))
+        return iter([obj for objs in self._objs.values() for obj in objs.values()])
 
     def get(self, key: NamespacedName) -> T | None:
         """The object with this key, None when it does not exist or the store has not received it yet."""
-        return self._objs.get(key)
+        return self._objs.get(key.namespace, {}).get(key.name)
 
     def by_uid(self, uid: str) -> T | None:
         """The object with this uid, None when it does not exist or the store has not received it yet."""
@@ -78,10 +79,13 @@ class Store(Generic[T]):
         return []
 
     def _replace(self, objs: tuple[T, ...]) -> list[Change[T]]:
-        listed = {self.adapter.key(obj): obj for obj in objs}
-        changes = [self._set(key, None) for key in self._objs.keys() - listed.keys()]
-        for key, obj in listed.items():
-            before = self._objs.get(key)
+        adapter = self.adapter
+        listed = set(map(adapter.key, objs)) if self._objs else set()
+        gone = [key for key in map(adapter.key, self) if key not in listed]
+        changes = [self._set(key, None) for key in gone]
+        for obj in objs:
+            key = adapter.key(obj)
+            before = self.get(key)
             if before is None or not self._same_version(before, obj):
                 changes.append(self._set(key, obj))
         return changes
@@ -92,16 +96,24 @@ class Store(Generic[T]):
         return bool(revision) and revision == adapter.revision(after) and adapter.uid(before) == adapter.uid(after)
 
     def _set(self, key: NamespacedName, after: T | None) -> Change[T]:
-        before = self._objs.pop(key, None)
+        adapter = self.adapter
+        before = self.get(key)
         if before is not None:
-            self._by_uid.pop(self.adapter.uid(before), None)
-            index = self.adapter.index(before)
-            siblings = self._by_index[index]
-            del siblings[key]
-            if not siblings:
-                del self._by_index[index]
+            uid = adapter.uid(before)
+            self._by_uid.pop(uid, None)
+            _remove(self._objs, key.namespace, key.name)
+            _remove(self._by_index, adapter.index(before), uid)
         if after is not None:
-            self._objs[key] = after
-            self._by_uid[self.adapter.uid(after)] = after
-            self._by_index.setdefault(self.adapter.index(after), {})[key] = after
+            uid = adapter.uid(after)
+            self._objs.setdefault(key.namespace, {})[key.name] = after
+            self._by_uid[uid] = after
+            self._by_index.setdefault(adapter.index(after), {})[uid] = after
         return Change(before, after)
+
+
+def _remove(table: dict[str, dict[str, T]], group: str, name: str) -> None:
+    """Remove an object, and its group when that is empty."""
+    objs = table.get(group, {})
+    objs.pop(name, None)
+    if not objs:
+        table.pop(group, None)

@@ -84,7 +84,12 @@ class WorkQueue(Generic[K]):
         return key
 
     async def get(self) -> K:
-        """Wait for the next due key and mark it as being processed. The caller must call `done` with it."""
+        """Wait for the next due key and mark it as being processed. The caller must call `done` with it.
+
+        Other tasks run first, even when a key is due: a worker may process thousands of keys without a request, and
+        the renewal of the lease must not wait for all of them.
+        """
+        await asyncio.sleep(0)
         while (key := self.pop()) is None:
             self._wake.clear()
             self._set_timer()

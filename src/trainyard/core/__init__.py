@@ -25,7 +25,18 @@ from trainyard.core.kind import (
     TemplateChange,
     WorkloadAdapter,
 )
-from trainyard.core.model import Child, Config, Event, MasterWait, Observed, Plan, PlannedCreate, Refusal, Slot
+from trainyard.core.model import (
+    Child,
+    ChildStatus,
+    Config,
+    Event,
+    MasterWait,
+    Observed,
+    Plan,
+    PlannedCreate,
+    Refusal,
+    Slot,
+)
 from trainyard.core.read import parse_job, parse_job_with, parse_spec, runtime_id_of
 from trainyard.core.render import render_child, render_object
 from trainyard.core.rules import Rule, violations, with_aliases
@@ -39,6 +50,7 @@ __all__ = [
     "Api",
     "AuxiliaryObject",
     "Child",
+    "ChildStatus",
     "ConditionUpdate",
     "Config",
     "Event",

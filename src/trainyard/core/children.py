@@ -4,6 +4,9 @@ Rules for this file:
 - Decoding is partial: only the fields named here are read, so unknown and large fields cost nothing.
 - Every field may be missing: one malformed object must not fail a whole list.
 - A record is never written back to the API server.
+- Equal texts, times and statuses of different records are one object in memory (`_shared`, `_parse_time`,
+  `_shared_status`): the pods of a job have one owner, a pod and its Service one name, and thousands of
+  running pods the same containers.
 
 Container statuses are decoded here, and not by `objects/container_statuses.py`: msgspec decodes a pod straight into the
 structs below, so that the operator makes no dicts of the thousands of pods that it lists.
@@ -12,11 +15,13 @@ structs below, so that the operator makes no dicts of the thousands of pods that
 from __future__ import annotations
 
 import re
+import sys
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
-from trainyard.core.model import Child
+from trainyard.core.model import NO_STATUS, Child, ChildStatus
 from trainyard.objects import parse_time
 from trainyard.objects.labels import ATTEMPT, DIGEST, INDEX, OWNER, ROLE
 
@@ -25,6 +30,14 @@ DISRUPTIONS = frozenset({"Evicted", "Preempted", "Preempting", "Shutdown", "Node
 
 
 _MAX_MESSAGE = 512  # characters of a message in the pod's, Job's or Deployment's status
+
+_shared = sys.intern
+_parse_time = lru_cache(maxsize=1024)(parse_time)
+
+
+@lru_cache(maxsize=1024)
+def _shared_status(status: ChildStatus) -> ChildStatus:
+    return status
 
 
 class ContainerRecord(NamedTuple):
@@ -148,33 +161,40 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         fields = {"phase": status.phase}
     elif kind == "Deployment":
         fields = _deployment_fields(status)
+    finished_at = fields.pop("finished_at", 0.0)
     return Child(
         kind=kind,
-        namespace=meta.namespace,
-        name=meta.name,
+        namespace=_shared(meta.namespace),
+        name=_shared(meta.name),
         uid=meta.uid,
         resource_version=meta.resourceVersion,
-        job_uid=labels.get(OWNER, ""),
-        owner_uid=owner.uid if owner else "",
-        role=labels.get(ROLE, ""),
+        job_uid=_shared(labels.get(OWNER, "")),
+        owner_uid=_shared(owner.uid) if owner else "",
+        role=_shared(labels.get(ROLE, "")),
         index=_parse_number(labels.get(INDEX), -1),
         attempt=_parse_number(labels.get(ATTEMPT), 0),
-        digest=labels.get(DIGEST, ""),
+        digest=_shared(labels.get(DIGEST, "")),
         deleting=meta.deletionTimestamp is not None,
-        delete_deadline=parse_time(meta.deletionTimestamp) or 0.0,
-        created=parse_time(meta.creationTimestamp) or 0.0,
-        start_time=parse_time(status.startTime) or 0.0,
-        **fields,
+        delete_deadline=_parse_time(meta.deletionTimestamp) or 0.0,
+        created=_parse_time(meta.creationTimestamp) or 0.0,
+        start_time=_parse_time(status.startTime) or 0.0,
+        finished_at=finished_at,
+        status=_shared_status(ChildStatus(**fields)) if fields else NO_STATUS,
     )
 
 
-def decode_containers(pod: Child) -> list[ContainerRecord]:
+def decode_containers(pod: Child) -> tuple[ContainerRecord, ...]:
     """The containers of a pod record, init containers first."""
+    return _decode_containers(pod.containers)
+
+
+@lru_cache(maxsize=1024)  # a plan reads the containers of each pod four times, and most pods have equal ones
+def _decode_containers(text: str) -> tuple[ContainerRecord, ...]:
     records = []
-    for line in filter(None, pod.containers.split("\n")):
+    for line in filter(None, text.split("\n")):
         name, state, code, reason, restarts, init = line.split("|")
         records.append(ContainerRecord(name, state, int(code), reason, int(restarts), init == "i"))
-    return records
+    return tuple(records)
 
 
 def encode_containers(*records: ContainerRecord) -> str:
@@ -208,7 +228,7 @@ def _pod_fields(status: _Status) -> dict[str, Any]:
             records.append(_container(container_status, init))
             state = container_status.state
             if state and state.terminated:
-                ended = max(ended, parse_time(state.terminated.finishedAt) or 0.0)
+                ended = max(ended, _parse_time(state.terminated.finishedAt) or 0.0)
                 message = message or _failure_line(state.terminated)
             if state and state.waiting and state.waiting.message:
                 message = message or state.waiting.message
@@ -216,12 +236,12 @@ def _pod_fields(status: _Status) -> dict[str, Any]:
     disruption_reason = disruption.reason if disruption and disrupted else ""
     reason = status.reason or disruption_reason or (unscheduled.reason if unscheduled else "") or ""
     return {
-        "phase": status.phase,
-        "reason": reason,
+        "phase": _shared(status.phase),
+        "reason": _shared(reason),
         "message": message[:_MAX_MESSAGE],
         "finished_at": ended,
         "disrupted": disrupted or reason in DISRUPTIONS,
-        "containers": encode_containers(*records),
+        "containers": _shared(encode_containers(*records)),
     }
 
 
@@ -265,10 +285,10 @@ def _job_fields(status: _Status) -> dict[str, Any]:
                 "phase": condition.type,
                 "reason": condition.reason or "",
                 "message": (condition.message or "")[:_MAX_MESSAGE],
-                "finished_at": parse_time(status.completionTime) or parse_time(condition.lastTransitionTime) or 0.0,
+                "finished_at": _parse_time(status.completionTime) or _parse_time(condition.lastTransitionTime) or 0.0,
             }
     if status.succeeded:
-        return {**failed, "phase": "Complete", "finished_at": parse_time(status.completionTime) or 0.0}
+        return {**failed, "phase": "Complete", "finished_at": _parse_time(status.completionTime) or 0.0}
     return failed
 
 

@@ -25,12 +25,35 @@ class Slot:
     index: int
 
 
+class ChildStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What thousands of children have in common, such as all running pods, so that they share one of it.
+
+    A comment with kinds says which kinds set the fields below it.
+    """
+
+    # batch Job, Pod; Deployment: reason and message of the condition that shows a failure
+    phase: str = ""  # Pod: status.phase. Job: "", "Complete", "Failed"
+    reason: str = ""
+    message: str = ""
+    # Pod
+    restarts_containers: bool = False  # restartPolicy: the kubelet restarts a container that failed
+    always_restarts: bool = False  # restartPolicy: and a container that exited with 0
+    disrupted: bool = False  # condition DisruptionTarget, or a reason of children.DISRUPTIONS
+    containers: str = ""  # one line per container, see children.py: "name|state|code|reason|restarts|init"
+    # batch Job
+    failed_pods: int = 0  # status.failed, which includes deleted pods
+    # StatefulSet
+    replicas: int = 0  # spec.replicas
+
+
+NO_STATUS = ChildStatus()
+
+
 class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One observed child as cached. Flat on purpose: about 0.3 KiB each, not tracked by Python's garbage collector.
+    """One observed child as cached: about 0.5 KiB each, not tracked by Python's garbage collector.
 
     `job_uid` is the OWNER label (the job's uid). `owner_uid` is the uid in the controller ownerReference: the job's, or
-    for a pod that of its batch Job, StatefulSet or ReplicaSet. A comment with kinds says which kinds set the fields
-    below it.
+    for a pod that of its batch Job, StatefulSet or ReplicaSet.
     """
 
     kind: str
@@ -46,23 +69,56 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     deleting: bool = False
     delete_deadline: float = 0.0  # metadata.deletionTimestamp: when the grace period ends
     created: float = 0.0
-    # batch Job, Pod; Deployment: reason and message of the condition that shows a failure
-    phase: str = ""  # Pod: status.phase. Job: "", "Complete", "Failed"
-    reason: str = ""
-    message: str = ""
-    start_time: float = 0.0
-    finished_at: float = 0.0  # when the last container ended, or the pod's or Job's last transition
-    # Pod
-    restarts_containers: bool = False  # restartPolicy: the kubelet restarts a container that failed
-    always_restarts: bool = False  # restartPolicy: and a container that exited with 0
-    disrupted: bool = False  # condition DisruptionTarget, or a reason of children.DISRUPTIONS
-    containers: str = ""  # one line per container, see children.py: "name|state|code|reason|restarts|init"
-    # batch Job
-    failed_pods: int = 0  # status.failed, which includes deleted pods
-    # StatefulSet
-    replicas: int = 0  # spec.replicas
+    start_time: float = 0.0  # batch Job, Pod
+    finished_at: float = 0.0  # batch Job, Pod: when the last container ended, or its last transition
     # auxiliary objects with a digest
     digest: str = ""  # of the values that it was rendered from
+    status: ChildStatus = NO_STATUS
+
+    @property
+    def phase(self) -> str:
+        """`status.phase`."""
+        return self.status.phase
+
+    @property
+    def reason(self) -> str:
+        """`status.reason`."""
+        return self.status.reason
+
+    @property
+    def message(self) -> str:
+        """`status.message`."""
+        return self.status.message
+
+    @property
+    def restarts_containers(self) -> bool:
+        """`status.restarts_containers`."""
+        return self.status.restarts_containers
+
+    @property
+    def always_restarts(self) -> bool:
+        """`status.always_restarts`."""
+        return self.status.always_restarts
+
+    @property
+    def disrupted(self) -> bool:
+        """`status.disrupted`."""
+        return self.status.disrupted
+
+    @property
+    def containers(self) -> str:
+        """`status.containers`."""
+        return self.status.containers
+
+    @property
+    def failed_pods(self) -> int:
+        """`status.failed_pods`."""
+        return self.status.failed_pods
+
+    @property
+    def replicas(self) -> int:
+        """`status.replicas`."""
+        return self.status.replicas
 
     @property
     def ref(self) -> Ref:

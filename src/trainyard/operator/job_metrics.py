@@ -13,7 +13,7 @@ Rules for this file:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client import Counter as PrometheusCounter
@@ -57,7 +57,11 @@ def framework(gvk: GVK) -> str:
 def job_state(job: Json) -> str:
     """The state of a job: the last of JOB_STATES whose condition is true, else "New"."""
     conditions = _conditions(job)
-    return next((state for state in reversed(JOB_STATES) if is_condition_true(conditions, state)), "New")
+    return _last_state({state for state in JOB_STATES if is_condition_true(conditions, state)})
+
+
+def _last_state(conditions: Container[str]) -> str:
+    return next((state for state in reversed(JOB_STATES) if state in conditions), "New")
 
 
 class JobMetrics:
@@ -107,11 +111,10 @@ class JobMetrics:
         blocked: Counter[tuple[str, str, str]] = Counter()
         for kind in self._kinds:
             for job in operator.jobs(kind.gvk):
-                labels = namespace_of(job), kind.gvk.kind
-                jobs[*labels, job_state(job)] += 1
-                condition = find_condition(_conditions(job), "Blocked")
-                if condition is not None and condition.get("status") == "True":
-                    blocked[*labels, str(condition.get("reason"))] += 1
+                labels, reasons = (job.namespace, kind.gvk.kind), dict(job.conditions)
+                jobs[*labels, _last_state(reasons)] += 1
+                if "Blocked" in reasons:
+                    blocked[*labels, reasons["Blocked"]] += 1
         pairs = sorted({(namespace, kind) for namespace, kind, _ in jobs})
         queue = Counter((key.namespace, key.gvk.kind, state) for key, state in operator.queue.states())
         yield _gauge("trainyard_jobs", "Jobs, by state.", "state", jobs, pairs, JOB_STATES)

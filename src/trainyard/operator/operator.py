@@ -2,16 +2,18 @@
 
 Rules for this file:
 - One watch per kind of job, and one per kind of child with a label selector (the owner label exists), so that foreign
-  objects are not cached. Cached jobs are dicts, cached children are flat structs (`core.Child`).
+  objects are not cached. Cached jobs are packed, cached children are flat structs (`core.Child`).
 - A kind whose CRD is not installed has no jobs (its `WatchState` is "missing"): the list is retried with back-off.
 - State kept between reconciles (refusals, writes not yet in the stores) is in memory only and may be lost in a crash.
 - A finished job causes no requests: its plan is idle, and an idle plan sends nothing.
+- What is kept for each job is small: an operator may have 10,000 of them, of which few change at a time.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,18 +24,20 @@ from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.controller import Controller, Latch
 from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.in_flight_writes import InFlightWrites
-from trainyard.controller_runtime.object_adapter import ObjectAdapter, dict_adapter
+from trainyard.controller_runtime.object_adapter import ObjectAdapter, PackedObject, packed_adapter
 from trainyard.controller_runtime.reflector import Listing, NotListed, Reflector, WatchTarget
 from trainyard.controller_runtime.store import Store
 from trainyard.controller_runtime.work_queue import WorkQueue
 from trainyard.core import Child, Config, Kind, Observed
-from trainyard.objects import GVK, Json, NamespacedName, key_of, namespace_of, uid_of
+from trainyard.objects import GVK, Json, NamespacedName, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.structs import replace
 from trainyard.operator.plan_executor import JobState, PlanExecutor, Reconcile
+from trainyard.operator.runtime_ids import RuntimeIds
 
 log = logging.getLogger(__name__)
 
+MAX_PARSED_SPECS = 128  # jobs whose parsed spec, which is as large as the job, is kept between reconciles
 PLAN_PAUSE_FACTOR = 4.0
 """A job is planned again only after so many times what its last plan took, however many of its Pods change: a plan of
 1,000 replicas takes 50 ms, and planning for each of their events would be quadratic."""
@@ -81,10 +85,11 @@ class Operator:
         self._kinds = {kind.gvk: kind for kind in kinds}
         self._controller: Controller[JobKey] = Controller(api, self._reconcile, report=report, component="operator")
         self._targets: dict[GVK, WatchTarget] = {}
-        self._jobs: dict[GVK, Store[Json]] = {}
+        self._jobs: dict[GVK, Store[PackedObject]] = {}
         self._children: dict[GVK, Store[Child]] = {}
-        self._runtime_ids: dict[str, dict[str, str]] = {}  # namespace -> job uid -> RuntimeId
+        self._runtime_ids = RuntimeIds()
         self._states: dict[str, JobState] = {}  # by job uid
+        self._parsed: OrderedDict[str, JobState] = OrderedDict()  # those with a parsed spec, by job uid, last used last
         self._watch_all(namespace)
         stores: dict[GVK, Store[Any]] = {**self._jobs, **self._children}
         self.writes: InFlightWrites[GVK] = InFlightWrites(stores)
@@ -129,7 +134,7 @@ class Operator:
         """The supervisor of the long-lived tasks."""
         return self._controller.tasks
 
-    def jobs(self, gvk: GVK) -> Store[Json]:
+    def jobs(self, gvk: GVK) -> Store[PackedObject]:
         """The store of the jobs of one kind. Raises KeyError for a kind that this operator does not serve."""
         return self._jobs[gvk]
 
@@ -155,12 +160,12 @@ class Operator:
         """Enqueue every job now. Needed after the clock `now` has been set."""
         for gvk, store in self._jobs.items():
             for job in store:
-                self._controller.queue.add(JobKey(gvk, *key_of(job)))
+                self._controller.queue.add(JobKey(gvk, *job.key))
 
     def _watch_all(self, namespace: str) -> None:
         for gvk in self._kinds:
             self._targets[gvk] = target = WatchTarget(gvk, namespace, optional=True)
-            adapter = dict_adapter(namespace_of, gvk.api_version, gvk.kind)
+            adapter = packed_adapter(gvk.api_version, gvk.kind)
             self._jobs[gvk] = self._controller.watch_with(target, adapter, partial(self._job_changed, gvk))
         tables = [version.roles for kind in self._kinds.values() for version in kind.versions]
         optional = {gvk for table in tables for gvk in table.optional_resources}
@@ -168,47 +173,45 @@ class Operator:
             self._targets[gvk] = target = WatchTarget(gvk, namespace, Selectors(OWNER), optional=gvk in optional)
             self._children[gvk] = self._controller.watch_with(target, _child_adapter(gvk.kind), self._child_changed)
 
-    def _job_changed(self, gvk: GVK, before: Json | None, after: Json | None) -> Iterable[JobKey]:
-        if before is not None and (after is None or uid_of(after) != uid_of(before)):
+    def _job_changed(self, gvk: GVK, before: PackedObject | None, after: PackedObject | None) -> Iterable[JobKey]:
+        if before is not None and (after is None or after.uid != before.uid):
             self._forget_job(before)
         if self.on_job_changed is not None:
-            self.on_job_changed(gvk, before, after)
-        if after is not None:
-            runtime_ids = self._runtime_ids.setdefault(namespace_of(after), {})
-            runtime_ids[uid_of(after)] = core.runtime_id_of(after)
-        return {JobKey(gvk, *key_of(job)) for job in (before, after) if job is not None}
+            self.on_job_changed(gvk, *(None if job is None else job.unpack() for job in (before, after)))
+        if after is not None and self._kinds[gvk].api.has_runtime_id:
+            self._runtime_ids.set(after.namespace, after.uid, core.runtime_id_of(after.unpack()))
+        return {JobKey(gvk, *job.key) for job in (before, after) if job is not None}
 
     def _child_changed(self, before: Child | None, after: Child | None) -> Iterable[JobKey]:
         for namespace, uid in {(child.namespace, child.job_uid) for child in (before, after) if child is not None}:
             for gvk, store in self._jobs.items():
-                if (job := store.by_uid(uid)) is not None and namespace_of(job) == namespace:
-                    yield JobKey(gvk, *key_of(job))
+                if (job := store.by_uid(uid)) is not None and job.namespace == namespace:
+                    yield JobKey(gvk, *job.key)
 
-    def _forget_job(self, job: Json) -> None:
+    def _forget_job(self, job: PackedObject) -> None:
         """Drop the state of a job that does not exist any more."""
-        uid = uid_of(job)
-        self._states.pop(uid, None)
-        self.writes.forget(uid)
-        runtime_ids = self._runtime_ids.get(namespace_of(job), {})
-        runtime_ids.pop(uid, None)
-        if not runtime_ids:
-            self._runtime_ids.pop(namespace_of(job), None)
+        self._states.pop(job.uid, None)
+        self._parsed.pop(job.uid, None)
+        self.writes.forget(job.uid)
+        self._runtime_ids.set(job.namespace, job.uid, "")
 
     async def _reconcile(self, job_key: JobKey) -> float | None:
-        job = self._jobs[job_key.gvk].get(NamespacedName(job_key.namespace, job_key.name))
-        if job is None:
+        cached = self._jobs[job_key.gvk].get(NamespacedName(job_key.namespace, job_key.name))
+        if cached is None:
             return None
-        uid = uid_of(job)
+        uid = cached.uid
         if self.writes.has_pending(uid):
             return self._wait_for_writes(job_key, uid)
         state = self._states.setdefault(uid, JobState())
         started = time.monotonic()
         if state.next_plan > started:
             return state.next_plan - started
+        job = cached.unpack()
         observed = self._observed(job, state)
         kind = self._kinds[job_key.gvk].version_of(job)
         now = self._now()
-        parsed = core.parse_job_with(kind, job, state.parse(kind, job), observed.config, observed.runtime_ids_in_use)
+        in_use = self._runtime_ids.in_use(job_key.namespace)
+        parsed = core.parse_job_with(kind, job, state.parse(kind, job), observed.config, in_use)
         plan = core.decide(parsed, observed, now)
         state.next_plan = started + min(MAX_PLAN_PAUSE, PLAN_PAUSE_FACTOR * (time.monotonic() - started))
         try:
@@ -218,8 +221,17 @@ class Operator:
                 self._controller.forget(job_key)
             raise
         finally:
+            self._keep_parsed(uid, state)
             if self._jobs[job_key.gvk].by_uid(uid) is None:
-                self._forget_job(job)  # it was deleted during the reconcile, which may have added state again
+                self._forget_job(cached)  # it was deleted during the reconcile, which may have added state again
+
+    def _keep_parsed(self, uid: str, state: JobState) -> None:
+        """Drop the parsed spec of the job that was reconciled least recently, if there are too many."""
+        self._parsed[uid] = state
+        self._parsed.move_to_end(uid)
+        if len(self._parsed) > MAX_PARSED_SPECS:
+            _, oldest = self._parsed.popitem(last=False)
+            oldest.parsed = None
 
     def _wait_for_writes(self, job_key: JobKey, uid: str) -> float | None:
         """The stores do not show all writes of this job yet: their watch events will enqueue it. The resources of
@@ -231,19 +243,18 @@ class Operator:
         return None if deadline is None else deadline - time.monotonic()
 
     def _observed(self, job: Json, state: JobState) -> Observed:
-        """The input of the plan: the job's children, the RuntimeIds of other jobs, and the refusals. Drops the refusals
-        of creates whose object exists now."""
+        """The input of the plan: the job's children and the refusals. Drops the refusals of creates whose object exists
+        now."""
         uid = uid_of(job)
         state.observe_generation(job["metadata"].get("generation"))
-        index = _job_index(namespace_of(job), uid)
-        children = tuple(child for store in self._children.values() for child in store.by_index(index))
+        namespace = namespace_of(job)  # an object in another namespace may have our label, too
+        labelled = (child for store in self._children.values() for child in store.by_index(uid))
+        children = tuple(child for child in labelled if child.namespace == namespace)
         for child in children:
             refusal = state.refusals.get(child.ref)
             if refusal and refusal.verb == "create" and child.owner_uid == uid:  # a foreign object may have our label
                 state.clear_refusal(child.ref)
-        runtime_ids = self._runtime_ids.get(namespace_of(job), {})
-        used_ids = frozenset(runtime_id for job_uid, runtime_id in runtime_ids.items() if runtime_id and job_uid != uid)
-        return Observed(children, used_ids, dict(state.refusals), self._cluster_config())
+        return Observed(children, refused=dict(state.refusals), config=self._cluster_config())
 
     def _cluster_config(self) -> Config:
         """The configuration, with the optional resources of children that the API server does not serve."""
@@ -266,18 +277,12 @@ def _watch_state(reflector: Reflector[Any], store: Store[Any]) -> str:
     return "listing" if isinstance(reflector.state, (NotListed, Listing)) or not store.synced else "watching"
 
 
-def _job_index(namespace: str, uid: str) -> str:
-    """The index value of a child: its namespace and the uid of its job. So an object in another namespace is never a
-    child of the job, even if its owner label has the job's uid."""
-    return f"{namespace}/{uid}"
-
-
 def _child_adapter(kind: str) -> ObjectAdapter[Child]:
     return ObjectAdapter(
         decode=lambda raw: core.decode_child(raw, kind),
         key=lambda child: NamespacedName(child.namespace, child.name),
         uid=lambda child: child.uid,
         revision=lambda child: child.resource_version,
-        index=lambda child: _job_index(child.namespace, child.job_uid),
+        index=lambda child: child.job_uid,
         is_deleting=lambda child: child.deleting,
     )

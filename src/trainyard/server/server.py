@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from trainyard.controller_runtime.heap import trim_heap
 from trainyard.controller_runtime.tasks import TaskSupervisor
 from trainyard.server.auth.authentication import Authenticator
 from trainyard.server.builtin import BUILT_IN
@@ -19,7 +20,6 @@ from trainyard.server.http.listeners import Listeners, resolve_loopback
 from trainyard.server.registry.admission import Checks
 from trainyard.server.registry.resources import Registry
 from trainyard.server.registry.verbs import Verbs
-from trainyard.server.storage.heap import trim_heap
 from trainyard.server.storage.log import RevisionLog
 from trainyard.server.storage.watches import BOOKMARK_SECONDS, WatchHub
 

@@ -1,0 +1,174 @@
+"""An operator whose requests and plans are counted, with the embedded API server in the same process.
+
+The pods are changed in the log of the server, in bursts, so that counts depend on no clock and no quiet machine: within
+a burst the operator does not run, and between two bursts it has nothing left to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.support import steady_jobs
+from tests.support.steady_jobs import NAMESPACE, PYTORCHJOB
+from trainyard import core, kinds
+from trainyard.app.local import NOT_SERVED
+from trainyard.client import ApiClient, ApiRequest, request_info
+from trainyard.core import Config
+from trainyard.objects import Json, decode, encode, format_time
+from trainyard.objects.resources import POD
+from trainyard.operator import Operator
+from trainyard.server import Server
+
+STARTED = format_time(1_790_000_000)
+URL = "http://in-process"
+
+
+class CountedOperator:
+    """`requests` counts the requests of the operator by (verb, resource), `plans` the calls of core.decide."""
+
+    def __init__(self, server: Server, operator: Operator, api: ApiClient, user: ApiClient) -> None:
+        self.server = server
+        self.operator = operator
+        self.user = user
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self.plans = 0
+        api.before_send = self._count_request
+
+    def _count_request(self, request: ApiRequest) -> None:
+        self.requests[request_info(request)] += 1
+
+    def count_plans(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        decide = core.decide
+
+        def counted(job: core.Job, *arguments: Any) -> core.Plan:
+            self.plans += 1
+            return decide(job, *arguments)
+
+        monkeypatch.setattr(core, "decide", counted)
+
+    @property
+    def creates(self) -> int:
+        """The pods and Services that the operator has created."""
+        return self.requests["create", "pods"] + self.requests["create", "services"]
+
+    @property
+    def events(self) -> int:
+        return self.requests["create", "events"]
+
+    @property
+    def writes(self) -> int:
+        """All writes but those of events."""
+        return sum(count for (verb, _), count in self.requests.items() if verb not in ("list", "watch")) - self.events
+
+    def lists(self, resource: str) -> int:
+        return self.requests["list", resource]
+
+    async def until(self, predicate: Callable[[], bool]) -> None:
+        """Wait until it is true. Raises TimeoutError after five minutes."""
+        async with asyncio.timeout(300):
+            while not predicate():  # noqa: ASYNC110  (stores and queues have no event)
+                await asyncio.sleep(0.02)
+
+    def jobs_with(self, condition: str) -> int:
+        return sum(condition in dict(job.conditions) for job in self.operator.jobs(PYTORCHJOB))
+
+    async def handled(self) -> None:
+        """Wait until no job is due now. One whose counts have changed may be due later."""
+        await self.until(lambda: {state for _, state in self.operator.queue.states()} <= {"later"})
+
+    async def settled(self) -> None:
+        """Wait until no job is due, now or later."""
+        await self.until(lambda: not any(self.operator.queue.states()))
+
+    async def events_sent(self) -> None:
+        """Wait until the operator has sent every event that it has recorded."""
+        await self.until(lambda: not self.operator._recorder._buffer)
+        await self.until(lambda: self.server.verbs["create", "events"] == self.events)
+
+
+@asynccontextmanager
+async def counted_operator(
+    monkeypatch: pytest.MonkeyPatch, jobs: int = 0, pods: int = 1
+) -> AsyncIterator[CountedOperator]:
+    """An operator that has listed everything: so many running jobs."""
+    server = Server()
+    await server.open()
+    await steady_jobs.fill(server, jobs, pods)
+    server.verbs.clear()
+    async with (
+        ApiClient(URL, transport=server.in_process()) as api,
+        ApiClient(URL, transport=server.in_process()) as user,
+    ):
+        operator = Operator(api, kinds.ALL, Config(missing_resources=NOT_SERVED))
+        counted = CountedOperator(server, operator, api, user)
+        counted.count_plans(monkeypatch)
+        await operator.start()
+        try:
+            await operator.synced
+            yield counted
+        finally:
+            await operator.stop()
+    await server.stop()
+
+
+def small_job(name: str, pods: int) -> Json:
+    """A PyTorchJob whose pods have one container and nothing else."""
+    template = {"spec": {"containers": [{"name": "pytorch", "image": "example/train"}]}}
+    replicas = {"Master": 1, "Worker": pods - 1} if pods > 1 else {"Master": 1}
+    specs = {role: {"replicas": count, "template": template} for role, count in replicas.items()}
+    return {
+        "apiVersion": PYTORCHJOB.api_version,
+        "kind": PYTORCHJOB.kind,
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"pytorchReplicaSpecs": specs, "runPolicy": {"cleanPodPolicy": "None"}},
+    }
+
+
+async def set_pods(counted: CountedOperator, burst: int, change: Callable[[Json], Json]) -> None:
+    """Set the status of every pod to `change(pod)`, so many pods in one burst."""
+    log, store = counted.server.log, counted.operator._children[POD]
+    pods = log.list("pods")
+    for number, (key, record) in enumerate(pods, 1):
+        revision = log.revision + 1
+        pod = decode(record.body)
+        pod["metadata"]["resourceVersion"] = str(revision)
+        pod["status"] = change(pod)
+        log.append("pods", key, record._replace(revision=revision, body=encode(pod)), record.revision)
+        if number % burst == 0 or number == len(pods):
+            await counted.until(lambda reached=str(revision): store.has_reached(reached))
+            await counted.handled()
+
+
+def running(pod: Json) -> Json:
+    return steady_jobs.running_status(pod, STARTED)
+
+
+def succeeded(pod: Json) -> Json:
+    terminated = {"exitCode": 0, "reason": "Completed", "finishedAt": STARTED}
+    status: Json = pod["status"]
+    ended = [{**container, "state": {"terminated": terminated}} for container in status["containerStatuses"]]
+    return {**status, "phase": "Succeeded", "containerStatuses": ended}
+
+
+async def start(counted: CountedOperator, jobs: int, pods: int) -> None:
+    """Create so many jobs with so many pods each, and wait for their pods."""
+    for number in range(jobs):
+        await counted.user.create(PYTORCHJOB, NAMESPACE, small_job(f"job-{number:05}", pods))
+    await counted.until(lambda: counted.requests["create", "pods"] == jobs * pods)
+    await counted.settled()
+
+
+async def live(counted: CountedOperator, jobs: int, pods: int, burst: int) -> None:
+    """The whole life of so many jobs with so many pods each: these run, and then succeed, so many in one burst."""
+    await start(counted, jobs, pods)
+    await set_pods(counted, burst, running)
+    await counted.until(lambda: counted.jobs_with("Running") == jobs)
+    await set_pods(counted, burst, succeeded)
+    await counted.until(lambda: counted.jobs_with("Succeeded") == jobs)
+    await counted.settled()

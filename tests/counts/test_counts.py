@@ -1,0 +1,83 @@
+"""What a job costs in requests, events and plans, counted. A regression fails here without a clock."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.counts.counted_operator import counted_operator, live, running, set_pods, start
+from trainyard.controller_runtime.reflector import EVENTS_PER_YIELD, PAGE_SIZE
+
+BURST = 1000  # pods that change at one time
+RUN_WRITES = 5  # writes of a job's life besides its children: statuses
+MAX_EVENTS = 10  # of a job's life
+
+
+@pytest.mark.parametrize("pods", [1, 10, 100])
+async def test_a_life_costs_a_request_for_each_child_and_five(monkeypatch: pytest.MonkeyPatch, pods: int) -> None:
+    async with counted_operator(monkeypatch) as counted:
+        await live(counted, 1, pods, BURST)
+        assert counted.creates == 2 * pods
+        assert counted.writes <= counted.creates + RUN_WRITES
+        assert {verb for verb, _ in counted.requests} == {"list", "watch", "create", "patch"}
+
+
+@pytest.mark.parametrize("pods", [1, 10, 100])
+async def test_a_life_has_at_most_ten_events_however_many_pods(monkeypatch: pytest.MonkeyPatch, pods: int) -> None:
+    async with counted_operator(monkeypatch) as counted:
+        await live(counted, 1, pods, BURST)
+        await counted.events_sent()
+        assert 0 < counted.events <= MAX_EVENTS
+
+
+@pytest.mark.parametrize("pods", [10, 100, 500])
+async def test_a_burst_of_changes_is_planned_once(monkeypatch: pytest.MonkeyPatch, pods: int) -> None:
+    async with counted_operator(monkeypatch) as counted:
+        await start(counted, 1, pods)
+        counted.plans = 0
+        await set_pods(counted, BURST, running)
+        await counted.settled()
+        # one for each portion of watch events, and one after the write of the status
+        assert 1 <= counted.plans <= math.ceil(pods / EVENTS_PER_YIELD) + 2
+
+
+@pytest.mark.parametrize("pods", [10, 100])
+async def test_a_single_change_is_planned_at_most_once(monkeypatch: pytest.MonkeyPatch, pods: int) -> None:
+    """At most: each plan is of the whole job, and a pause that grows with it follows (PLAN_PAUSE_FACTOR)."""
+    async with counted_operator(monkeypatch) as counted:
+        await start(counted, 1, pods)
+        counted.plans = 0
+        counted.requests.clear()
+        await set_pods(counted, 1, running)
+        await counted.settled()
+        statuses = counted.requests["patch", "pytorchjobs/status"]
+        # a status is planned again when it may be sent, and once more when the watch has delivered it
+        assert 1 <= counted.plans <= pods + 2 * statuses + 2
+
+
+async def test_a_restart_beside_steady_jobs_lists_each_resource_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, pods = 120, 10
+    async with counted_operator(monkeypatch, jobs, pods) as counted:
+        await counted.until(lambda: counted.operator.counts.get("reconciles") == jobs)
+        await counted.settled()
+        assert counted.lists("pytorchjobs") == 1
+        assert counted.lists("pods") == counted.lists("services") == math.ceil(jobs * pods / PAGE_SIZE)
+        assert counted.writes == counted.events == 0
+        assert counted.plans == jobs
+
+
+@pytest.mark.slow
+async def test_a_thousand_steady_jobs_wake_the_operator_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No timer is left, so nothing happens until an object changes."""
+    jobs, pods = 1000, 4
+    async with counted_operator(monkeypatch, jobs, pods) as counted:
+        await counted.until(lambda: counted.operator.counts.get("reconciles") == jobs)
+        await counted.settled()
+        assert counted.operator.queue.next_due_time() is None
+        assert counted.writes == counted.events == 0
+        counted.requests.clear()
+        counted.server.hub.send_bookmarks()
+        await counted.settled()
+        assert not counted.requests
+        assert counted.operator.counts["reconciles"] == counted.plans == jobs

@@ -16,7 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 # extras (coverage[toml]) anew, and refuse the version that has been published since the lock was written.
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks test test-fast control-plane test-cluster test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak bench bench-servers bench-failover bench-neighbours bench-memory fuzz-server server-types worlds worlds-big pod-types image manifests coverage docs audit sbom lock clean
+.PHONY: help demo frameworks test test-fast control-plane test-cluster test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak bench bench-local bench-servers bench-peers bench-failover bench-neighbours bench-memory fuzz-server server-types worlds worlds-big pod-types image manifests coverage docs audit sbom lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -126,11 +126,16 @@ worlds: $(VENV)/dev ## visit every small world of a job, and print how many ther
 worlds-big: $(VENV)/dev ## the same with larger bounds: about twelve minutes
 	@$(BIN)/python -m tests.model.explored_jobs --big
 
-bench: $(VENV)/runtime ## times and ratios of `trainyard run`
-	@$(BIN)/python -m bench.run --training
+bench: bench-local ## the benchmarks that need neither a control plane nor a peer
+
+bench-local: $(VENV)/runtime ## `trainyard run`, `up` and the commands beside the same processes by hand
+	@$(BIN)/python -m bench.local --training
 
 bench-servers: $(VENV)/runtime control-plane ## the embedded API server beside kube-apiserver and etcd, in one run
 	@$(BIN)/python -m bench.servers
+
+bench-peers: $(VENV)/dev control-plane ## our operator beside Kubeflow's training-operator: the same PyTorchJobs, in one run
+	@$(BIN)/python -m bench.peers
 
 bench-failover: $(VENV)/runtime control-plane ## how long a job waits when the operator that leads is killed with -9
 	@$(BIN)/python -m bench.failover

@@ -30,12 +30,13 @@ cluster have their Leases, with names that list the kinds and the namespace they
 |---|---|
 {lease}
 
-## ChainerJob
+## Jobs with Roles
 
-The permissions for ChainerJob are a separate role (`...-chainerjob`) of `trainyard manifests --kinds all`, `deploy/`,
-and the chart with `chainerjob=true`. MPI starts its ranks through the API's exec. So the launcher of each job gets a
-Role for the pods of that job, and RBAC allows the operator to grant only permissions that it has itself. With
-`--namespaced` it has them in one namespace only.
+The permissions for kinds whose jobs have Roles and ServiceAccounts of their own (ChainerJob, MPIJob of `v1`) are a
+separate role (`...-jobs-with-roles`) of `trainyard manifests --kinds all`, of `deploy/`, and of the chart with
+`chainerjob=true` or with such a kind in `kinds`. MPI starts its ranks through the API's exec. So the launcher of each
+job gets a Role for the pods of that job, and RBAC allows the operator to grant only permissions that it has itself.
+With `--namespaced` it has them in one namespace only.
 
 {opted}
 

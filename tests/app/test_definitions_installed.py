@@ -12,6 +12,7 @@ from trainyard.objects import Json, encode
 from trainyard.objects.resources import CRD
 from trainyard.objects.structs import replace
 from trainyard.server import Server, trust_crd
+from trainyard.server.crd import definitions
 from trainyard.server.crd.validation import check, schema_problems
 
 
@@ -48,3 +49,30 @@ def test_a_crd_that_is_not_trusted_is_validated() -> None:
     assert [problem.path for problem in check(definition, None)]
     trust_crd(definition)
     assert check(definition, None) == []
+
+
+async def test_a_schema_is_decoded_for_the_first_object_of_its_kind() -> None:
+    """A cluster serves all kinds, and most clusters have jobs of one: the schemas of the others stay JSON."""
+
+    def decoded() -> set[str]:
+        resources = (resource for resource in server.registry.all() if resource.definition and resource.schema)
+        return {resource.full_name for resource in resources if "document" in vars(resource.schema)}
+
+    definitions._compiled.cache_clear()  # other tests of this process have used these schemas
+    server = Server()
+    await server.start()
+    api = ApiClient(server.url)
+    try:
+        for kind in (kinds.TFJOB, kinds.ELASTICJOB, kinds.MXJOB):
+            trust_crd(kinds.crd(kind))
+            await api.send(create(CRD, "", kinds.crd(kind)))
+            await api.list(kind.gvk)
+        assert decoded() == set()
+        template = {"spec": {"restartPolicy": "OnFailure", "containers": [{"name": "tensorflow", "image": "x"}]}}
+        meta = {"apiVersion": kinds.TFJOB.gvk.api_version, "kind": "TfJob", "metadata": {"name": "a"}}
+        job = {**meta, "spec": {"replicaSpecs": [{"tfReplicaType": "MASTER", "template": template}]}}
+        await api.create(kinds.TFJOB.gvk, "default", job)
+        assert decoded() == {f"{kinds.TFJOB.gvk.plural}.{kinds.TFJOB.gvk.group}"}
+    finally:
+        await api.close()
+        await server.stop()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.run_values import Started, job, processes_with, ran, replicas
+from tests.cli.run_values import Started, job, private, processes_with, ran, replicas
 from trainyard.app.kubeconfig import read_kubeconfig as read_kubeconfig
 
 SERVE = "print('serving', flush=True)\nimport time\ntime.sleep(600)"
@@ -253,3 +253,22 @@ def test_a_kept_cluster_is_reachable_until_ctrl_c_and_the_code_is_the_jobs(tmp_p
 def test_stdin_is_not_touched(tmp_path: Path) -> None:
     started = Started(tmp_path, [job(replicas("MASTER", "import sys\nprint(repr(sys.stdin.read()))"))])
     assert started.end().of("master-0") == ["''"]
+
+
+# Runs where the kernel refuses one more network namespace, so that `--network auto` comes to *shared*.
+WITHOUT_NAMESPACES = """
+import os, sys
+from trainyard.node.supervisor import syscalls
+syscalls.enter_user_namespace(0, os.getuid(), os.getgid())
+syscalls.write("/proc/sys/user/max_net_namespaces", "0")
+os.execv(sys.executable, [sys.executable, "-m", "trainyard", *sys.argv[1:]])
+"""
+
+
+def test_a_job_that_needs_networks_is_refused_before_it_is_created_where_auto_finds_none(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "mpi_job_v2beta1.yaml"
+    command = [sys.executable, "-c", WITHOUT_NAMESPACES, "run", str(example), "--network", "auto"]
+    done = subprocess.run(command, env=private(tmp_path), capture_output=True, text=True, check=False, timeout=60)
+    text = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 2 and "use --network namespace, or MPIJob of kubeflow.org/v1" in text, text
+    assert "Pending" not in text and not list(tmp_path.glob("state/**/*mpi-train*")), text

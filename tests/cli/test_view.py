@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from trainyard.cli import view
 from trainyard.cli.replica_view import replica_view
 from trainyard.cli.view import JobView, format_age, format_clock, job_result, job_state, progress, table
-from trainyard.objects import Json, format_time
+from trainyard.core import Config, Job, Kind, parse_job
+from trainyard.objects import Json, format_time, name_of
 
 START = "2024-01-01T00:00:00Z"
 NOW = 1704067200.0 + 75
@@ -102,6 +104,25 @@ def test_the_progress_line_counts_replicas_by_role_and_state() -> None:
     board.update_pod(pod("worker-1", container={"restartCount": 1}), NOW)
     line = "a Running · master: 1 Running · worker: 1 Pending, 1 Running · restarts: 1"
     assert progress(board, 67.9) == f"1:07  {line}" and progress(board, None) == line
+
+
+@pytest.mark.parametrize("count", [3, 300])
+def test_the_progress_line_parses_a_job_as_often_however_many_replicas_it_has(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[str] = []
+
+    def parse_and_count(kind: Kind, obj: Json, config: Config) -> Job:
+        parsed.append(name_of(obj))
+        return parse_job(kind, obj, config)
+
+    monkeypatch.setattr(view, "parse_job", parse_and_count)
+    board = JobView()
+    board.update_job({"apiVersion": "tensorflow.org/v1alpha1", "spec": {"replicaSpecs": []}, **job()})
+    for number in range(count):
+        board.update_pod(pod(f"worker-{number}"), NOW)
+    assert f"worker: {count} Running" in progress(board, 1.0)
+    assert parsed == ["a", "a"]
 
 
 def test_labels_name_the_job_only_when_there_are_several() -> None:

@@ -126,7 +126,7 @@ async def test_a_role_that_may_not_be_patched_blocks_the_job_until_the_permissio
     job = chainerjob({"ws0": worker_set(1, template=template)}, "grow", {"template": template})
     job = {**job, "metadata": {"name": "grow"}}
     kind = GVK("kubeflow.org", "v1alpha1", "ChainerJob", "chainerjobs")
-    role = await scenario.api.get(ROLE, scenario.namespace, f"{scenario.account.name}-chainerjob")
+    role = await scenario.api.get(ROLE, scenario.namespace, f"{scenario.account.name}-jobs-with-roles")
     less = [
         rule | {"verbs": [verb for verb in rule["verbs"] if verb != "patch" or "roles" not in rule["resources"]]}
         for rule in role["rules"]

@@ -26,7 +26,7 @@ from tests.core.planted_bugs import (
 from tests.model.executor_model import ExecutorModel
 from tests.model.explorer import InitialState
 from tests.model.scenarios import Scenario, chainer, elastic, gang
-from tests.model.scenarios_kubeflow import dynamic_tensorflow, pytorch, tensorflow
+from tests.model.scenarios_kubeflow import dynamic_tensorflow, jax, pytorch, tensorflow
 from tests.model.transitions import Bounds
 from trainyard.core import (
     RETRYING_JOB_CARRIER,
@@ -169,6 +169,20 @@ MORE = [
         ("pass", "unasked", "fail"),
         setting(FAILURES, "count_failures", counted_one_by_one),
         initial_state=played_by(gang(), trouble=2),
+    ),
+    Mutant(
+        "a gang does not remember the replicas that have run",
+        "a gang that had run goes on with another replica",
+        ("pass", "unasked", "vanish"),
+        setting(RESTART, "_gang", lambda job, replicas, status: ""),
+        initial_state=played_by(pytorch()),
+    ),
+    Mutant(
+        "a gang takes a replica that was added for one that was replaced",
+        "the gang was made again although it had lost nothing",
+        ("pass", "unasked", "edit"),
+        setting(RESTART, "_same_size", lambda job, status: True),
+        initial_state=played_by(jax(most=3)),
     ),
     Mutant(
         "a failure counts for the attempt that a resume begins",

@@ -17,7 +17,8 @@ from tests.model.transitions import Bounds
 QUICK = (
     "no policy", "backoffLimit 0", "a default PS", "TensorBoard", "gang, people", "one local worker", "elastic, Never",
     "elastic, a foreign name", "chainer, cleanPodPolicy None", "chainer, a foreign StatefulSet",
-    "PyTorchJob, two workers", "PyTorchJob, a failure and a lost Pod", "TFJob, dynamic workers, old views",
+    "PyTorchJob, two workers", "PyTorchJob, a failure and a lost Pod", "PyTorchJob, a Pod is gone, suspend",
+    "TFJob, dynamic workers, old views", "MPIJob, a foreign Role small-launcher", "MPIJob v2beta1, backoffLimit",
 )  # fmt: skip
 """All scenes are visited by `make worlds`, and by every run of the CI."""
 

@@ -37,6 +37,7 @@ OF_EVERY_JOB = (
         "further fields of the status",
         "job .status.cause",
         "job .status.counted",
+        "job .status.gang",
         "job .status.hasRun",
         "job .status.observedGeneration",
         "job .status.ready",

@@ -16,6 +16,7 @@ from trainyard.objects.yaml_reader import ManifestError
 
 Make = Callable[..., Images]
 CIFAR = "/mxnet/example/image-classification/train_cifar10.py"
+KUBEFLOW = "ghcr.io/kubeflow/training-v1"
 
 
 @pytest.fixture
@@ -46,6 +47,11 @@ async def refused(images: Images, image: str, need_command: bool = False) -> str
         ("everpeace/chainermn:1.3.0", "/train_mnist.py", "chainermn_mnist.py"),
         ("torchelastic/examples:0.2.0", "/workspace/examples/imagenet/main.py", "elastic_imagenet.py"),
         ("torchelastic/examples", "/workspace/classy_vision/classy_train.py", "elastic_classy.py"),
+        ("docker.io/kubeflowkatib/pytorch-mnist:v1beta1-45c5727", "/opt/pytorch-mnist/mnist.py", "pytorch_mnist.py"),
+        (f"{KUBEFLOW}/pytorch-dist-mnist:latest", "/opt/mnist/src/mnist.py", "pytorch_mnist.py"),
+        (f"{KUBEFLOW}/pytorch-dist-sendrecv-test:latest", "/var/dist_sendrecv.py", "pytorch_sendrecv.py"),
+        (f"{KUBEFLOW}/tf-mnist-with-summaries:latest", "/var/tf_mnist/mnist_with_summaries.py", "tf_mnist.py"),
+        (f"{KUBEFLOW}/jaxjob-simple:latest", "/app/train.py", "jax_psum.py"),
         ("quay.io/coreos/etcd:latest", "/usr/local/bin/etcd", "etcd"),
         ("quay.io/coreos/etcd:v3.4.23", "/usr/local/bin/etcd", "etcd"),
     ],

@@ -13,10 +13,10 @@ import pytest
 from tests.model.simulated_job import SimulatedJob
 from tests.support.samples import KUBEFLOW_ROLES, kubeflow_job, pods, sample
 from trainyard import kinds
-from trainyard.core import Config, Kind
+from trainyard.core import Config, Kind, parse_job
 from trainyard.kinds import JAXJOB, KUBEFLOW_TFJOB, MPIJOB, PADDLEJOB, PYTORCHJOB, XGBOOSTJOB
 from trainyard.kinds.kubeflow_v1.lifecycle import RESTART_SCOPE
-from trainyard.objects import Json, find_condition, format_time
+from trainyard.objects import Json, find_condition, format_time, is_condition_true
 from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER
 
 KUBEFLOW = [kind for kind in kinds.KINDS if kind.gvk.kind in KUBEFLOW_ROLES]
@@ -110,8 +110,12 @@ def test_running_is_false_while_no_replica_runs(kind: Kind) -> None:
     for name in simulated.names("Pod"):
         simulated.drop(simulated.get("Pod", name)["metadata"]["uid"])
     simulated.settle()
-    running = find_condition(simulated.job["status"]["conditions"], "Running")
-    assert running is not None and (running["status"], running["reason"]) == ("False", "NoReplicaRunning")
+    conditions = simulated.job["status"]["conditions"]
+    running = find_condition(conditions, "Running")
+    if parse_job(kind, simulated.job, Config()).restarts_gang():
+        assert running is None and is_condition_true(conditions, "Restarting")
+    else:
+        assert running is not None and (running["status"], running["reason"]) == ("False", "NoReplicaRunning")
 
 
 @every_kind

@@ -125,7 +125,7 @@ def test_the_permissions_of_chainer_jobs_are_separate() -> None:
     objects = printed("--kinds", "all", "--part", "operator")
     roles = {role["metadata"]["name"]: role["rules"] for role in by_kind(objects, "ClusterRole")}
     assert roles["trainyard-operator"] == operator_rbac.rules(operator_rbac.default_permissions(kinds.KINDS))
-    assert set(roles) == {"trainyard-operator", "trainyard-operator-chainerjob"}
+    assert set(roles) == {"trainyard-operator", "trainyard-operator-jobs-with-roles"}
 
 
 def test_every_binding_leads_from_its_role_to_the_account_of_the_deployment() -> None:

@@ -129,10 +129,10 @@ def test_chart_values_select_the_objects(
 def test_chainer_job_is_opted_into(plane: ControlPlane) -> None:
     objects = chart(plane, "chainerjob=true", "rbac.userRoles=false")
     roles = {role["metadata"]["name"]: role["rules"] for role in of(objects, "ClusterRole")}
-    assert roles["tf-job-operator-chainerjob"] == operator_rbac.rules(
+    assert roles["tf-job-operator-jobs-with-roles"] == operator_rbac.rules(
         operator_rbac.opt_in_permissions([kinds.CHAINERJOB])
     )
-    assert set(roles) == {"tf-job-operator", "tf-job-operator-chainerjob"}
+    assert set(roles) == {"tf-job-operator", "tf-job-operator-jobs-with-roles"}
 
 
 ARGUMENTS = {

@@ -25,8 +25,8 @@ from tests.model.plan_cache import (
     holds,
     merged,
 )
-from tests.model.world import Batch, ChildState, OtherChild, Pod, Set, World, ordered, resource
-from trainyard.objects import Json
+from tests.model.world import Batch, ChildState, OtherChild, Pod, Set, World, fills, ordered, resource
+from trainyard.objects import Json, Ref
 
 ALL = 99
 PAUSE = 10  # seconds from its start before a worker is made again alone
@@ -66,15 +66,19 @@ def apply_plan(cache: PlanCache, world: World, snapshot: Snapshot, limit: int, e
     before = world
     if changes:
         world = _tried_again(cache, written(world._replace(status=act.status)), before, broken)
+    world = _met(cache, world, snapshot)
     sent = min(limit, wanted)
     writes: list[Drop | Fix | Make] = [*act.deletes, *act.patches, *act.creates]
+    made: set[Ref] = set()
     for write in writes[: sent - 1]:
         if isinstance(write, Drop):
             world = _delete(cache, world, snapshot, write, executor, broken)
         elif isinstance(write, Fix):
             world = _patch(cache, world, write, broken)
-        else:
+        elif made.issuperset(write.depends_on):  # else one of them was refused: the next pass says so
             world = _create(cache, world, snapshot, write, executor, broken)
+            if (write.kind, write.name) not in {refusal[:2] for refusal in world.refused}:
+                made.add(Ref(write.kind, write.name))
     world = restarted(world) if sent < wanted else _arrived(before, world, act, executor)
     return Outcome(world, broken, sent, wanted)
 
@@ -103,7 +107,29 @@ def _tried_again(cache: PlanCache, world: World, before: World, broken: list[str
         return world
     if new.resumes == old.resumes and world.now < world.truth.wait:
         broken.append("the gang was tried again before its back-off was over")
-    return world._replace(truth=world.truth._replace(done=(), permanent=False, wait=0))
+    return world._replace(truth=world.truth._replace(done=(), permanent=False, wait=0, met=(), lost=False))
+
+
+def _met(cache: PlanCache, world: World, snapshot: Snapshot) -> World:
+    """The operator has seen all replicas of a gang run in one attempt, and its status can tell."""
+    facts, wants = cache.facts(world.status), cache.wants(world.spec)
+    if not cache.scenario.gang or facts.end or facts.suspended or facts.has != wants:
+        return world
+    pods = [pod for pod in snapshot.children if isinstance(pod, Pod) and pod.phase == "Running" and not pod.deleting]
+    running = {pod.uid if pod.alone else pod.owner for pod in pods if not pod.ownerless}
+    ours = [
+        obj
+        for obj in snapshot.children
+        if isinstance(obj, Batch | Pod)
+        and fills(obj)
+        and obj.slot in wants
+        and not obj.deleting
+        and obj.uid in running
+        and obj.attempt == facts.attempts[obj.slot]
+    ]
+    if len(ours) < len(wants) or world.truth.met:
+        return world
+    return world._replace(truth=world.truth._replace(met=tuple(sorted(obj.uid for obj in ours))))
 
 
 def restarted(world: World) -> World:
@@ -235,6 +261,7 @@ def _create(
     if there is not None:
         if executor.keeps:
             again = snapshot.current or not (world.view and world.view.restarted)
+            again = again and make.kind not in cache.never_read
             broken += ["a child that the operator itself had made was made again"] if again else []
             return world
         broken.append("a live child was overwritten")

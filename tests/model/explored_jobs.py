@@ -25,11 +25,13 @@ from tests.model.scenarios_kubeflow import (
     mpi,
     paddle,
     pytorch,
+    ssh_mpi,
     tensorflow,
     xgboost,
 )
 from tests.model.transitions import Bounds
 from tests.model.world import RUNTIME_ID
+from trainyard.objects.structs import replace
 
 ALWAYS = ("pass", "dying pass", "unasked", "succeed")
 VIEWS = ("remember", "restart", "mixed pass", "stale pass")
@@ -67,6 +69,7 @@ def small() -> Iterator[Case]:
     yield from chainers()
     yield from kubeflow()
     yield from mpijobs()
+    yield from ssh_mpijobs()
 
 
 PEOPLE = ("delete pod", "delete job", "meddle", "edit", "delete")
@@ -82,6 +85,7 @@ def gangs() -> Iterator[Case]:
     yield _case("gang, a failure and suspend", small, ("fail", "suspend", "time"), trouble=2)
     yield _case("gang, a failure and a lost Job", small, ("fail", "delete job", "time"), trouble=2)
     yield _case("gang, two workers", gang(2), ("fail", "succeed"), {"backoffLimit": 0})
+    yield _case("gang, a replica is gone", small, ("dying pass", "vanish"))
     yield _case("gang, old views, failures", small, (*VIEWS, "fail"))
     yield _case("gang, old views, the rest", small, (*VIEWS, "delete job", "suspend"))
     for clean in ("Running", "All"):
@@ -153,6 +157,13 @@ def kubeflow() -> Iterator[Case]:
     yield _case("PyTorchJob, a failure and a drain", gang_of_pods, ("fail", "drain", "time"), trouble=2)
     yield _case("PyTorchJob, a failure and suspend", gang_of_pods, ("fail", "suspend", "time"), trouble=2)
     yield _case("PyTorchJob, a failure and a lost Pod", gang_of_pods, ("fail", "delete pod", "time"), trouble=2)
+    lost = ("vanish", "fail", "drain", "time")
+    yield _case("PyTorchJob, a Pod is gone", gang_of_pods, ("dying pass", "succeed", *lost))
+    yield _case("PyTorchJob, two troubles, a Pod is gone", gang_of_pods, lost, trouble=2)
+    yield _case("PyTorchJob, a Pod is gone, suspend", gang_of_pods, ("suspend", "vanish"), trouble=2)
+    yield _case("PyTorchJob, a Pod is gone, old views", gang_of_pods, (*VIEWS, "vanish"))
+    yield _case("JAXJob, a Pod is gone while it is scaled", jax(most=3), ("vanish", "edit"), trouble=2)
+    yield _case("restart-scope replica, a Pod is gone", pytorch(scope="replica"), ("succeed", *lost))
     yield _case("PyTorchJob, two workers", pytorch(workers=2), ("fail", "succeed"), {"backoffLimit": 0})
     yield _case("PyTorchJob, old views", gang_of_pods, (*VIEWS, "fail", "suspend"))
     yield _case("PyTorchJob, a lost Pod, old views", gang_of_pods, (*VIEWS, "delete pod", "drain"))
@@ -183,8 +194,50 @@ def mpijobs() -> Iterator[Case]:
     for clean in ("None", "Running", "All"):
         policies = {"cleanPodPolicy": clean, "backoffLimit": 0, "ttlSecondsAfterFinished": 5}
         yield _case(f"MPIJob, cleanPodPolicy {clean}", small, ("fail", "succeed", "suspend", "time"), policies)
-    held = InitialState(scenario=small, foreign="small-worker-0", foreign_kind="Pod", bounds=SMALL)
-    yield Case("MPIJob, a foreign name", held, frozenset(["pass", "unasked", "fail", "time"]))
+    for kind, name in (
+        ("Pod", "small-worker-0"),
+        ("Pod", "small-launcher"),
+        ("ConfigMap", "small-config"),
+        ("ServiceAccount", "small-launcher"),
+        ("Role", "small-launcher"),
+        ("RoleBinding", "small-launcher"),
+    ):
+        held = InitialState(scenario=small, foreign=name, foreign_kind=kind, bounds=SMALL)
+        yield Case(
+            f"MPIJob, a foreign {kind} {name}", held, frozenset(["pass", "dying pass", "unasked", "fail", "time"])
+        )
+
+
+def ssh_mpijobs() -> Iterator[Case]:
+    """MPIJob of v2beta1: the Job of the launcher decides, and workers restart alone."""
+    small = ssh_mpi()
+    name = "MPIJob v2beta1"
+    yield _case(f"{name}, failures", small, ("dying pass", "fail", "drain", "succeed", "time"))
+    yield _case(f"{name}, people", small, ("dying pass", "suspend", "vanish", *PEOPLE))
+    yield _case(f"{name}, a failure and a drain", small, ("fail", "drain", "time"), trouble=2)
+    yield _case(f"{name}, a failure and suspend", small, ("fail", "suspend", "time"), trouble=2)
+    yield _case(f"{name}, backoffLimit", small, ("fail", "drain", "succeed"), {"backoffLimit": 1}, trouble=2)
+    yield _case(f"{name}, a lost Pod, old views", small, (*VIEWS, "delete pod", "drain"))
+    yield _case(f"{name}, old views", small, (*VIEWS, "fail", "suspend"))
+    waits = replace(small, spec={**small.spec, "launcherCreationPolicy": "WaitForWorkersReady"})
+    # No worker ends by itself: one that has is never ready, so that the launcher waits for ever, as in mpi-operator.
+    yield _case(f"{name}, the launcher waits", waits, ("dying pass", "drain", "delete pod", "vanish", "suspend"))
+    for clean in ("None", "Running", "All"):
+        yield _case(
+            f"{name}, cleanPodPolicy {clean}",
+            small,
+            ("fail", "succeed", "suspend", "time"),
+            {"cleanPodPolicy": clean, "backoffLimit": 0},
+        )
+    for kind, foreign_name in (
+        ("Job", "small-launcher"),
+        ("Pod", "small-worker-0"),
+        ("ConfigMap", "small-config"),
+        ("Secret", "small-ssh"),
+        ("Service", "small"),
+    ):
+        held = InitialState(scenario=small, foreign=foreign_name, foreign_kind=kind, bounds=SMALL)
+        yield Case(f"{name}, a foreign {kind}", held, frozenset(["pass", "dying pass", "unasked", "fail", "time"]))
 
 
 def _case(

@@ -58,6 +58,7 @@ class Make(NamedTuple):
     slot: int
     attempt: int
     body: int = 0
+    depends_on: tuple[Ref, ...] = ()
 
 
 class PlannedWrites(NamedTuple):
@@ -206,7 +207,7 @@ class PlanCache:
     def _make(self, job: Job, create: PlannedCreate) -> Make:
         slot = self.scenario.place(create.slot) if create.slot else -1
         body = self.number(core.render_child(job, create)) if self.scenario.bodies else 0
-        return Make(create.gvk.kind, create.name, slot, create.attempt, body)
+        return Make(create.gvk.kind, create.name, slot, create.attempt, body, create.depends_on)
 
     def body(self, world: World, slot: int, attempt: int) -> Json:
         """What a slot would be filled with now."""
@@ -215,6 +216,18 @@ class PlanCache:
             job.carrier(self.scenario.slots[slot].role).gvk, self.names[slot], self.scenario.slots[slot], attempt
         )
         return core.render_child(job, create)
+
+    @property
+    def never_read(self) -> frozenset[str]:
+        """The resources that the operator creates without a right to read them (AuxiliaryObject.exists_with)."""
+        return frozenset(gvk.kind for gvk in self.scenario.kind.roles.created_resources)
+
+    def is_running(self, world: World) -> bool:
+        """Whether the replicas run of which the job says that it runs."""
+        job = self._job(world.spec, world.status, False)
+        kind, slots = self.scenario.kind, [self.scenario.place(slot) for slot in job.running_slots()]
+        runs = {pod.slot for pod in world.pods() if pod.phase == "Running"}
+        return runs.issuperset(slots) if kind.lifecycle.all_run else not runs.isdisjoint(slots)
 
     def extras(self, world: World) -> dict[Ref, Json]:
         """What else the job has, and what that would be made of now."""
@@ -253,7 +266,11 @@ class PlanCache:
         if isinstance(obj, OtherChild):
             meta = {**self.value(obj.body).get("metadata", {}), "name": obj.name, "namespace": "d", "uid": obj.uid}
             owner = {"uid": JOB_UID, "controller": True}
-            return None if obj.foreign else decode_child({"metadata": {**meta, "ownerReferences": [owner]}}, obj.kind)
+            return (
+                None
+                if obj.foreign or obj.kind in self.never_read
+                else decode_child({"metadata": {**meta, "ownerReferences": [owner]}}, obj.kind)
+            )
         slot = self.scenario.slots[obj.slot]
         child = Child(
             kind=resource(obj), namespace="d", name=self.name(obj), uid=obj.uid, owner_uid=JOB_UID, role=slot.role,

@@ -33,6 +33,8 @@ def after_step(cache: PlanCache, before: World, after: World) -> str:
         return "a resume without a new attempt"
     if cache.scenario.gang and len(set(new.attempts)) > 1:
         return "the gang is not of one attempt"
+    if cache.scenario.gang and _is_new_attempt(old, new) and not before.truth.lost:
+        return "the gang was made again although it had lost nothing"
     if cache.scenario.styles[0] == "retrying" and new.resumes == old.resumes and new.attempts[0] > old.attempts[0] > -1:
         return "what tries again by itself was made again although nobody resumed the job"
     for counts in range(len(new.failures)):
@@ -54,6 +56,10 @@ def _side_by_side(cache: PlanCache, world: World) -> str:
     if cache.scenario.gang and not shown_old and len({pod.attempt for pod in live}) > 1:
         return "pods of two attempts of a gang are alive"
     return ""
+
+
+def _is_new_attempt(old: WorldFacts, new: WorldFacts) -> bool:
+    return new.resumes == old.resumes and new.attempts[0] > old.attempts[0] > -1
 
 
 def _same_roles(old: WorldFacts, new: WorldFacts) -> bool:
@@ -83,7 +89,10 @@ def _false_end(cache: PlanCache, world: World, facts: WorldFacts) -> str:
 
 def at_rest(cache: PlanCache, world: World) -> str:
     """The rule that a world at rest breaks, or ""."""
-    if not cache.planned_writes(world, Snapshot.of(world)).idle:
+    act = cache.planned_writes(world, Snapshot.of(world))
+    # One that is never read is tried again whenever what is created after it is, until that is no longer refused.
+    again = {make.kind for make in act.creates} <= cache.never_read and act.status == world.status
+    if not act.idle and not (again and not (act.spec_patch or act.deletes or act.patches)):
         return "it never settles"
     facts, spec = cache.facts(world.status), cache.policies(world.spec)
     if any(pod.orphan for pod in world.pods()):
@@ -114,19 +123,27 @@ def _wrong(cache: PlanCache, world: World, facts: WorldFacts, spec: Json) -> Ite
     if facts.suspended:
         yield "the job was resumed and says that it is suspended"
     wants = cache.wants(world.spec)
+    uids = tuple(sorted(obj.uid for obj in world.holders() if obj.slot in wants))
+    if world.truth.met and uids != world.truth.met:
+        yield "a gang that had run goes on with another replica"
     for slot in wants:
         yield _misplaced(cache, world, facts, slot)
     if any(fills(obj) and obj.slot not in wants for obj in world.children):  # type: ignore[union-attr]  # no OtherChild fills
         yield "a replica stays that the spec does not have"
     yield _misfitting(cache, world, facts)
-    if running and "Running" not in facts.true:
+    if cache.is_running(world) and "Running" not in facts.true:
         yield "a replica runs and status does not say so"
 
 
 def _uncleaned(cache: PlanCache, world: World, facts: WorldFacts, spec: Json) -> str:
     stopped = facts.reason in ("BackoffLimitExceeded", "DeadlineExceeded")
     clean = spec.get("cleanPodPolicy") or cache.scenario.clean
-    ours = [obj for obj in world.children if isinstance(obj, Batch | Set | Pod) or not obj.foreign]
+    never_read = cache.never_read  # garbage collection deletes these with the job
+    ours = [
+        obj
+        for obj in world.children
+        if isinstance(obj, Batch | Set | Pod) or not (obj.foreign or obj.kind in never_read)
+    ]
     if clean == "All":
         return "cleanPodPolicy All left something" if ours else ""
     if clean == "Running" or stopped:
@@ -192,6 +209,7 @@ def _misfitting(cache: PlanCache, world: World, facts: WorldFacts) -> str:
         if not other_child.foreign
     }
     held = {ref for ref in wanted if "NameConflict" in facts.true and tuple(ref) in cache.held(world)}
+    held |= {ref for ref in wanted if ref.kind in cache.never_read}  # nothing shows that another client deleted it
     if missing := sorted(wanted.keys() - violations.keys() - held):
         return f"the {missing[0].kind} is missing"
     surplus = sorted(violations.keys() - wanted.keys())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.model.scenarios import Edit, Scenario
 from tests.support.samples import KUBEFLOW_ROLES, kubeflow_job
 from trainyard import kinds
 from trainyard.core import Slot
+from trainyard.kinds.kubeflow_v1.mpijob_v2beta1 import MPIJOB_V2BETA1
 from trainyard.objects import Json
 
 KINDS = {kind.gvk.kind: kind for kind in kinds.KINDS}
@@ -109,3 +111,9 @@ def all_workers(policy: str = "Never") -> Scenario:
 def mpi(policy: str = "ExitCode") -> Scenario:
     """A launcher, which decides, and a worker, each of which restarts alone."""
     return replicated("MPIJob", policy, Launcher=1, Worker=1)
+
+
+def ssh_mpi() -> Scenario:
+    """An MPIJob of v2beta1: a launcher in a batch Job, which tries again by itself, and a worker, which may fail."""
+    scenario = replicated("MPIJob", "Never", Launcher=1, Worker=1, ignored=frozenset({1}))
+    return replace(scenario, kind=MPIJOB_V2BETA1, styles=("retrying", "alone"), clean="None")

@@ -151,7 +151,7 @@ def succeed(cache: PlanCache, world: World) -> Next:
         if pod.slot in cache.scenario.deciding and not (cache.scenario.gang and _is_stale(cache, world, pod)):
             done = tuple(sorted({*after.truth.done, pod.slot}))
             after = after._replace(truth=after.truth._replace(done=done))
-        yield f"{pod.uid} exits 0", after
+        yield f"{pod.uid} exits 0", after.unmet()
 
 
 def fail(cache: PlanCache, world: World) -> Next:
@@ -160,7 +160,7 @@ def fail(cache: PlanCache, world: World) -> Next:
         judged = cache.scenario.styles[pod.slot] in ("judged", "alone")
         for code, reason in cache.scenario.ends if judged else ((137, "Error"),):
             if after := spend(world, "exits"):
-                yield f"{pod.uid} exits {code} {reason}", _failed(cache, after, pod, code, reason)
+                yield f"{pod.uid} exits {code} {reason}", _failed(cache, _lost(cache, after), pod, code, reason)
 
 
 def _failed(cache: PlanCache, world: World, pod: Pod, code: int, reason: str) -> World:
@@ -202,7 +202,7 @@ def drain(cache: PlanCache, world: World) -> Next:
     for pod in _running(cache, world):
         if after := spend(world, "drains"):
             ended = pod._replace(phase="Failed", code=1, reason="Error", disrupted=True, ended=world.now)
-            yield f"{pod.uid} is drained", after.swap(pod, ended)
+            yield f"{pod.uid} is drained", _lost(cache, after).swap(pod, ended)
 
 
 def _running(cache: PlanCache, world: World) -> list[Pod]:
@@ -225,7 +225,24 @@ def delete_pod(cache: PlanCache, world: World) -> Next:
             ):  # without a pod it counts (S14)
                 after = after.fail(cache.failure(pod.slot, pod.owner, pod.attempt), certain=False)
             after = after if cache.scenario.gang and pod.phase != "Failed" else _forget(after)
-            yield f"somebody deletes pod {pod.uid}", after.swap(pod, pod._replace(deleting=True))
+            yield f"somebody deletes pod {pod.uid}", _lost(cache, after).swap(pod, pod._replace(deleting=True))
+
+
+def vanish(cache: PlanCache, world: World) -> Next:
+    """A Pod or a batch Job is deleted by force with its pods: they are gone before any pass."""
+    for child in world.holders():
+        after = None if isinstance(child, Set) else spend(world, "pods_deleted")
+        if after and child.slot < cache.scenario.touched:
+            pods = [child] if isinstance(child, Pod) else world.pods(child.uid)
+            for uid in (child.uid, *(pod.uid for pod in pods)):
+                after = after.doubt(cache.failure(child.slot, uid, child.attempt))
+            failed = not cache.scenario.gang or any(pod.phase == "Failed" for pod in pods)
+            after = _lost(cache, _forget(after) if failed else after)
+            yield f"{child.uid} is gone", after.with_children(gone=(child, *pods))
+
+
+def _lost(cache: PlanCache, world: World) -> World:
+    return world._replace(truth=world.truth._replace(lost=True)) if cache.scenario.gang else world
 
 
 def delete_job(cache: PlanCache, world: World) -> Next:
@@ -236,7 +253,8 @@ def delete_job(cache: PlanCache, world: World) -> Next:
             for uid in (workload.uid, *(pod.uid for pod in pods)):
                 after = after.doubt(cache.failure(workload.slot, uid, workload.attempt))
             lost = not cache.scenario.gang or any(pod.phase == "Failed" for pod in pods)
-            yield f"somebody deletes {workload.uid}", _without(_forget(after) if lost else after, workload)
+            after = _lost(cache, _forget(after) if lost else after)
+            yield f"somebody deletes {workload.uid}", _without(after, workload)
 
 
 def _without(world: World, child: Batch | Set) -> World:
@@ -295,6 +313,8 @@ def _edits(cache: PlanCache, world: World, early: bool) -> Next:
 def _rescaled(cache: PlanCache, before: World, after: World) -> World:
     """What has failed of replicas that the spec has no more is not counted; of those that it has again, it may be."""
     old, new = cache.wants(before.spec), cache.wants(after.spec)
+    after = after if old == new else after.unmet()
+    after = _lost(cache, after) if old - new else after  # it may be wanted again while its Pod is in Terminating
     for pod in after.pods() if old != new else ():
         if pod.alone and pod.phase == "Failed" and not pod.disrupted:
             failure = cache.failure(pod.slot, pod.uid, pod.attempt)
@@ -346,6 +366,7 @@ TRANSITIONS: dict[str, Transition] = {
     "drain": drain,
     "delete pod": delete_pod,
     "delete job": delete_job,
+    "vanish": vanish,
     "meddle": meddle,
     "suspend": suspend,
     "edit": edit,

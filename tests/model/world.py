@@ -115,6 +115,8 @@ class Truth(NamedTuple):
     permanent: bool = False  # what is judged ended with a permanent code once, undisturbed
     wait: int = 0  # no new attempt is made before this time
     closed: tuple[str, ...] = ()  # rendezvous whose members were stopped by a suspend
+    met: tuple[str, ...] = ()  # the children of a gang that the operator has seen run together, until one succeeds
+    lost: bool = False  # a replica of the gang has failed, was drained or deleted since its attempt began
 
 
 class View(NamedTuple):
@@ -182,6 +184,10 @@ class World(NamedTuple):
             may = tuple(kept for kept in truth.may if kept != failure)
             return self._replace(truth=truth._replace(must=tuple(sorted({*truth.must, failure})), may=may))
         return self._replace(truth=truth._replace(may=tuple(sorted({*truth.may, failure}))))
+
+    def unmet(self) -> World:
+        """The gang is not complete any more, by its own doing."""
+        return self._replace(truth=self.truth._replace(met=()))
 
     def doubt(self, failure: tuple[int, str]) -> World:
         """The evidence of a failure is deleted: from now on the failure can be missed."""

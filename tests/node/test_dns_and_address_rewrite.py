@@ -10,12 +10,13 @@ import pytest
 
 from trainyard.node.kubelet import mount_paths
 from trainyard.node.kubelet.supervisor_client import Mount, Sandbox, SandboxCallbacks
+from trainyard.node.network import directory as node_directory
 from trainyard.node.network import dns, host_ports
 from trainyard.node.network.address_rewrite import NameScope, PortOf, declared_ports, rewriter
-from trainyard.node.network.directory import Directory, Peer, Port, ports_of
+from trainyard.node.network.directory import Directory, Peer, Port, cluster_ip, ports_of
 from trainyard.node.network.namespaced import NamespaceNetwork, resolv_conf
 from trainyard.node.network.shared import PortAllocator, host_address
-from trainyard.objects import Json, NamespacedName
+from trainyard.objects import Json, NamespacedName, name_of
 
 
 def peer(name: str, address: str, ready: bool = True, subdomain: str = "job", **labels: str) -> Peer:
@@ -71,6 +72,37 @@ def test_a_service_leads_to_ready_pods_by_the_name_of_their_port() -> None:
     (port,) = ports_of(web)
     assert port == Port(80, "http")
     assert [(pod.name, number) for pod, number in known.backends(web, port)] == [("a", 8080)]
+
+
+def test_the_hosts_of_services_are_those_of_the_namespace_and_all_addresses() -> None:
+    known = directory(publish=False)
+    away = {"metadata": {"name": "away", "namespace": "other"}}
+    known.set_service({**away, "spec": {"clusterIP": "10.96.0.8"}})
+    assert known.service_hosts("default") == {
+        *("job", "web", "bare", "10.96.0.7", "web.default"),
+        *("10.96.0.8", "away.other"),
+    }
+    known.set_service({**away, "spec": {"clusterIP": "None"}})
+    known.remove_service(NamespacedName("default", "web"))
+    known.remove_service(NamespacedName("nowhere", "web"))
+    assert (known.service_hosts("default"), known.service_hosts("other")) == ({"job", "bare"}, {"away"})
+
+
+@pytest.mark.parametrize("count", [10, 500])
+def test_the_hosts_of_services_do_not_look_at_each_service(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[str] = []
+
+    def count_and_read(service: Json) -> str:
+        looked_at.append(name_of(service))
+        return cluster_ip(service)
+
+    monkeypatch.setattr(node_directory, "cluster_ip", count_and_read)
+    known = Directory()
+    for number in range(count):
+        known.set_service(service(f"worker-{number}", clusterIP="None"))
+    for _ in range(count):
+        assert len(known.service_hosts("default")) == count
+    assert len(looked_at) == count
 
 
 def question(name: str, kind: int = 1, flags: int = 0x0100) -> bytes:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trainyard.app.retention import cut_log
+from trainyard.node.kubelet.log_poll import LogPoll
 from trainyard.node.kubelet.server import ContainerLog, LogOptions, read_log
 from trainyard.node.supervisor import syscalls
 from trainyard.node.supervisor.log_file import LimitedLogFile
-from trainyard.objects.log_files import hole, pieces
+from trainyard.objects import log_files
+from trainyard.objects.log_files import hole, pieces, read_piece
 
 SIZE = 1 << 18
 LINE = 11  # bytes
@@ -45,7 +49,9 @@ def left_out(log: LimitedLogFile) -> tuple[int, int] | None:
 
 async def answer(path: Path, **options: Any) -> list[str]:
     return (
-        b"".join([piece async for piece in read_log(ContainerLog(path, lambda: True), LogOptions(**options))])
+        b"".join(
+            [piece async for piece in read_log(ContainerLog(path, lambda: True), LogOptions(**options), LogPoll())]
+        )
         .decode()
         .splitlines()
     )
@@ -149,3 +155,42 @@ def test_on_a_full_disk_the_log_releases_its_middle_for_new_output(
     assert lines[:1000] == [f"line {n:05d}" for n in range(1000)]
     assert lines[-1000:] == [f"line {n:05d}" for n in range(59_000, 60_000)]
     assert sum("were removed" in line for line in lines) == 1
+
+
+async def test_a_followed_log_is_read_when_it_has_grown_or_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job has a thousand followed logs, and most of them are quiet."""
+    reads: list[str] = []
+
+    def read_and_count(file: FileIO, offset: int) -> tuple[bytes, int]:
+        reads.append(str(file.name))
+        if len(reads) == len(paths):
+            all_read.set()
+        return read_piece(file, offset)
+
+    monkeypatch.setattr(log_files, "read_piece", read_and_count)
+    poll, all_read, printed, ended = LogPoll(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+    paths = [tmp_path / "main" / f"{number}.log" for number in range(1, 101)]
+    paths[0].parent.mkdir()
+
+    async def follow(path: Path) -> bytes:
+        output = b""
+        async for piece in read_log(ContainerLog(path, ended.is_set), LogOptions(follow=True), poll):
+            output += piece
+            printed.set()
+        return output
+
+    for path in paths:
+        path.touch()
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        followers = [group.create_task(follow(path)) for path in paths]
+        await all_read.wait()
+        paths[7].write_text("a line")
+        await printed.wait()
+        cancelled = followers.pop()
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+        ended.set()
+    assert [task.result() for task in followers] == [b"a line" if number == 7 else b"" for number in range(99)]
+    assert len(reads) == 100 + 2 + 99  # at the start, for the line and the end after it, and at the end of the run

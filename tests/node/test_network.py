@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -209,6 +210,22 @@ async def test_a_restarted_pod_keeps_its_address(cluster: NodeCluster) -> None:
             await cluster.api.delete(POD, "default", name, grace_period_seconds=0)
             await cluster.gone(name)
     assert addresses[0] == addresses[1]
+
+
+@only_namespace
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this kernel has no IPv6")
+async def test_a_pod_has_no_ipv6_address_but_that_of_its_loopback(cluster: NodeCluster) -> None:
+    """With a link-local address, each of N pods would send its neighbour discovery to all N. A server on all addresses
+    of both families, as TensorFlow's, is reached by IPv4."""
+    script = """
+import pathlib, socket
+server = socket.create_server(('::', 0), family=socket.AF_INET6, dualstack_ipv6=True)
+socket.create_connection((socket.gethostbyname(socket.gethostname()), server.getsockname()[1])).close()
+socket.create_connection(('::1', server.getsockname()[1])).close()
+print([line.split()[-1] for line in pathlib.Path('/proc/net/if_inet6').read_text().splitlines()])
+"""
+    await cluster.pod("four", script)
+    assert await cluster.result("four") == "['lo']\n"
 
 
 @only_namespace

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import os
 import stat
 import tempfile
@@ -323,6 +325,28 @@ async def test_a_volume_wins_over_the_folder_of_this_machine_at_its_path(cluster
     await cluster.pod("hides", script, container=mounts, volumes=[{"name": "empty", "emptyDir": {}}])
     assert await cluster.result("hides") == "[]\n"
     assert os.listdir(tmp_path) == ["data"]
+
+
+def character_devices() -> dict[str, int]:
+    """The numbers of the devices below /dev. Also run in a pod, so that it imports what it needs."""
+    import os
+    import stat
+
+    devices = {}
+    for name in os.listdir("/dev"):
+        if os.path.exists(f"/dev/{name}") and stat.S_ISCHR((status := os.stat(f"/dev/{name}")).st_mode):
+            devices[name] = status.st_rdev
+    return devices
+
+
+@only_namespace
+async def test_a_pod_has_the_devices_of_this_machine(cluster: NodeCluster) -> None:
+    values = "[character_devices(), os.path.islink('/dev/null'), os.path.isfile('/dev/termination-log')]"
+    script = f"{inspect.getsource(character_devices)}\nimport json, os; os.openpty(); print(json.dumps({values}))"
+    await cluster.pod("devices", script)
+    devices, null_is_link, has_message_file = json.loads(await cluster.result("devices"))
+    assert devices == character_devices() | {"ptmx": devices["ptmx"]}
+    assert (null_is_link, has_message_file) == (False, True)
 
 
 @only_namespace

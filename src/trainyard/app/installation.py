@@ -145,13 +145,13 @@ def namespace(install: Install) -> Json:
 
 
 def access(install: Install) -> list[Json]:
-    """The ServiceAccount, its roles and bindings. The permissions for ChainerJob are in a role of their own: remove it
-    to opt out."""
+    """The ServiceAccount, its roles and bindings. The permissions for kinds whose jobs have Roles of their own are in
+    a separate role: remove it to opt out."""
     names = install.names
     access_objects = [_object(CORE, "ServiceAccount", names.operator, install.namespace)]
     for suffix, granted in (
         ("", operator_rbac.default_permissions(install.kinds)),
-        ("-chainerjob", operator_rbac.opt_in_permissions(install.kinds)),
+        ("-jobs-with-roles", operator_rbac.opt_in_permissions(install.kinds)),
     ):
         if granted:
             access_objects += _role_and_binding(

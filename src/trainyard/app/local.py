@@ -154,6 +154,12 @@ class LocalCluster:
     ) -> None:
         await self.stop()
 
+    async def chosen_network(self) -> str:
+        """As `network`, once it is chosen. For `submit`, which `start` cancels when no network works."""
+        if self._node is not None:
+            await self._node.network_chosen.wait()
+        return self.network
+
     async def start(self, submit: Callable[[], Awaitable[None]] | None = None) -> None:
         """All components are ready, and the kinds are served (but see `served_first`), when this returns. `submit` is
         called as soon as the kinds are served, while the node still starts."""

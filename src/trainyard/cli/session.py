@@ -81,7 +81,6 @@ async def run(
     try:
         if not await stop.run_unless(stop.first, cluster.start(session.submit)):
             return _interruption_code(stop, screen)
-        submission.check_network(cluster.network)  # chosen only now by `auto`
         return await _run_to_end(session, settings, screen, stop)
     finally:
         session.close()
@@ -175,7 +174,9 @@ class Session:
 
     async def submit(self) -> None:
         """Create all objects, jobs last, and start the watches. Raises ManifestError for objects that the API server
-        refuses."""
+        refuses, and before that for jobs that cannot run in the network of the node."""
+        if any(kind.api.own_network for kind, _ in self._submission.jobs):  # others need not wait
+            self._submission.check_network(await self.cluster.chosen_network())
         for text in self._submission.messages():
             self.screen.note(text)
         for namespace in self._submission.namespaces:

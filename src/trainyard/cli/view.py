@@ -135,13 +135,14 @@ class JobView:
         replicas = (pod_replica for pod_replica in self.replicas.values() if pod_replica.job == job_uid)
         slots = group_by_slot(replicas, lambda pod_replica: pod_replica)
         job_object = self.jobs.get(job_uid, {})
-        return [_newest_replica(slots[name], job_object) for name in sorted(slots, key=natural_sort_key)]
+        is_gang = _is_gang(job_object)  # parses the job: once, not for each replica
+        return [_newest_replica(slots[name], job_object, is_gang) for name in sorted(slots, key=natural_sort_key)]
 
-    def restarts(self, job_uid: str) -> int:
-        """The restarts of a job (by uid): the number in its status, or that of the observed pods if it is larger."""
+    def restarts(self, job_uid: str, slots: list[ReplicaView]) -> int:
+        """The restarts of a job (by uid): the number in its status, or that of its observed `slots` if it is larger."""
         job_object = self.jobs.get(job_uid, {})
         stored = _count(as_dict(job_object.get("status")).get("restarts"))
-        return stored if _is_gang(job_object) else max(stored, sum(slot.restarts for slot in self.slots(job_uid)))
+        return stored if _is_gang(job_object) else max(stored, sum(slot.restarts for slot in slots))
 
     def label(self, replica: ReplicaView) -> str:
         """The replica in a log line's prefix, with its job if there are several."""
@@ -179,13 +180,13 @@ class JobView:
         )
 
 
-def _newest_replica(pods: list[ReplicaView], job: Json) -> ReplicaView:
+def _newest_replica(pods: list[ReplicaView], job: Json, is_gang: bool) -> ReplicaView:
     """The newest pod of a slot, with the restarts of the slot. `pods`: the oldest first."""
     *earlier, last = pods
     in_place = sum(pod.restarts for pod in pods)
     recreated = sum(pod.failed for pod in earlier)
     status = as_dict(job.get("status"))
-    if _is_gang(job):
+    if is_gang:
         recreated, in_place = _count(status.get("restarts")), 0
     for name, role in as_dict(
         status.get("roles")
@@ -270,7 +271,7 @@ def progress(view: JobView, elapsed: float | None, now: float = 0.0) -> str:
                 for slot in slots
                 if slot.back_off_end > now
             ][:1]
-        if restarts := view.restarts(uid):
+        if restarts := view.restarts(uid, slots):
             texts.append(f"restarts: {restarts}")
         parts.append(" · ".join(texts))
     return "  ".join(parts)

@@ -54,8 +54,8 @@ class ConcurrencyLimiter:
     @asynccontextmanager
     async def slot(self, namespace: str = "", uid: str = "", batch: int = 1) -> AsyncIterator[None]:
         """Wait for a slot on behalf of the object with that namespace and uid, hold it for the block, and adjust the
-        limit by the outcome and the latency of the block. `batch`: the number of writes that the object sends together
-        with this one. An Unavailable error counts as overload, any other exception leaves the limit as it is; all are
+        limit by the outcome and the latency of the block. `batch`: the number of writes that the object sends now, this
+        one included. An Unavailable error counts as overload, any other exception leaves the limit as it is; all are
         re-raised."""
         if batch <= BIG_BATCH:
             self._last_small = self._clock()

@@ -102,7 +102,7 @@ def _plan(  # noqa: PLR0913  (the results of all steps of the pipeline)
     next_status = replace(after.status, conditions=written.conditions)
     if outcome.finished:
         cause = outcome.reason if outcome.phase != "Succeeded" else ""
-        next_status = replace(next_status, completion_time=now, counted_failures=(), failure_cause=cause)
+        next_status = replace(next_status, completion_time=now, counted_failures=(), failure_cause=cause, gang="")
     sent = due_writes(plan_writes(after, replicas, owned, observed, outcome, slot_restarts, now), observed, now)
     deleted = frozenset(delete.uid for delete in sent.deletes) if outcome.finished else frozenset()
     counts = status.replica_counts(job, replicas, outcome, deleted)

@@ -83,6 +83,9 @@ class JobStatus(msgspec.Struct, frozen=True):
     started: bool = False  # children may exist
     suspended: bool = False
     has_run: bool = False  # a replica has run since the job was started or resumed
+    # of a gang of which all replicas have run at the same time: the digest of the uids of their children; "" before,
+    # and once one has ended for good
+    gang: str = ""
     # the reason of a failure before StatusShape.condition_message changes it, e.g. BackoffLimitExceeded
     failure_cause: str = ""
     start_time: float | None = None

@@ -64,6 +64,7 @@ def parse_status(kind: Kind, wire: Json) -> JobStatus:
         started=bool(roles),
         suspended=is_condition_true(conditions, "Suspended"),
         has_run=status.get("hasRun") is True or _has_run(find_condition(conditions, "Running")),
+        gang=_text(status.get("gang")),
         failure_cause=_text(status.get("cause"))
         or str((find_condition(conditions, outcome) or {}).get("reason") or ""),
         start_time=_time(status.get("startTime")),
@@ -138,6 +139,8 @@ def render_status(
         rendered["resumes"] = status.resume_count
     if status.has_run or outcome.phase == "Running":
         rendered["hasRun"] = True
+    if status.gang:
+        rendered["gang"] = status.gang
     if status.failure_cause:
         rendered["cause"] = status.failure_cause
     if status.counted_failures:

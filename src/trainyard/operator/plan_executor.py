@@ -220,7 +220,8 @@ class PlanExecutor:
         elif changes := merge_patch(old_status, reconcile.plan.status):
             body["status"] = changes
         try:
-            async with self.limiter.slot(reconcile.namespace, reconcile.uid):
+            batch = 1 + len(reconcile.plan.deletes) + len(reconcile.plan.creates)
+            async with self.limiter.slot(reconcile.namespace, reconcile.uid, batch):
                 await self._patch_job(reconcile, body, "status")
         except NotFound:
             log.debug("job is gone kind=%s job=%s/%s", reconcile.gvk.kind, reconcile.namespace, reconcile.name)

@@ -31,6 +31,16 @@ def digits(count, seed):
     return pictures.reshape(count, -1), labels
 
 
+def enlarged(count, seed, side):
+    """The same digits as grey images (count, side, side) with margins of zeros."""
+    pictures, labels = digits(count, seed)
+    scale = side // HEIGHT
+    large = pictures.reshape(count, HEIGHT, WIDTH).repeat(scale, 1).repeat(scale, 2)
+    down, right = (side - large.shape[1]) // 2, (side - large.shape[2]) // 2
+    margins = ((down, side - large.shape[1] - down), (right, side - large.shape[2] - right))
+    return np.pad(large, ((0, 0), *margins)), labels
+
+
 def coloured(count, seed, height, width):
     """The same digits as colour images (count, 3, height, width): enlarged, with random foreground and background
     colours."""

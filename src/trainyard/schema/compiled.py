@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from trainyard.objects import Json, Problem
+from trainyard.objects import Json, Problem, decode
 from trainyard.schema.checks import MAX_DEPTH, MAX_PROBLEMS, Check, compile_check, field_path
 from trainyard.schema.embedded_resources import EmbeddedObjects, FindEmbedded, compile_embedded
 from trainyard.schema.fast_path import IsValid, compile_is_valid
@@ -27,15 +27,16 @@ from trainyard.schema.schema_validity import check_schema
 class Schema:
     """A structural schema of a whole object: apiVersion, kind and metadata are always known fields.
 
-    `drop_nulls`: `default` also drops map entries whose value is null but may not be. Raises ValueError when the schema
-    is invalid; with `is_valid` the schema is not checked.
+    `schema`: also as JSON, which is decoded when it is first used. `drop_nulls`: `default` also drops map entries whose
+    value is null but may not be. Raises ValueError when the schema is invalid; with `is_valid` the schema is not
+    checked.
     """
 
-    def __init__(self, schema: Json, drop_nulls: bool = False, is_valid: bool = False) -> None:
-        self.document, self._empties = schema, drop_nulls
+    def __init__(self, schema: Json | bytes, drop_nulls: bool = False, is_valid: bool = False) -> None:
+        self._schema, self._empties = schema, drop_nulls
         try:
             if not is_valid:
-                check_schema(schema)
+                check_schema(self.document)
         except (AttributeError, TypeError) as error:  # such as `properties: 5`, in a schema from a client
             raise ValueError(f"the schema is malformed: {error}") from None
 
@@ -43,6 +44,12 @@ class Schema:
     def trusted(cls, schema: Json) -> Schema:
         """A schema that is part of Trainyard: not checked at run time, because a test checks all of them."""
         return cls(schema, is_valid=True)
+
+    @cached_property
+    def document(self) -> Json:
+        """The schema as it was given."""
+        schema: Json = decode(self._schema) if isinstance(self._schema, bytes) else self._schema
+        return schema
 
     @cached_property
     def _check(self) -> Check:

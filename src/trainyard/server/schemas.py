@@ -128,8 +128,8 @@ STRING = TypeSchema("string")
 @lru_cache(maxsize=256)
 def schema_of(resource: Resource) -> TypeSchema:
     """The schema of a resource's objects."""
-    if resource.openapi_schema is not None:
-        return _custom(resource.openapi_schema)
+    if resource.definition and resource.schema:
+        return _custom(resource.schema.document)
     return built_in(name_of(resource.group, resource.version, resource.kind))
 
 

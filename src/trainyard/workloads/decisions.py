@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container
 
-from trainyard.objects import GVK, Json, NamespacedName, labels_of, name_of, namespace_of, uid_of
+from trainyard.objects import GVK, Json, NamespacedName, name_of, namespace_of, uid_of
 from trainyard.objects.resources import (
-    ENDPOINT_SLICE,
     JOB,
     NODE,
     PERSISTENT_VOLUME_CLAIM,
@@ -53,13 +52,7 @@ def decide_namespace(graph: Graph, namespace: Json, root_ca: str) -> Decision:
 
 def decide_endpoint_slices(graph: Graph, service: Json) -> Decision:
     """The writes that make the EndpointSlices of a Service match the pods that it selects."""
-    pods = [pod for pod in graph.all(POD) if endpoint_slices.selects(service, pod)]
-    slices = [
-        endpoint_slice
-        for endpoint_slice in graph.all(ENDPOINT_SLICE)
-        if namespace_of(endpoint_slice) == namespace_of(service)
-        and labels_of(endpoint_slice).get(endpoint_slices.SERVICE_NAME_LABEL) == name_of(service)
-    ]
+    pods, slices = graph.selected_pods(service), graph.endpoint_slices_of(service)
     return endpoint_slices.decide(service, pods, slices)
 
 

@@ -7,7 +7,7 @@ Endpoints objects are written: that API is deprecated, and nothing here reads it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from trainyard.objects import (
     GVK,
@@ -47,7 +47,7 @@ def decide(service: Json, pods: list[Json], slices: list[Json]) -> Decision:
         if labels_of(existing).get(MANAGED_BY_LABEL) == CONTROLLER_NAME
     }
     writes: list[Write] = []
-    for start in range(0, len(slice_endpoints) or 1, MAX_ENDPOINTS_PER_SLICE) if _selector(service) else ():
+    for start in range(0, len(slice_endpoints) or 1, MAX_ENDPOINTS_PER_SLICE) if selector_of(service) else ():
         name = pod_facts.generated_name(
             name_of(service), pod_facts.name_suffix(uid_of(service), "", start // MAX_ENDPOINTS_PER_SLICE)
         )
@@ -64,24 +64,24 @@ def decide(service: Json, pods: list[Json], slices: list[Json]) -> Decision:
 
 def selects(service: Json, pod: Json) -> bool:
     """True when the Service's selector matches the labels of the pod, in the same namespace."""
-    selector, labels = _selector(service), labels_of(pod)
+    selector, labels = selector_of(service), labels_of(pod)
     same_namespace = namespace_of(service) == namespace_of(pod)
     return same_namespace and bool(selector) and all(labels.get(key) == value for key, value in selector.items())
 
 
 def affected_services(
-    gvk: GVK, before: Json | None, after: Json | None, services: Iterable[Json]
+    gvk: GVK, before: Json | None, after: Json | None, services_of: Callable[[Json], Iterable[Json]]
 ) -> Iterator[NamespacedName]:
-    """The keys of the Services to reconcile after a change of an object: (before, after), None where it is absent."""
+    """The keys of the Services to reconcile after a change of an object: (before, after), None where it is absent.
+    `services_of`: the Services that select a pod."""
     obj = after or before or {}
     if gvk == SERVICE:
         yield key_of(obj)
     elif gvk == ENDPOINT_SLICE and (name := labels_of(obj).get(SERVICE_NAME_LABEL)):
         yield NamespacedName(namespace_of(obj), name)
     elif gvk == POD and _endpoint_fields(before) != _endpoint_fields(after):
-        for service in services:
-            if any(pod and selects(service, pod) for pod in (before, after)):
-                yield key_of(service)
+        for pod in filter(None, (before, after)):
+            yield from map(key_of, services_of(pod))
 
 
 def _endpoint_fields(pod: Json | None) -> object:
@@ -91,7 +91,8 @@ def _endpoint_fields(pod: Json | None) -> object:
     return labels_of(pod), status_of(pod)["podIP"], pod_facts.ready(pod), is_deleting(pod), uid_of(pod)
 
 
-def _selector(service: Json) -> Json:
+def selector_of(service: Json) -> dict[str, str]:
+    """The labels that a pod must have for the Service to select it; {} when it selects none."""
     spec = spec_of(service)
     return {} if spec.get("type") == "ExternalName" else spec.get("selector") or {}
 

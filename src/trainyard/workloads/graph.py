@@ -1,4 +1,5 @@
-"""The graph: one store of objects per resource, and an index of dependents by the uid of their owner."""
+"""The graph: one store of objects per resource, an index of dependents by the uid of their owner, and indexes of the
+objects that Services and pods refer to by labels."""
 
 from __future__ import annotations
 
@@ -8,10 +9,12 @@ import msgspec
 
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.controller_runtime.store import Change, Store
-from trainyard.objects import GVK, Json, NamespacedName, key_of, uid_of
-from trainyard.objects.resources import CRD
+from trainyard.objects import GVK, Json, NamespacedName, key_of, labels_of, name_of, namespace_of, uid_of
+from trainyard.objects.resources import CRD, ENDPOINT_SLICE, POD, SERVICE
 from trainyard.objects.structs import replace
+from trainyard.workloads.endpoint_slices import SERVICE_NAME_LABEL, selector_of, selects
 from trainyard.workloads.gc import Dependent, owner_references
+from trainyard.workloads.label_index import LabelIndex, SelectorIndex
 
 MAX_ABSENT_UIDS = 2_000  # uids of objects that are gone
 
@@ -48,6 +51,8 @@ class Graph:
     def __init__(self) -> None:
         self.stores: dict[GVK, Store[Json]] = {}
         self._dependents: dict[str, set[tuple[GVK, NamespacedName]]] = {}
+        self.pods_by_label, self.slices_by_label = LabelIndex(), LabelIndex()
+        self.services_by_selector = SelectorIndex()
         self._gone: dict[str, None] = {}  # an ordered set: the oldest uid is dropped first
 
     def add_store(self, gvk: GVK) -> Store[Json]:
@@ -90,10 +95,33 @@ class Graph:
         objs = ((gvk, self.get(gvk, key)) for gvk, key in sorted(self._dependents.get(uid, ()), key=str))
         return [Dependent(gvk, obj) for gvk, obj in objs if obj is not None]
 
+    def selected_pods(self, service: Json) -> list[Json]:
+        """The pods that the selector of the Service matches."""
+        candidates = self.pods_by_label.candidates(namespace_of(service), selector_of(service))
+        pods = (self.get(POD, key) for key in candidates)
+        return [pod for pod in pods if pod is not None and selects(service, pod)]
+
+    def services_of(self, pod: Json) -> list[Json]:
+        """The Services whose selector matches the pod, which need not exist any more."""
+        candidates = self.services_by_selector.candidates(namespace_of(pod), labels_of(pod))
+        services = (self.get(SERVICE, key) for key in candidates)
+        return [service for service in services if service is not None and selects(service, pod)]
+
+    def endpoint_slices_of(self, service: Json) -> list[Json]:
+        """The EndpointSlices whose label names the Service."""
+        candidates = self.slices_by_label.candidates(namespace_of(service), {SERVICE_NAME_LABEL: name_of(service)})
+        slices = (self.get(ENDPOINT_SLICE, key) for key in candidates)
+        return [endpoint_slice for endpoint_slice in slices if endpoint_slice is not None]
+
     def index(self, gvk: GVK, change: Change[Json], deleted: bool = True) -> None:
-        """Update the index of dependents. To be called after the store has applied the change. `deleted`: an object
+        """Update the indexes. To be called after the store has applied the change. `deleted`: an object
         that is not in the store any more was deleted; it may also be in a resource that is not watched any more."""
         before, after = change.before, change.after
+        if gvk in (POD, ENDPOINT_SLICE):
+            labels = self.pods_by_label if gvk == POD else self.slices_by_label
+            labels.update(key_of(after or before or {}), labels_of(before or {}), labels_of(after or {}))
+        elif gvk == SERVICE:
+            self.services_by_selector.update(key_of(after or before or {}), selector_of(after or {}))
         if before is not None:
             for ref in owner_references(before):
                 self._remove_dependent(str(ref.get("uid")), (gvk, key_of(before)))

@@ -99,7 +99,7 @@ def _affected_items(
         yield WorkItem("namespace", gvk, key_of(obj))
     if namespaces.DEFAULT_OBJECTS.get(gvk) == name_of(obj):
         yield WorkItem("namespace", NAMESPACE, NamespacedName("", namespace_of(obj)))
-    for key in endpoint_slices.affected_services(gvk, before, after, graph.all(SERVICE)):
+    for key in endpoint_slices.affected_services(gvk, before, after, graph.services_of):
         yield WorkItem("endpoints", SERVICE, key)
     if gvk == CRD:
         yield WorkItem("discovery", CRD, NamespacedName("", ""))

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from trainyard.core.job import Job, JobStatus, Outcome, OwnedObjects, Replica, RoleStatus, Termination
 from trainyard.core.kind import RestartScope
-from trainyard.core.model import Slot
+from trainyard.core.model import Child, Slot
+from trainyard.core.names import digest, same_digest
 from trainyard.core.policies.failure_policy import termination_text
 from trainyard.objects import exponential_delay
 from trainyard.objects.resources import POD
@@ -38,9 +39,9 @@ def plan_restarts(
     slots: list[Replica] = []
     wakeups: list[float] = []
     suspended = outcome.phase == "Suspended"
-    replicas = [replica for replica in replicas if not (replica.termination and replica.termination.ignored)]
-    failed = any(replica.termination and not replica.termination.disrupted for replica in replicas)
-    for replica in replicas:
+    retried = [replica for replica in replicas if not (replica.termination and replica.termination.ignored)]
+    failed = any(replica.termination and not replica.termination.disrupted for replica in retried)
+    for replica in retried:
         termination, role = replica.termination, roles.get(replica.slot.role)
         if termination is None or role is None or (replica.child and replica.child.attempt < role.attempt):
             continue
@@ -57,7 +58,9 @@ def plan_restarts(
     if (lost := _lost_member(job, replicas, owned, status)) and not suspended and not failed:
         messages.append(lost)
         roles |= _next_attempts(status, roles, roles)
-    return Restarts(replace(status, roles=roles), tuple(slots), "; ".join(messages), tuple(wakeups))
+    status = replace(status, roles=roles)
+    status = replace(status, gang="" if suspended else _gang(job, replicas, status))
+    return Restarts(status, tuple(slots), "; ".join(messages), tuple(wakeups))
 
 
 def backoff(failures: int) -> float:
@@ -97,8 +100,9 @@ def _next_attempts(
 
 def _lost_member(job: Job, replicas: list[Replica], owned: OwnedObjects, status: JobStatus) -> str:
     """Why a gang restarts that has lost a replica without a failure, "" when it has not: another client has deleted its
-    Pod while it ran, as a drain does, or its Job. A Pod in Terminating, or one without owner, shows that; if it is gone
-    before the next reconcile, only that Pod or Job is created again (S19)."""
+    Pod while it ran, as a drain does, or its Job. A Pod in Terminating, or one without owner, shows that. If it is gone
+    before the next reconcile, it is created again (S19), and `gang` of the status shows that it is another one. Before
+    all replicas have run, that is all: none of them has begun without the others."""
     if not job.restarts_gang():
         return ""
     for replica in replicas:
@@ -111,4 +115,35 @@ def _lost_member(job: Job, replicas: list[Replica], owned: OwnedObjects, status:
         current = pod.phase != "Succeeded" and pod.attempt == status.role(pod.role).attempt
         if current and Slot(pod.role, pod.index) in empty:
             return f"the batch Job of {pod.role} {pod.index} was deleted: all replicas restart"
-    return ""
+    children = _children(job, replicas, status)
+    if not (children and job.status.gang and _same_size(job, status)) or same_digest(job.status.gang, _uids(children)):
+        return ""
+    newest = max(children, key=lambda child: child.created)
+    return f"{newest.kind} {newest.name} was created again after all replicas had run: all replicas restart"
+
+
+def _gang(job: Job, replicas: list[Replica], status: JobStatus) -> str:
+    """JobStatus.gang of the next status; "" for a new attempt. After a replica has ended for good, a missing one may
+    have ended, too: then it is created again alone."""
+    if not job.restarts_gang() or any(replica.state in ("Succeeded", "Failed") for replica in replicas):
+        return ""
+    if any(role.attempt != job.status.role(name).attempt for name, role in status.roles.items()):
+        return ""
+    if job.status.gang and _same_size(job, status):
+        return job.status.gang
+    return _uids(_children(job, replicas, status)) if all(replica.state == "Running" for replica in replicas) else ""
+
+
+def _children(job: Job, replicas: list[Replica], status: JobStatus) -> list[Child]:
+    """The child of each replica, if all have one of the current attempt that is not being deleted; else none."""
+    children = [replica.child for replica in replicas if replica.child and not replica.child.deleting]
+    current = [child for child in children if child.attempt == status.role(child.role).attempt]
+    return current if len(current) == len(replicas) else []
+
+
+def _uids(children: list[Child]) -> str:
+    return digest(sorted(child.uid for child in children))
+
+
+def _same_size(job: Job, status: JobStatus) -> bool:
+    return all(role.replicas == job.status.role(name).replicas for name, role in status.roles.items())

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from trainyard.node.kubelet import exec
 from trainyard.node.kubelet.authentication import ClientAuthenticator
+from trainyard.node.kubelet.log_poll import LogPoll
 from trainyard.node.kubelet.pod_sockets import SocketOpener
 from trainyard.node.kubelet.server import (
     NO_INPUT,
@@ -38,6 +39,7 @@ class KubeletHttp:
     ) -> None:
         self._find_log, self._start_exec, self._open_socket = find_log, start_exec, open_socket
         self._authenticator = authenticator
+        self._log_poll = LogPoll()
         app = web.Application(middlewares=[self._authenticate])
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
         app.router.add_route("*", "/exec/{namespace}/{pod}/{container}", self._exec)
@@ -81,7 +83,7 @@ class KubeletHttp:
         # A disconnect is not reported while the container writes nothing, so `done` checks the transport, too.
         followed = ContainerLog(log.path, lambda: log.done() or request.transport is None)
         with contextlib.suppress(ConnectionResetError):  # the client has left
-            async for piece in read_log(followed, options):
+            async for piece in read_log(followed, options, self._log_poll):
                 await response.write(piece)
             await response.write_eof()
         return response
@@ -109,7 +111,7 @@ class KubeletHttp:
         except RequestError as refused:
             return web.Response(status=refused.code, text=f"{refused}\n")
         _require_websocket(request, "attach")
-        return await exec.stream_output(request, read_log(log, LogOptions(follow=True, tail=0)))
+        return await exec.stream_output(request, read_log(log, LogOptions(follow=True, tail=0), self._log_poll))
 
     async def _pod_socket(self, request: web.Request) -> web.StreamResponse:
         namespace, pod, port = (request.match_info[part] for part in ("namespace", "pod", "port"))

@@ -67,6 +67,7 @@ class Node:
         self._log_folder, self._log_size = log_folder, log_size
         self.name, self.requested_network = name, network
         self.network = ""  # name of the network that works, set by `start`
+        self.network_chosen = asyncio.Event()
         self._state, self._images, self._mounts, self._say = state, images, dict(mounts or {}), print_message
         self._member = member or NodeConfig(TokenAuthenticator(token), ClusterNetwork(apiserver))
         self._working_directory = working_directory
@@ -106,6 +107,7 @@ class Node:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         sandbox, network = await self._network_starter.choose(self.requested_network)
         self.network = network.name
+        self.network_chosen.set()
         cluster = self._cluster
         self._context = self._pods.context = NodeContext(
             cluster, sandbox, network, self._images, self._state, self._mounts, self._say, self._now

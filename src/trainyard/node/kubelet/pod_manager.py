@@ -18,7 +18,7 @@ from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_worker import UNEXPECTED_ADMISSION_ERROR, PodWorker
 from trainyard.node.kubelet.removal import remove
 from trainyard.node.kubelet.server import RequestError
-from trainyard.objects import Json, name_of, namespace_of, uid_of
+from trainyard.objects import Json, NamespacedName, key_of, name_of, namespace_of, uid_of
 
 log = logging.getLogger(__name__)
 
@@ -39,15 +39,16 @@ class PodManager:
         self._cluster, self._pod_folders, self._tasks, self._say = cluster, state / "pods", tasks, say
         self._on_added, self._on_gone = on_added, on_gone
         self.workers: dict[str, PodWorker] = {}
+        self._by_name: dict[NamespacedName, dict[str, PodWorker]] = {}  # uid -> worker, the newest pod last
         self.context: NodeContext | None = None
         self._folders_swept = False
 
     def find(self, namespace: str, pod: str) -> PodWorker:
         """The worker of the newest pod with that name. Raises RequestError."""
-        for worker in reversed(self.workers.values()):
-            if (namespace_of(worker.record.pod), name_of(worker.record.pod)) == (namespace, pod):
-                return worker
-        raise RequestError(404, f"pod {namespace}/{pod} is not on this node")
+        namesakes = self._by_name.get(NamespacedName(namespace, pod), {})
+        if not namesakes:
+            raise RequestError(404, f"pod {namespace}/{pod} is not on this node")
+        return next(reversed(namesakes.values()))
 
     def on_listed(self, pods: list[Json]) -> None:
         """The pods bound to this node: start those that are new, end those that are gone."""
@@ -103,14 +104,19 @@ class PodManager:
         """Take in a pod that has no worker yet."""
         if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
             worker = PodWorker(context, pod, self._worker_gone)
-            self.workers[uid_of(pod)] = worker
+            self._add(worker)
             worker.start()
             self._on_added()
         elif pod["metadata"].get("deletionGracePeriodSeconds"):
             # It had ended, and the node was killed before it deleted the object.
             self._tasks.spawn("delete an ended pod", self._cluster.delete_pod(pod))
         elif (worker := PodWorker(context, pod, self._worker_gone)).restore_ended():
-            self.workers[uid_of(pod)] = worker
+            self._add(worker)
+
+    def _add(self, worker: PodWorker) -> None:
+        uid = worker.record.uid
+        self.workers[uid] = worker
+        self._by_name.setdefault(key_of(worker.record.pod), {})[uid] = worker
 
     def _reject(self, pod: Json, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
@@ -125,7 +131,12 @@ class PodManager:
             )
 
     def _worker_gone(self, worker: PodWorker) -> None:
-        self.workers.pop(worker.record.uid, None)
+        uid, key = worker.record.uid, key_of(worker.record.pod)
+        self.workers.pop(uid, None)
+        namesakes = self._by_name.get(key, {})
+        namesakes.pop(uid, None)
+        if not namesakes:
+            self._by_name.pop(key, None)
         self._on_gone(worker.record.uid)
 
 

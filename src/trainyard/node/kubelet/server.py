@@ -4,7 +4,7 @@ Rules:
 - A log is a file, written by the container's init (supervisor/init.py). It is opened only when a client reads it.
 - Times of lines are not recorded: `timestamps` puts the time of reading before each line, and `sinceSeconds` and
   `sinceTime` omit a run only when it has written nothing since then.
-- `follow` polls the file with a short timer, only while a client follows, and ends when the container has ended.
+- `follow` polls the file (log_poll.py), only while a client follows, and ends when the container has ended.
 - Attach follows the log from its current end: containers on this node have no standard input to attach to.
 - `/sockets` is no path of the kubelet. It returns to the embedded API server, on the same machine, the path of the Unix
   socket that forwards to a port of a pod (pod_sockets.py)."""
@@ -24,6 +24,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from trainyard.node.kubelet.authentication import ClientAuthenticator
+from trainyard.node.kubelet.log_poll import LogPoll
 from trainyard.node.kubelet.pod_logs import open_log
 from trainyard.node.kubelet.pod_sockets import SocketOpener
 from trainyard.objects import log_files, parse_time
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from trainyard.node.kubelet.http_server import KubeletHttp
 
 _BACKLOG = 128
-_POLL_SECONDS = 0.05
 
 
 class ContainerLog(msgspec.Struct, frozen=True):
@@ -114,6 +114,7 @@ class Kubelet:
     ) -> None:
         self._find_log, self._start_exec, self._open_socket = find_log, start_exec, open_socket
         self._authenticator = authenticator
+        self._log_poll = LogPoll()
         self._listener: socket.socket | None = None
         self._http: asyncio.Task[KubeletHttp] | None = None
         self.port = 0
@@ -159,18 +160,19 @@ class Kubelet:
             return 400, _body(f"{error}\n")
         except RequestError as refused:
             return refused.code, _body(f"{refused}\n")
-        return 200, read_log(ContainerLog(log.path, lambda: log.done() or disconnected()), options)
+        return 200, read_log(ContainerLog(log.path, lambda: log.done() or disconnected()), options, self._log_poll)
 
 
 async def _body(text: str) -> AsyncIterator[bytes]:
     yield text.encode()
 
 
-async def read_log(log: ContainerLog, options: LogOptions) -> AsyncGenerator[bytes, None]:
-    """The bytes of a log, selected by `options`. The reads block the event loop, but only briefly: the files are
-    local."""
+async def read_log(log: ContainerLog, options: LogOptions, poll: LogPoll) -> AsyncGenerator[bytes, None]:
+    """The bytes of a log, selected by `options`; `poll` waits for more. The reads block the event loop, but only
+    briefly: the files are local."""
     remaining = options.limit if options.limit is not None else -1
-    async for piece in _timestamped(log, options) if options.timestamps else _read_log(log, options):
+    pieces = _read_log(log, options, poll)
+    async for piece in _timestamped(pieces) if options.timestamps else pieces:
         if remaining >= 0:
             piece = piece[:remaining]
             remaining -= len(piece)
@@ -180,7 +182,7 @@ async def read_log(log: ContainerLog, options: LogOptions) -> AsyncGenerator[byt
             return
 
 
-async def _read_log(log: ContainerLog, options: LogOptions) -> AsyncIterator[bytes]:
+async def _read_log(log: ContainerLog, options: LogOptions, poll: LogPoll) -> AsyncIterator[bytes]:
     try:
         file = os.fdopen(open_log(log.path), "rb", buffering=0)
     except OSError as error:  # the container has removed or replaced the file
@@ -201,12 +203,12 @@ async def _read_log(log: ContainerLog, options: LogOptions) -> AsyncIterator[byt
                 yield piece
             if is_last or not options.follow:
                 return
-            await asyncio.sleep(_POLL_SECONDS)
+            await poll.wait(file.fileno(), offset, log.done)
 
 
-async def _timestamped(log: ContainerLog, options: LogOptions) -> AsyncIterator[bytes]:
+async def _timestamped(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     rest = b""
-    async for piece in _read_log(log, options):
+    async for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
             yield _timestamp() + line + b"\n"

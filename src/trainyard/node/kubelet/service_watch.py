@@ -27,9 +27,9 @@ class ServiceWatch:
     def on_changed(self, verb: str, service: Json) -> None:
         """One event of the watch."""
         if verb == "DELETED":
-            self._directory.services.pop(key_of(service), None)
+            self._directory.remove_service(key_of(service))
         else:
-            self._directory.services[key_of(service)] = service
+            self._directory.set_service(service)
         self._adapt()
 
     def pod_added(self) -> None:

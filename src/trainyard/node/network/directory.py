@@ -8,6 +8,8 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from trainyard.objects import Json, NamespacedName, key_of, labels_of, name_of, namespace_of, uid_of
@@ -78,12 +80,44 @@ class Directory:
     """The Services and pods known now: the watches update it, networks look names up in it."""
 
     def __init__(self) -> None:
-        self.services: dict[NamespacedName, Json] = {}
+        self._services: dict[NamespacedName, Json] = {}
+        self._service_names: dict[str, set[str]] = {}  # namespace -> names of its Services
+        self._cluster_ips: dict[NamespacedName, str] = {}  # of the Services that have one
         self.peers: dict[str, Peer] = {}
+
+    @property
+    def services(self) -> Mapping[NamespacedName, Json]:
+        """All known Services."""
+        return self._services
 
     def replace_services(self, services: list[Json]) -> None:
         """Replace all known Services by these."""
-        self.services = {key_of(service): service for service in services}
+        self._services, self._service_names, self._cluster_ips = {}, {}, {}
+        for service in services:
+            self.set_service(service)
+
+    def set_service(self, service: Json) -> None:
+        """A Service is new or has changed."""
+        key = key_of(service)
+        self.remove_service(key)
+        self._services[key] = service
+        self._service_names.setdefault(key.namespace, set()).add(key.name)
+        if address := cluster_ip(service):
+            self._cluster_ips[key] = address
+
+    def remove_service(self, key: NamespacedName) -> None:
+        """A Service is deleted; no error if it is unknown."""
+        self._services.pop(key, None)
+        self._service_names.get(key.namespace, set()).discard(key.name)
+        self._cluster_ips.pop(key, None)
+
+    def service_hosts(self, namespace: str) -> set[str]:
+        """The host names and addresses of Services, as a pod of the namespace may write them without the cluster's
+        domain. Called for each container: it must not look at each Service of a job with a thousand."""
+        hosts = self._service_names.get(namespace, set()).copy()
+        for key, address in self._cluster_ips.items():
+            hosts |= {address, f"{key.name}.{key.namespace}"}
+        return hosts
 
     def endpoints_pods(self, service: Json, unready: bool = False) -> list[Peer]:
         """The pods that a Service selects: ready ones only, unless `unready` or its publishNotReadyAddresses is set."""

@@ -168,12 +168,8 @@ class NamespaceNetwork(Network):
         direct_networks = ["localhost", "127.0.0.1", str(POD_CIDR), *map(str, self._ranges), ".svc", f".{DOMAIN}"]
         annotations = (pod.get("metadata") or {}).get("annotations") or {}
         direct_hosts = {hostname_of(pod), *expand_hosts(str(annotations.get(HOSTS) or ""))}
-        for key, service in self.directory.services.items():
-            if key.namespace == namespace_of(pod):
-                direct_hosts.add(key.name)
-            if address := cluster_ip(service):
-                # Most programs do not support networks in no_proxy.
-                direct_hosts |= {address, f"{key.name}.{key.namespace}"}
+        # With the addresses of Services: most programs do not support networks in no_proxy.
+        direct_hosts |= self.directory.service_hosts(namespace_of(pod))
         env: dict[str, str] = {}
         if self.apiserver:
             direct_hosts |= {self.cluster_network.kubernetes[0], "kubernetes.default"}

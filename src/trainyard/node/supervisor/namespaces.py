@@ -29,6 +29,7 @@ class Pods:
         self._count = 0
         self._host_netlink = netlink.Netlink()
         self._host_netlink.up("lo")
+        _disable_ipv6()
         self._host_netlink.bridge(BRIDGE, GATEWAY)
         self._host_netlink.address(socket.if_nametoindex(BRIDGE), GATEWAY, POD_BITS)
         self._host_netlink.up(BRIDGE)
@@ -64,6 +65,7 @@ class Pods:
             syscalls.set_hostname(hostname)
             inside = netlink.Netlink()
             inside.up("lo")
+            _disable_ipv6()
             with contextlib.suppress(OSError):  # as in container runtimes: any user may listen on port 80 of a pod
                 syscalls.write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
         finally:
@@ -112,6 +114,13 @@ class Pods:
         """Move this process into the namespaces of the pod. Raises OSError."""
         for kind, fd in self._namespaces[pod].items():
             syscalls.setns(fd, kind)
+
+
+def _disable_ipv6() -> None:
+    """No IPv6 on interfaces that this network namespace gets from now on: it has lo already, where ::1 stays. Pods have
+    IPv4 addresses only, but each link would send its neighbour discovery to all others: N x N packets."""
+    with contextlib.suppress(OSError):
+        syscalls.write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")
 
 
 def enter_namespaces() -> None:

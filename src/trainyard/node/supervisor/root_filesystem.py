@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +24,8 @@ from . import (  # relative: this program runs without its package, see the pack
 
 _DEVICES = "/.dev"  # bind mount of the original /dev, when it had to be mirrored
 _HOST = "/.host"  # the host's root while that of the container is built
+# Virtual consoles and serial lines: most entries of /dev on most machines. A container of Kubernetes has none of them.
+_CONSOLE = re.compile(r"(ttyS?|vcs[au]?)[0-9]+|vcs[au]?")
 _NOT_BOUND = frozenset({"proc", ".host"})  # entries of the host's root that are not bind mounted
 
 
@@ -49,20 +52,22 @@ class Root:
                 names = os.listdir(descriptor_path)
             except PermissionError:
                 names = []
-            if has_ptmx := "ptmx" in names and not os.path.islink(f"{folder}/ptmx"):
-                # The ptmx device needs the folder `pts` beside it, so it works only in the original folder.
+            links: list[str] = []
+            if "ptmx" in names and not os.path.islink(f"{folder}/ptmx"):
+                # The ptmx device needs the folder `pts` beside it, so it works only in the original folder. Consoles
+                # would work, but bind mounts of all of them took a quarter of the CPU time of a container's init.
+                links = [name for name in names if name == "ptmx" or _CONSOLE.fullmatch(name)]
                 os.mkdir(_DEVICES)
                 syscalls.bind(folder, _DEVICES)
                 self.writable[_DEVICES] = False
-                names.remove("ptmx")
             syscalls.mount("tmpfs", folder, "tmpfs", options=f"mode={mode:o}")
             self.writable[folder] = True
             self.tmpfs.append(folder)
-            for name in names:
+            for name in set(names).difference(links):
                 bind_entry(f"{descriptor_path}/{name}", f"{folder}/{name}".replace("//", "/"))
                 self.writable[f"{folder}/{name}"] = False
-            if has_ptmx:
-                os.symlink(f"{_DEVICES}/ptmx", f"{folder}/ptmx")
+            for name in links:
+                os.symlink(f"{_DEVICES}/{name}", f"{folder}/{name}")
         finally:
             os.close(descriptor)
 

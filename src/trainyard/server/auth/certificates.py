@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import ssl
 import sys
 import time
 from collections.abc import Sequence
@@ -23,6 +22,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
+    import ssl
+
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
@@ -137,6 +138,8 @@ class Certificate:
 
 def server_context(chain: Path, key: Path) -> ssl.SSLContext:
     """The TLS context of a server with this certificate and key. Raises OSError."""
+    import ssl  # the process that makes the certificates does not need it
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])

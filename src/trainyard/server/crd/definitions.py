@@ -93,7 +93,6 @@ def _resource(spec: Json, version: Json, stored: str) -> Resource:
         generation=True,
         schema=_compiled(schema),
         rules=_rules_check(schema),
-        openapi_schema=_schema_of(version),
         prune=spec.get("preserveUnknownFields") is not True,
         fields=_field_reader(fields),
         field_names=tuple(fields),
@@ -123,7 +122,7 @@ def _path_steps(path: str) -> tuple[str, ...]:
 @lru_cache(maxsize=64)
 def _compiled(schema: bytes) -> Schema:
     # Examined: an invalid schema would not have been stored.
-    return Schema(decode(schema), drop_nulls=True, is_valid=True)
+    return Schema(schema, drop_nulls=True, is_valid=True)
 
 
 def _rules_check(schema: bytes) -> Check | None:

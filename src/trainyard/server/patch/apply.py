@@ -182,7 +182,7 @@ def _typed_fields(resource: Resource, config: Json, schema: schemas.TypeSchema) 
             500, "", errors.printable(f"failed to create typed patch object {who}: {error}")
         ) from None
     created = meta.get("creationTimestamp")
-    if resource.openapi_schema is None and created is not None and parse_time(created) is None:
+    if not resource.definition and created is not None and parse_time(created) is None:
         text = (
             f"failed to convert new object {who} to proper version: creationTimestamp {json_text(created)} is no time"
         )

@@ -104,7 +104,7 @@ def decodability(resource: Resource, obj: Any, shallow: bool = False) -> tuple[b
         if obj[field] != expected and not (resource.definition and field == "kind"):
             text = f"the {field} in the body ({json_text(obj[field])}) does not match the expected one ({expected})"
             return False, text
-    is_built_in = resource.openapi_schema is None
+    is_built_in = not resource.definition
     shape = schemas.schema_of(resource) if is_built_in else ANY
     plain = is_built_in and decoding.is_canonical(obj, shape)
     if plain and shape is not ANY:
@@ -190,7 +190,7 @@ def update_status(resource: Resource, decoded: Decoded, old: Json, checks: Check
     status = obj.get("status")
     if status is not None:
         new["status"] = status
-    if resource.openapi_schema is not None and resource.schema is not None:
+    if resource.definition and resource.schema is not None:
         new = _stored_shape(resource, new)
         _raise_if_invalid(resource, new, _custom_status_problems(resource, resource.schema, new, old, checks))
     elif not isinstance(status, dict | None):

@@ -93,7 +93,7 @@ def without_unknown_fields(resource: Resource, obj: Json) -> Json:
     """The object as it is stored: without null fields and fields unknown to its built-in type. Custom objects are
     pruned by their schema; only their metadata is handled here.
     """
-    if resource.openapi_schema is not None:
+    if resource.definition:
         meta_shape = schemas.built_in(f"{schemas.META}ObjectMeta")
         is_stored_form = is_canonical(obj["metadata"], meta_shape)
         return obj if is_stored_form else {**obj, "metadata": normalize(obj["metadata"], meta_shape)}

@@ -116,7 +116,7 @@ def document(resources: tuple[Resource, ...]) -> Json:
     schemas: dict[str, Json] = {}
     for resource in resources:
         name = _name(resource)
-        schemas[name] = _root(resource) if resource.openapi_schema is None else _custom(resource)
+        schemas[name] = _custom(resource) if resource.definition else _root(resource)
         if not resource.review:
             schemas[f"{name}List"] = _list(resource, name)
     pending = [name for schema in schemas.values() for name in _references(schema)]
@@ -130,7 +130,7 @@ def document(resources: tuple[Resource, ...]) -> Json:
 
 
 def _name(resource: Resource) -> str:
-    if resource.openapi_schema is not None:
+    if resource.definition:
         return ".".join([*reversed(resource.group.split(".")), resource.version, resource.kind])
     return _PREFIX + types.name_of(resource.group, resource.version, resource.kind)
 
@@ -149,7 +149,7 @@ def _root(resource: Resource) -> Json:
 
 
 def _custom(resource: Resource) -> Json:
-    document_schema = resource.openapi_schema or {}
+    document_schema = resource.schema.document if resource.schema else {}
     properties: Json = {
         "apiVersion": {"type": "string", "description": _DESCRIPTIONS["apiVersion"]},
         "kind": {"type": "string", "description": _DESCRIPTIONS["kind"]},

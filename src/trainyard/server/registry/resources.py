@@ -122,8 +122,6 @@ class Resource:
     """Paths of immutable fields: "spec.template"."""
 
     schema: Schema | None = None
-    openapi_schema: Json | None = None
-    """The schema as in the CRD. None: the types are those of types.txt."""
     prune: bool = False
     """Fields that the schema does not declare are pruned. Off for built-in resources, which keep fields of newer
     versions."""

@@ -18,6 +18,7 @@ from trainyard.app.local import NOT_SERVED
 from trainyard.client import ApiClient
 from trainyard.client.request import create
 from trainyard.core import Config
+from trainyard.core.names import digest
 from trainyard.objects import Json, NamespacedName, decode, encode, format_time, is_condition_true, uid_of
 from trainyard.objects.resources import CRD, POD
 from trainyard.operator import Operator
@@ -212,6 +213,9 @@ def _copies(
     name = f"resnet-{number:05}"
     uids = {uid_of(decode(record.body)): "" for _, _, record in originals}
     uids = {uid: str(uuid5(NAMESPACE_OID, f"{uid}/{number}")) for uid in uids}
+    pods = [uid_of(decode(record.body)) for store, _, record in originals if store == "pods"]
+    # status.gang: the job has seen these pods run, so that others would be a restart
+    uids[digest(sorted(pods))] = digest(sorted(uids[uid] for uid in pods))
 
     def renamed(text: str) -> str:
         text = text.replace(MODEL, name)

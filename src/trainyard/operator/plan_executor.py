@@ -32,7 +32,7 @@ import msgspec
 
 from trainyard import core
 from trainyard.client import ApiClient, ApiError, Conflict, NotFound, Unavailable
-from trainyard.controller_runtime.concurrency_limiter import ConcurrencyLimiter
+from trainyard.controller_runtime.concurrency_limiter import MAX_LIMIT, ConcurrencyLimiter
 from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.executor import NameTaken, WriteExecutor
 from trainyard.controller_runtime.in_flight_writes import InFlightWrites
@@ -331,21 +331,22 @@ class PlanExecutor:
         """Run the calls, as many at once as `limiter` allows; it is fair to the jobs. After a failure, skip the calls
         not begun and raise it."""
         errors: list[Exception] = []
+        remaining = iter(calls)
 
-        async def run(call: Callable[[], Awaitable[None]]) -> None:
-            if errors:
-                return
-            try:
-                async with self.limiter.slot(reconcile.namespace, reconcile.uid, len(calls)):
-                    if errors:
-                        raise _Skipped
-                    await call()
-            except _Skipped:
-                pass
-            except Exception as error:
-                errors.append(error)
+        async def work() -> None:
+            for call in remaining:
+                try:
+                    async with self.limiter.slot(reconcile.namespace, reconcile.uid, len(calls)):
+                        if errors:
+                            return
+                        await call()
+                except Exception as error:
+                    errors.append(error)
+                if errors:
+                    return
 
-        await asyncio.gather(*(run(call) for call in calls))
+        # Not a task for each call: of thousands, only the next ones need memory.
+        await asyncio.gather(*(work() for _ in range(min(len(calls), int(MAX_LIMIT)))))
         if errors:
             raise errors[0]
 
@@ -384,7 +385,3 @@ def _is_persistent(state: JobState, ref: Ref, error: ApiError) -> bool:
         return False
     state.server_errors[ref] = failures = state.server_errors.get(ref, 0) + 1
     return failures >= MAX_SERVER_ERRORS
-
-
-class _Skipped(Exception):
-    """Raised to skip a write: another write of the same reconcile failed while it waited for the limiter."""

@@ -37,7 +37,6 @@ OF_EVERY_JOB = (
         "further fields of the status",
         "job .status.cause",
         "job .status.counted",
-        "job .status.gang",
         "job .status.hasRun",
         "job .status.observedGeneration",
         "job .status.ready",

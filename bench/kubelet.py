@@ -25,9 +25,9 @@ WIDTH = 64  # requests at one time
 class Metadata(msgspec.Struct):
     """The fields of a pod's metadata that are read."""
 
-    name: str
-    namespace: str
     resourceVersion: str
+    name: str = ""  # a bookmark has none
+    namespace: str = ""
 
 
 class Container(msgspec.Struct):
@@ -39,7 +39,7 @@ class Container(msgspec.Struct):
 class Spec(msgspec.Struct):
     """The fields of a pod's spec that are read."""
 
-    containers: list[Container]
+    containers: list[Container] = []
 
 
 class Pod(msgspec.Struct):

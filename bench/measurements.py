@@ -44,9 +44,9 @@ _numbers = itertools.count(1)
 class Metadata(msgspec.Struct):
     """The fields of an object's metadata that are read."""
 
-    name: str
-    namespace: str
     resourceVersion: str
+    name: str = ""  # a bookmark has none
+    namespace: str = ""
 
 
 class Object(msgspec.Struct):
@@ -102,7 +102,8 @@ class Arrivals:
                 now = time.perf_counter()
                 metadata = _EVENT.decode(line).object.metadata
                 revision = metadata.resourceVersion
-                self._record((metadata.namespace, metadata.name), now, self._ended in line)
+                if metadata.name:
+                    self._record((metadata.namespace, metadata.name), now, self._ended in line)
                 self._changed.set()
 
     def _record(self, key: tuple[str, str], now: float, ended: bool) -> None:

@@ -89,6 +89,8 @@ async def run(options: argparse.Namespace) -> dict[str, Samples]:
                         for name, values in (await measure(probe, options)).items():
                             results[subject.name][name] += values
             print(f"round {number + 1} of {options.rounds}: {subject.name}", flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(results, indent=1))
     return results
 
 
@@ -120,8 +122,6 @@ def main() -> None:
     options = parser.parse_args()
     results = asyncio.run(run(options))
     show(results)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

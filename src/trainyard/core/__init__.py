@@ -7,6 +7,7 @@ Rules for this package:
 """
 
 from trainyard.core.carriers import JOB_CARRIER, POD_CARRIER, RETRYING_JOB_CARRIER, STATEFUL_SET_CARRIER
+from trainyard.core.changes import FEW_CREATES
 from trainyard.core.children import decode_child
 from trainyard.core.decide import decide, plan
 from trainyard.core.events import recorded_events
@@ -43,6 +44,7 @@ from trainyard.core.rules import Rule, violations, with_aliases
 from trainyard.core.status import default_condition_event
 
 __all__ = [
+    "FEW_CREATES",
     "JOB_CARRIER",
     "POD_CARRIER",
     "RETRYING_JOB_CARRIER",

@@ -57,7 +57,6 @@ log = logging.getLogger(__name__)
 
 REPLICA_COUNTS_INTERVAL = 1.0  # seconds between two status patches of a job with nothing that is urgent
 REFUSED_REQUEUE_SECONDS = 1.0  # seconds to requeue after when a write was refused that had been refused before
-SMALL_WAVE = 8  # objects
 MAX_SERVER_ERRORS = 5  # consecutive 5xx answers that make a write a refusal (e.g. an admission webhook is down)
 
 
@@ -354,7 +353,7 @@ class PlanExecutor:
 def _create_waves(creates: Iterable[PlannedCreate]) -> list[list[PlannedCreate]]:
     """Split the creates into waves, each in the plan's order: an object is in the wave after the last of those that it
     depends on. The objects of one wave are created concurrently, Pods and their Services alike; but a small job's
-    replicas are not created beside other objects (changes.FEW_CREATES)."""
+    replicas are not created beside other objects (core.FEW_CREATES)."""
     waves: list[list[PlannedCreate]] = []
     wave_of: dict[Ref, int] = {}
     for create in creates:
@@ -367,7 +366,7 @@ def _create_waves(creates: Iterable[PlannedCreate]) -> list[list[PlannedCreate]]
 
 
 def _parts(wave: list[PlannedCreate]) -> list[list[PlannedCreate]]:
-    if len(wave) > SMALL_WAVE:
+    if len(wave) > core.FEW_CREATES:
         return [wave]
     return [list(part) for _, part in itertools.groupby(wave, lambda create: create.slot is None)]
 

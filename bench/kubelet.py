@@ -23,7 +23,7 @@ WIDTH = 64  # requests at one time
 
 
 class Metadata(msgspec.Struct):
-    """The fields of a pod's metadata that are read."""
+    """The fields of an object's metadata that are read."""
 
     resourceVersion: str
     name: str = ""  # a bookmark has none
@@ -36,24 +36,24 @@ class Container(msgspec.Struct):
     name: str
 
 
-class Spec(msgspec.Struct):
-    """The fields of a pod's spec that are read."""
+class Spec(msgspec.Struct, frozen=True):
+    """The containers of a pod; another object has none."""
 
     containers: list[Container] = []
 
 
-class Pod(msgspec.Struct):
-    """A pod, as far as it is read."""
+class Object(msgspec.Struct):
+    """An object of any kind, as far as it is read."""
 
     metadata: Metadata
-    spec: Spec
+    spec: Spec = Spec()
 
 
 class Event(msgspec.Struct):
     """A watch event."""
 
     type: str
-    object: Pod
+    object: Object
 
 
 class Kubelet:
@@ -76,13 +76,13 @@ class Kubelet:
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
 
-    async def _live(self, pod: Pod) -> None:
+    async def _live(self, pod: Object) -> None:
         await self._report(pod, "Running", {"running": {"startedAt": format_time(time.time())}})
         await asyncio.sleep(self._seconds)
         end = {"exitCode": 0, "finishedAt": format_time(time.time()), "reason": "Completed"}
         await self._report(pod, "Succeeded", {"terminated": end})
 
-    async def _report(self, pod: Pod, phase: str, state: dict[str, object]) -> None:
+    async def _report(self, pod: Object, phase: str, state: dict[str, object]) -> None:
         ready = phase == "Running"
         statuses = [
             {"name": container.name, "state": state, "restartCount": 0, "ready": ready, "image": "none", "imageID": ""}

@@ -28,7 +28,7 @@ from types import TracebackType
 
 import msgspec
 
-from bench.kubelet import SCHEDULER
+from bench.kubelet import SCHEDULER, Event
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_audit import READS
 from tests.support.control_plane_process import ControlPlaneProcess
@@ -39,26 +39,6 @@ from trainyard.objects.resources import NAMESPACE, POD, SERVICE, SERVICE_ACCOUNT
 WIDTH = 64  # requests at one time
 TICKS = os.sysconf("SC_CLK_TCK")
 _numbers = itertools.count(1)
-
-
-class Metadata(msgspec.Struct):
-    """The fields of an object's metadata that are read."""
-
-    resourceVersion: str
-    name: str = ""  # a bookmark has none
-    namespace: str = ""
-
-
-class Object(msgspec.Struct):
-    """An object, as far as it is read."""
-
-    metadata: Metadata
-
-
-class Event(msgspec.Struct):
-    """A watch event."""
-
-    object: Object
 
 
 _EVENT = msgspec.json.Decoder(Event)

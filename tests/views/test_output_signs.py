@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.cli.diagnosis.exits import exit_cause
-from trainyard.cli.diagnosis.output import cause_of, output_cause
 from trainyard.core import Kind
 from trainyard.core.diagnosis import ContainerContext
 from trainyard.kinds import CHAINERJOB, ELASTICJOB, MPIJOB, TFJOB
+from trainyard.views.diagnosis.exits import exit_cause
+from trainyard.views.diagnosis.output import cause_of, output_cause
 
 KINDS = (ELASTICJOB, CHAINERJOB)
 ANY_KIND = ContainerContext(

@@ -13,14 +13,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from trainyard.cli.diagnosis.tracebacks import (
+from trainyard.core.diagnosis import LauncherOutput
+from trainyard.views.diagnosis.tracebacks import (
     Traceback,
     UncaughtException,
     is_header,
     is_launcher_exception,
     tracebacks,
 )
-from trainyard.core.diagnosis import LauncherOutput
 
 UNCAUGHT_EXIT_CODE = "1"  # of a Python process that an exception ends
 

@@ -4,32 +4,11 @@ from typing import Any
 
 import pytest
 
-from trainyard.cli import view
-from trainyard.cli.replica_view import replica_view
-from trainyard.cli.view import JobView, format_age, format_clock, job_result, job_state, progress, table
-from trainyard.core import Config, Job, Kind, parse_job
-from trainyard.objects import Json, format_time, name_of
-
-START = "2024-01-01T00:00:00Z"
-NOW = 1704067200.0 + 75
-
-
-def job(uid: str = "u", name: str = "a", **conditions: str) -> Json:
-    listed = [{"type": kind, "status": "True", "message": text} for kind, text in conditions.items()]
-    meta = {"name": name, "namespace": "default", "uid": uid, "creationTimestamp": START}
-    return {"kind": "TfJob", "metadata": meta, "status": {"startTime": START, "conditions": listed}}
-
-
-def pod(slot: str, phase: str = "Running", container: Json | None = None, **more: Any) -> Json:
-    role, _, index = slot.rpartition("-")
-    labels = {"trainyard.dev/owner": "u", "trainyard.dev/role": role, "trainyard.dev/index": index}
-    meta = {"name": f"{slot}-x", "uid": f"p-{slot}", "labels": labels, "creationTimestamp": START}
-    status = {"phase": phase, "startTime": START, "containerStatuses": [{"name": "tensorflow", **(container or {})}]}
-    return {"metadata": {**meta, **more}, "status": status}
-
-
-def terminated(code: int, reason: str, at: str = "2024-01-01T00:00:42Z") -> Json:
-    return {"state": {"terminated": {"exitCode": code, "reason": reason, "finishedAt": at}}}
+from tests.views.job_values import NOW, START, job, pod, terminated
+from trainyard.objects import Json
+from trainyard.views.durations import format_age, format_clock
+from trainyard.views.job_view import JobView, job_result, job_state
+from trainyard.views.replica_view import replica_view
 
 
 def test_a_replica_is_named_by_its_slot_with_its_end() -> None:
@@ -96,35 +75,6 @@ def test_ten_workers_are_in_order() -> None:
     assert [slot.name for slot in board.slots("u")] == ["worker-1", "worker-2", "worker-10"]
 
 
-def test_the_progress_line_counts_replicas_by_role_and_state() -> None:
-    board = JobView()
-    board.update_job(job(Running="x"))
-    board.update_pod(pod("master-0"), NOW)
-    board.update_pod(pod("worker-0", "Pending"), NOW)
-    board.update_pod(pod("worker-1", container={"restartCount": 1}), NOW)
-    line = "a Running · master: 1 Running · worker: 1 Pending, 1 Running · restarts: 1"
-    assert progress(board, 67.9) == f"1:07  {line}" and progress(board, None) == line
-
-
-@pytest.mark.parametrize("count", [3, 300])
-def test_the_progress_line_parses_a_job_as_often_however_many_replicas_it_has(
-    count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parsed: list[str] = []
-
-    def parse_and_count(kind: Kind, obj: Json, config: Config) -> Job:
-        parsed.append(name_of(obj))
-        return parse_job(kind, obj, config)
-
-    monkeypatch.setattr(view, "parse_job", parse_and_count)
-    board = JobView()
-    board.update_job({"apiVersion": "tensorflow.org/v1alpha1", "spec": {"replicaSpecs": []}, **job()})
-    for number in range(count):
-        board.update_pod(pod(f"worker-{number}"), NOW)
-    assert f"worker: {count} Running" in progress(board, 1.0)
-    assert parsed == ["a", "a"]
-
-
 def test_labels_name_the_job_only_when_there_are_several() -> None:
     board = JobView()
     board.update_job(job())
@@ -132,25 +82,6 @@ def test_labels_name_the_job_only_when_there_are_several() -> None:
     assert board.label(view) == "ps-0"
     board.update_job(job("v", "b"))
     assert board.label(view) == "a/ps-0"
-
-
-def test_the_final_table_has_a_line_per_replica_and_a_sentence_per_job() -> None:
-    board = JobView()
-    board.update_job(job(Failed="the container exited with 1"))
-    board.update_pod(pod("master-0", "Failed", terminated(1, "Error")), NOW)
-    board.update_pod(pod("ps-0"), NOW)
-    assert table(board, NOW) == [
-        "JOB  REPLICA   STATE    RESTARTS  EXIT  TIME",
-        "a    master-0  Failed   0         1     0:42",
-        "a    ps-0      Running  0               1:15",
-        "TfJob default/a: Failed after 1:15: the container exited with 1",
-    ]
-
-
-def test_a_job_that_was_interrupted_shows_why() -> None:
-    board = JobView()
-    board.update_job(job(Running="x"))
-    assert table(board, NOW, "interrupted") == ["TfJob default/a: interrupted while Running after 1:15"]
 
 
 def test_the_state_of_a_job_follows_from_its_conditions() -> None:
@@ -285,41 +216,3 @@ def test_a_job_whose_pods_need_a_missing_service_account_is_blocked() -> None:
     assert board.blocked_reason(NOW + 60) == ""
     board.update_job(job(Blocked="exceeded quota"), NOW)
     assert board.blocked_reason(NOW + 60) == ""
-
-
-def test_the_progress_line_shows_how_many_peers_a_rendezvous_waits_for() -> None:
-    board = JobView()
-    elastic = {"apiVersion": "elastic.pytorch.org/v1alpha1", "kind": "ElasticJob", "spec": {"minReplicas": 3}}
-    board.update_job({**job(Running="x"), **elastic})
-    board.update_pod(pod("worker-0"), NOW)
-    board.update_pod(pod("worker-1", "Pending"), NOW)
-    assert "waiting for peers: 1 of 3" in progress(board, None)
-
-
-def test_the_progress_line_counts_down_a_back_off() -> None:
-    board = JobView()
-    board.update_job(job(Running="x"))
-    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 1m20s restarting failed container=a pod=b"}
-    last = {"terminated": {"exitCode": 1, "finishedAt": format_time(NOW)}}
-    crashed_pod = pod("worker-0", container={"restartCount": 3, "state": {"waiting": waiting}, "lastState": last})
-    board.update_pod(crashed_pod, NOW)
-    assert "worker-0 starts again in 1:10" in progress(board, 1.0, NOW + 10)
-    assert "starts again" not in progress(board, None) + progress(board, 1.0, NOW + 90)
-
-
-def test_the_prefixes_of_a_run_are_known_from_the_specs() -> None:
-    """An init container is not among them; a container of several is."""
-    master, worker = {"name": "tensorflow"}, [{"name": "tensorflow"}, {"name": "side"}]
-    roles = [
-        {
-            "tfReplicaType": "MASTER",
-            "template": {"spec": {"containers": [master], "initContainers": [{"name": "init"}]}},
-        },
-        {"tfReplicaType": "WORKER", "replicas": 11, "template": {"spec": {"containers": worker}}},
-    ]
-    stored = {**job(), "apiVersion": "tensorflow.org/v1alpha1", "spec": {"replicaSpecs": roles}}
-    board = JobView({"u": stored})
-    assert board.log_prefixes() == ["master-0", "worker-10/tensorflow", "worker-10/side"]
-    assert board.log_prefixes("Master") == ["master-0"]
-    board.jobs["v"] = {"kind": "Unknown"}
-    assert board.log_prefixes("master") == ["a/master-0"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cli.why_values import RUNNING, WORKERS, Case, at, elastic, ended, pod, pytorch, template, tfjob, waits
-from trainyard.cli.diagnosis import BLOCK, END, FINE, WAIT
+from tests.views.why_values import RUNNING, WORKERS, Case, at, elastic, ended, pod, pytorch, template, tfjob, waits
 from trainyard.objects import Json
+from trainyard.views.diagnosis import BLOCK, END, FINE, WAIT
 
 TRACE = ("Traceback (most recent call last):", "ValueError: no data")
 

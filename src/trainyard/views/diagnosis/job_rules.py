@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainyard.cli.diagnosis.children import children_without_pods, next_requeue, succeeded_without_pods
-from trainyard.cli.diagnosis.failures import failed
-from trainyard.cli.diagnosis.inputs import Facts, join_names
-from trainyard.cli.diagnosis.replicas import together
-from trainyard.cli.view import format_age, format_clock, job_result
 from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Finding
 from trainyard.core.policies.managed_by import is_managed_here
 from trainyard.objects import Json, format_time, parse_time
+from trainyard.views.diagnosis.children import children_without_pods, next_requeue, succeeded_without_pods
+from trainyard.views.diagnosis.failures import failed
+from trainyard.views.diagnosis.inputs import Facts, join_names
+from trainyard.views.diagnosis.replicas import together
+from trainyard.views.durations import format_age, format_clock
+from trainyard.views.job_view import job_result
 
 FAILED_CONDITION = "status.conditions[Failed]"
 RECONCILE_SECONDS = 10.0  # seconds in which an operator first reconciles a new job

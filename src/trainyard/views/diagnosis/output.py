@@ -13,12 +13,17 @@ import re
 import signal
 from collections.abc import Iterable, Sequence
 
-from trainyard.cli.diagnosis.exits import exit_cause
-from trainyard.cli.diagnosis.launchers import is_consequence, process_failure, process_lines
-from trainyard.cli.diagnosis.tracebacks import UncaughtException, is_launcher_exception, last_exception, without_frames
-from trainyard.cli.output_lines import OutputLineSplitter
 from trainyard.core.diagnosis import Cause, ContainerContext, OutputPattern
 from trainyard.objects.printable import printable, without_colours
+from trainyard.views.diagnosis.exits import exit_cause
+from trainyard.views.diagnosis.launchers import is_consequence, process_failure, process_lines
+from trainyard.views.diagnosis.tracebacks import (
+    UncaughtException,
+    is_launcher_exception,
+    last_exception,
+    without_frames,
+)
+from trainyard.views.output_lines import OutputLineSplitter
 
 CAUSE_LINES = 8  # number of last lines that are searched for the cause when there is no exception
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from trainyard.cli.diagnosis.inputs import Facts, container_spec
 from trainyard.core.diagnosis import Cause
 from trainyard.objects import Json, namespace_of
+from trainyard.views.diagnosis.inputs import Facts, container_spec
 
 _PULL_FIX = "see that the image's name and tag are right and that this cluster may pull it (imagePullSecrets)"
 _NODE_RETRIES_FIX = "mend what the message names; the node tries it again by itself"

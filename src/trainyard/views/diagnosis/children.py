@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard import core
-from trainyard.cli.diagnosis.inputs import Facts, join_names
-from trainyard.cli.diagnosis.waiting_reasons import missing_object
 from trainyard.core import Observed
 from trainyard.core.diagnosis import BLOCK, WAIT, Finding
 from trainyard.core.policies.restart import MAX_DELAY
 from trainyard.objects import Json, controller_of, name_of, namespace_of, uid_of
 from trainyard.objects.labels import index_of, role_of
+from trainyard.views.diagnosis.inputs import Facts, join_names
+from trainyard.views.diagnosis.waiting_reasons import missing_object
 
 POD_CREATION_SECONDS = 10.0  # seconds in which a controller creates a pod
 

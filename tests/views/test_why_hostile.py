@@ -8,9 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cli.why_values import RUNNING, child, elastic, ended, facts, pod, refused, tfjob, unplaced, waits
-from trainyard.cli.diagnosis import finding_lines, why
+from tests.views.why_values import RUNNING, child, elastic, ended, facts, pod, refused, tfjob, unplaced, waits
+from trainyard.cli.findings import format_findings
 from trainyard.objects import Json
+from trainyard.views.diagnosis import why
 
 JUNK = st.sampled_from([None, "", "x", 5, -1.5, True, [], {}, [None], {"a": None}, ["x"]])
 JOBS = (
@@ -53,7 +54,7 @@ def test_any_status_of_a_job_is_diagnosed(data: st.DataObject) -> None:
     inside = [path for path in places(job) if len(path) > 1 and path[0] in ("spec", "status")]
     path = data.draw(st.sampled_from([("spec",), ("status",), *inside]))
     inputs = facts(spoilt(job, path, data.draw(JUNK), data.draw(st.booleans())), *PODS)
-    assert list(finding_lines(inputs, why(inputs)))
+    assert list(format_findings(inputs, why(inputs)))
 
 
 @settings(max_examples=120, deadline=None)
@@ -66,4 +67,4 @@ def test_a_pod_with_missing_fields_is_diagnosed(data: st.DataObject) -> None:
     pods = [holed if at == which else each for at, each in enumerate(PODS)]
     children = (child("Job", "master-abcd-0"), child("StatefulSet", "s", spec={"replicas": 2}))
     inputs = facts(data.draw(st.sampled_from(JOBS)), *pods, children=children, events=(refused("c", "exceeded quota"),))
-    assert list(finding_lines(inputs, why(inputs)))
+    assert list(format_findings(inputs, why(inputs)))

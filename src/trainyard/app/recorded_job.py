@@ -7,30 +7,22 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from trainyard.app.cluster_folders import BackgroundError, command_line
-from trainyard.app.history import (
-    ID_LENGTH,
-    HistoryRecord,
-    history_folder,
-    job_folders,
-    pod_log_folder,
-    read_record,
-    with_tilde,
-)
-from trainyard.cli.codes import GIVEN_UP
-from trainyard.cli.diagnosis import END, Facts, Finding, why
-from trainyard.cli.diagnosis.failures import failures
-from trainyard.cli.diagnosis.inputs import log_key
-from trainyard.cli.diagnosis.output import printable_lines
-from trainyard.cli.replica_view import replica_view
-from trainyard.cli.view import format_age
+from trainyard.app.history import GIVEN_UP, HistoryRecord, history_folder, job_folders, read_record, with_tilde
 from trainyard.core import Config, Kind, parse_job
 from trainyard.kinds import kind_of, notes
 from trainyard.objects import Json, parse_time
 from trainyard.objects.container_statuses import container_statuses
-from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 from trainyard.objects.log_files import read_piece, tail_offset
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.manifest import read as read_manifest
+from trainyard.objects.structs import replace
+from trainyard.views.diagnosis import END, Facts, Finding, JobDiagnosis, diagnose
+from trainyard.views.diagnosis.failures import failures
+from trainyard.views.diagnosis.inputs import log_key
+from trainyard.views.diagnosis.output import printable_lines
+from trainyard.views.durations import format_age
+from trainyard.views.recorded import ID_LENGTH, pod_log_folder, recorded_event, recorded_pod
+from trainyard.views.replica_view import replica_view
 
 TAIL_LINES = 240  # last lines of a log: enough for a launcher's tracebacks of several processes, and its own
 NOT_KEPT = "(its log is not kept)"
@@ -61,44 +53,7 @@ def last_pods(record: HistoryRecord, kind: Kind, job: Json) -> list[Json]:
     """The newest pod of each replica as it was last recorded, as API objects."""
     newest = {str(entry.get("replica")): entry for entry in record.pods}
     templates = {role.name: role.template or {} for role in parse_job(kind, job, Config()).roles}
-    return [recorded_pod(record, entry, templates.get(str(entry.get("role")), {})) for entry in newest.values()]
-
-
-def recorded_pod(record: HistoryRecord, entry: Json, template: Json | None = None) -> Json:
-    """A pod of the record as an API object. `template`: the pod template of its role, for the spec."""
-    labels = {OWNER: record.text("uid"), ATTEMPT: str(entry.get("attempt") or 0)}
-    labels |= {ROLE: str(entry["role"]), INDEX: str(entry["index"])} if entry.get("role") else {}
-    labels |= {} if entry.get("role") else {"app": str(entry.get("replica"))}
-    meta = {name: entry.get(name) for name in ("name", "uid")} | {"namespace": record.namespace, "labels": labels}
-    meta |= {"creationTimestamp": entry.get("created")}
-    if entry.get("deleted") and not entry.get("endedBeforeDeletion"):  # its deletion may have ended it
-        meta["deletionTimestamp"] = entry.get("ended") or entry.get("created")
-    parts: dict[str, list[Json]] = {"initContainerStatuses": [], "containerStatuses": []}
-    for container in entry.get("containers") or []:
-        parts["initContainerStatuses" if container.get("init") else "containerStatuses"].append(_status(container))
-    status = {name: entry.get(name) for name in ("phase", "reason", "message")} | {"startTime": entry.get("started")}
-    status["conditions"] = [{"type": "DisruptionTarget", "status": "True"}] if entry.get("stopped") else None
-    spec = {**((template or {}).get("spec") or {}), "nodeName": entry.get("node")}
-    status = _present({**status, **parts})
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": _present(meta), "spec": spec, "status": status}
-
-
-def _present(fields: Json) -> Json:
-    """The fields that have a value: as in the API, there are no nulls."""
-    return {name: value for name, value in fields.items() if value not in (None, "")}
-
-
-def _status(container: Json) -> Json:
-    """A ContainerStatus from the recorded runs: the last recorded run is `state` if it is the container's current run
-    (run == restarts + 1), else `lastState`."""
-    restarts, runs = int(container.get("restarts") or 0), container.get("runs") or []
-    status: Json = {"name": container.get("name"), "restartCount": restarts, "state": {}}
-    if runs:
-        run = runs[-1]
-        ended = {"exitCode": run.get("exitCode"), "reason": run.get("reason"), "message": run.get("message")}
-        ended |= {"startedAt": run.get("started"), "finishedAt": run.get("ended")}
-        status["state" if run.get("run") == restarts + 1 else "lastState"] = {"terminated": _present(ended)}
-    return status
+    return [recorded_pod(record.data, entry, templates.get(str(entry.get("role")), {})) for entry in newest.values()]
 
 
 def kept_logs(record: HistoryRecord | None, pods: Iterable[Json]) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -137,17 +92,8 @@ def gone_pods(record: HistoryRecord, kind: Kind, job: Json, pods: Iterable[Json]
 
 def events_of(record: HistoryRecord) -> list[Json]:
     """The recorded events as API objects, oldest first."""
-    return [_event(entry, record) for entry in sorted(record.events(), key=lambda entry: str(entry.get("time")))]
-
-
-def _event(entry: Json, record: HistoryRecord) -> Json:
-    kind, _, name = str(entry.get("object")).partition("/")
-    meta = {"name": entry.get("uid"), "uid": entry.get("uid"), "namespace": record.namespace}
-    involved_object = {"kind": kind, "name": name, "namespace": record.namespace}
-    fields = {field: entry.get(field) for field in ("type", "reason", "message", "count")}
-    source = {"component": entry.get("source")}
-    event = {"apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": involved_object, "source": source}
-    return event | fields | {"lastTimestamp": entry.get("time")}
+    entries = sorted(record.events(), key=lambda entry: str(entry.get("time")))
+    return [recorded_event(record.data, entry) for entry in entries]
 
 
 def facts_of(record: HistoryRecord) -> Facts | None:
@@ -169,9 +115,11 @@ def facts_of(record: HistoryRecord) -> Facts | None:
     )
 
 
-def findings_of(record: HistoryRecord, facts: Facts) -> list[Finding]:
-    """The findings about the job's end, also for a job that was deleted or interrupted."""
-    return why(facts) if record.result in ("Succeeded", "Failed", "") else list(_cut_short(record, facts))
+def diagnosis_of(record: HistoryRecord, facts: Facts) -> JobDiagnosis:
+    """The diagnosis of the job's end, also for a job that was deleted or interrupted: that is its state then."""
+    if record.result in ("Succeeded", "Failed", ""):
+        return diagnose(facts)
+    return replace(diagnose(facts), state=record.result, findings=tuple(_cut_short(record, facts)))
 
 
 def _cut_short(record: HistoryRecord, facts: Facts) -> Iterator[Finding]:

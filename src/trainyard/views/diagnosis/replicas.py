@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainyard.cli.diagnosis.children import next_requeue
-from trainyard.cli.diagnosis.containers import (
+from trainyard.core.diagnosis import BLOCK, NOTE, WAIT, Cause, ContainerContext, Finding
+from trainyard.objects import Json, find_condition, format_time, name_of, namespace_of, uid_of
+from trainyard.objects.container_statuses import ContainerStatus, container_statuses
+from trainyard.objects.structs import replace
+from trainyard.views.diagnosis.children import next_requeue
+from trainyard.views.diagnosis.containers import (
     NO_OUTPUT,
     default_fix,
     last_lines,
@@ -13,7 +17,7 @@ from trainyard.cli.diagnosis.containers import (
     termination,
     termination_cause,
 )
-from trainyard.cli.diagnosis.inputs import (
+from trainyard.views.diagnosis.inputs import (
     Facts,
     container_context,
     container_field,
@@ -21,15 +25,11 @@ from trainyard.cli.diagnosis.inputs import (
     join_names,
     log_key,
 )
-from trainyard.cli.diagnosis.launchers import is_consequence, is_launcher_line, process_failure
-from trainyard.cli.diagnosis.output import cause_of, output_cause
-from trainyard.cli.diagnosis.tracebacks import without_frames
-from trainyard.cli.diagnosis.waiting_reasons import missing_object, unschedulable_fix, volume_cause, waiting_cause
-from trainyard.cli.view import format_age
-from trainyard.core.diagnosis import BLOCK, NOTE, WAIT, Cause, ContainerContext, Finding
-from trainyard.objects import Json, find_condition, format_time, name_of, namespace_of, uid_of
-from trainyard.objects.container_statuses import ContainerStatus, container_statuses
-from trainyard.objects.structs import replace
+from trainyard.views.diagnosis.launchers import is_consequence, is_launcher_line, process_failure
+from trainyard.views.diagnosis.output import cause_of, output_cause
+from trainyard.views.diagnosis.tracebacks import without_frames
+from trainyard.views.diagnosis.waiting_reasons import missing_object, unschedulable_fix, volume_cause, waiting_cause
+from trainyard.views.durations import format_age
 
 DEFAULT_SCHEDULER = "default-scheduler"
 MAX_LINES = 15  # last lines of an output in a finding about a job that goes on

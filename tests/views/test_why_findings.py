@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.why_job_cases import JOB_CASES
-from tests.cli.why_replica_cases import REPLICA_CASES
-from tests.cli.why_values import (
+from tests.views.why_job_cases import JOB_CASES
+from tests.views.why_replica_cases import REPLICA_CASES
+from tests.views.why_values import (
     NOW,
     RUNNING,
     WORKERS,
@@ -25,11 +25,12 @@ from tests.cli.why_values import (
     tfjob,
     waits,
 )
-from trainyard.cli.diagnosis import BLOCK, END, FINE, LEVEL_NAMES, NOTE, WAIT, Endpoint, Finding, finding_lines
-from trainyard.cli.diagnosis.output import printable_lines
+from trainyard.cli.findings import format_findings
 from trainyard.kinds import PYTORCHJOB, TFJOB
 from trainyard.kinds.elasticjob_diagnosis import rendezvous_endpoint
 from trainyard.objects import Json
+from trainyard.views.diagnosis import BLOCK, END, FINE, LEVEL_NAMES, NOTE, WAIT, Endpoint, Finding
+from trainyard.views.diagnosis.output import printable_lines
 
 CASES = (*JOB_CASES, *REPLICA_CASES)
 
@@ -87,9 +88,9 @@ def test_a_retry_has_its_time() -> None:
 def test_the_text_has_a_heading_and_a_line_for_each_part() -> None:
     job = tfjob(RUNNING)
     inputs = facts(job, pod("MASTER-0", waits("ErrImageNeverPull", "first\nsecond"), "Pending"))
-    from trainyard.cli.diagnosis import why
+    from trainyard.views.diagnosis import why
 
-    assert list(finding_lines(inputs, why(inputs))) == [
+    assert list(format_findings(inputs, why(inputs))) == [
         "TfJob default/mnist:",
         "  problem: master-0: its image is not on its node, and imagePullPolicy Never",
         "    forbids to pull it (ErrImageNeverPull)",
@@ -107,7 +108,7 @@ def test_the_output_of_a_program_is_shown_as_it_was_written() -> None:
     lines = printable_lines("\n".join(output).encode())
     given = facts(tfjob(("Failed", "PermanentFailure", "x")))
     finding = Finding(END, "x", "", lines, "")
-    assert list(finding_lines(given, [finding]))[2:] == [
+    assert list(format_findings(given, [finding]))[2:] == [
         f"    {'seen: ' if line is output[0] else '      '} {line}" for line in output
     ]
 

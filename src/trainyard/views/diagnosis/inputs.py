@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from trainyard.cli.replica_view import ReplicaView, group_by_slot, replica_view
-from trainyard.cli.view import job_result
 from trainyard.core import Config, Job, Kind, parse_job
 from trainyard.core.diagnosis import ContainerContext, Endpoint, MissingModules
 from trainyard.objects import Json, Problem, find_condition, name_of, namespace_of, parse_time, uid_of
+from trainyard.views.job_view import job_result
+from trainyard.views.replica_view import ReplicaView, group_by_slot, replica_view
 
 MAX_NAMES = 4
+Logs = Mapping[tuple[str, str], tuple[str, ...]]  # last lines by the pod's uid and the container
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,7 @@ class Facts:
     deleted_pods: tuple[Json, ...] = ()  # of a failed job: deleted pods, the last one of each replica
     children: tuple[Json, ...] = ()
     events: tuple[Json, ...] = ()
-    # (uid of the pod, container): last lines.
-    logs: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    logs: Logs = field(default_factory=dict)
     nodes: tuple[Json, ...] | None = None  # None: not fetched
     endpoint: Endpoint | None = None
     notes: tuple[Problem, ...] = ()  # fields that have no effect where the job runs

@@ -1,4 +1,4 @@
-"""The displayed state of a replica. `get`, `describe`, `why`, the table of `run` and the history all use it. Pure.
+"""The displayed state of a replica. `get`, `describe`, `why`, the table of `run` and the history all use it.
 
 State, restarts, exit code and reason are those that the operator reads from the pod (core/children.py); nothing is
 worked out again here. Only the messages about what blocks a pod, which the operator does not need, are read from the
@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from trainyard.core import Child, ChildStatus, decode_child
 from trainyard.core.children import ContainerRecord, decode_containers
-from trainyard.objects import Json, find_condition, labels_of, name_of, namespace_of, parse_time, uid_of
+from trainyard.objects import Json, as_dict, find_condition, labels_of, name_of, namespace_of, parse_time, uid_of
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
-from trainyard.objects.labels import OWNER, replica_name, role_of
+from trainyard.objects.labels import OWNER, index_of, replica_name, role_of
 
 T = TypeVar("T")
 
@@ -44,22 +44,36 @@ BLOCKING_REASONS = frozenset(
 )
 
 
-class ReplicaView(msgspec.Struct, frozen=True):
-    """The displayed state of one pod: a row of the table. Times are in seconds since the epoch."""
+class ReplicaView(msgspec.Struct, frozen=True, rename="camel"):
+    """The displayed state of one pod: a row of a table of replicas. Its JSON (`msgspec.to_builtins`) has the fields
+    below in camelCase. Times are in seconds since the epoch."""
 
     job: str  # the job's uid
     name: str  # role-index, or the pod's name where it has no slot
-    role: str
+    role: str  # in lower case
     state: str
-    uid: str = ""
+    index: str = ""  # "" for a pod that is no replica
+    pod: str = ""  # the pod's name
+    uid: str = ""  # the pod's uid
+    node: str = ""
+    attempt: int = 0
     restarts: int = 0
     failed: bool = False  # phase Failed without a deletion or a disruption
-    exit: str = ""
+    exit_code: int | None = None  # of an ended pod
+    reason: str = ""  # of the container with that exit code
     created: float = 0.0
     started: float | None = None
     ended: float | None = None
     blocked: str = ""  # the reason why it never starts; "" if it may start
     back_off_end: float = 0.0  # the end of the restart back-off; 0.0 for none
+
+    @property
+    def exit(self) -> str:
+        """The exit code as text, with its reason unless that is Error or Completed; "" for a pod that has not ended."""
+        if self.exit_code is None:
+            return ""
+        is_named = self.reason not in ("", "Error", "Completed")
+        return f"{self.exit_code} ({self.reason})" if is_named else str(self.exit_code)
 
 
 def replica_view(pod: Json) -> ReplicaView:
@@ -68,6 +82,7 @@ def replica_view(pod: Json) -> ReplicaView:
     containers = decode_containers(record)
     state = _state(record, containers)
     has_ended = record.phase in ("Succeeded", "Failed")
+    container = _exit_container(containers) if has_ended else None
     status = as_dict(pod.get("status"))
     statuses = container_statuses(status)
     return ReplicaView(
@@ -75,24 +90,21 @@ def replica_view(pod: Json) -> ReplicaView:
         name=replica_name(pod),
         role=role_of(pod).lower() or replica_name(pod),
         state=state,
+        index=index_of(pod),
+        pod=record.name,
         uid=record.uid,
+        node=str(as_dict(pod.get("spec")).get("nodeName") or ""),
+        attempt=record.attempt,
         restarts=sum(container.restart_count for container in containers),
         failed=record.phase == "Failed" and state != "Stopped" and not record.disrupted,
-        exit=_exit_text(containers) if has_ended else "",
+        exit_code=container.exit_code if container else None,
+        reason=container.reason if container else "",
         created=record.created,
         started=record.start_time or None,
         ended=(record.finished_at or None) if has_ended else None,
         blocked=_missing_claim(status) or _blocked(statuses),
         back_off_end=max(map(_back_off_end, statuses), default=0.0),
     )
-
-
-def log_prefix(label: str, container: str, init: bool, containers: int) -> str:
-    """The prefix of a container's log lines. `label`: that of its replica; `containers`: the number of the pod's
-    containers without its init containers.
-
-    The only container of a pod has the label alone, whether or not the pod has init containers."""
-    return f"{label}/{container}" if init or containers != 1 else label
 
 
 def read_pod(pod: Json) -> Child:
@@ -133,16 +145,11 @@ def _state(pod: Child, containers: Sequence[ContainerRecord]) -> str:
     return next((reason for reason in reasons if reason not in ("", "PodInitializing")), pod.phase or "Pending")
 
 
-def _exit_text(containers: Sequence[ContainerRecord]) -> str:
-    """The first exit code that is not 0, else that of the first container; with its reason unless that is Error or
-    Completed."""
+def _exit_container(containers: Sequence[ContainerRecord]) -> ContainerRecord | None:
+    """The ended container whose exit code is shown: the first whose code is not 0, else the first one."""
     ended = [container for container in containers if container.state == "terminated"]
     ended = [container for container in ended if container.exit_code or not container.init]
-    if not ended:
-        return ""
-    container = next((container for container in ended if container.exit_code), ended[0])
-    is_named = container.reason not in ("", "Error", "Completed")
-    return f"{container.exit_code} ({container.reason})" if is_named else str(container.exit_code)
+    return next((container for container in ended if container.exit_code), ended[0] if ended else None)
 
 
 _BACK_OFF = re.compile(r"back-off (?:(\d+)m)?(\d+)s ")
@@ -174,8 +181,3 @@ def _missing_claim(status: Json) -> str:
         return ""
     fix = f"add the PersistentVolumeClaim to the file, or name a folder of this machine: --mount {missing[1]}=DIR"
     return f"{missing[0]}; {fix}"
-
-
-def as_dict(value: Any) -> Json:
-    """The value if it is a dict, {} for anything else."""
-    return value if isinstance(value, dict) else {}

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.cli.why_values import everything
 from tests.model.simulated_job import NOW, SimulatedJob, simulate
 from tests.support.samples import KUBEFLOW_ROLES, kubeflow_job
+from tests.views.why_values import everything
 from trainyard import kinds
-from trainyard.cli.diagnosis import BLOCK, END, WAIT, Facts, Finding, why
 from trainyard.core import Config
 from trainyard.objects import Json, format_time, uid_of
+from trainyard.views.diagnosis import BLOCK, END, WAIT, Facts, Finding, why
 
 KINDS = {kind.gvk.kind: kind for kind in kinds.KINDS}
 Logs = dict[str, tuple[str, ...]]  # by the pod's name

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.cli.diagnosis.output import cause_of, ports_in
-from trainyard.cli.diagnosis.tracebacks import last_exception
 from trainyard.core.diagnosis import ContainerContext, MissingModules
 from trainyard.kinds import ELASTICJOB
+from trainyard.views.diagnosis.output import cause_of, ports_in
+from trainyard.views.diagnosis.tracebacks import last_exception
 
 LOCAL = ContainerContext(on_process_node=True, interpreter="/venv/bin/python")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from trainyard import kinds
-from trainyard.cli.diagnosis import Facts, Finding, why
 from trainyard.core import Kind
 from trainyard.objects import Json, format_time
+from trainyard.views.diagnosis import Facts, Finding, why
 
 NOW = 1_700_000_000.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cli.why_values import (
+from tests.views.why_values import (
     RUNNING,
     WORKERS,
     Case,
@@ -20,8 +20,8 @@ from tests.cli.why_values import (
     unplaced,
     waits,
 )
-from trainyard.cli.diagnosis import BLOCK, FINE, WAIT, Endpoint
 from trainyard.objects import Json
+from trainyard.views.diagnosis import BLOCK, FINE, WAIT, Endpoint
 
 LOOP: dict[str, Any] = {"restartCount": 4, "lastState": ended(1)}
 TRACE = ("Traceback (most recent call last):", "ValueError: no data")

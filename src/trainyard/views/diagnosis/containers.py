@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from trainyard.cli.diagnosis.inputs import Facts, container_context, container_field, container_spec, log_key
-from trainyard.cli.diagnosis.launchers import process_lines
-from trainyard.cli.diagnosis.output import cause_of, port_in_use, ports_in
-from trainyard.cli.diagnosis.waiting_reasons import volume_cause
 from trainyard.core.diagnosis import Cause
 from trainyard.objects import Json
 from trainyard.objects.container_statuses import ContainerStatus
+from trainyard.views.diagnosis.inputs import Facts, container_context, container_field, container_spec, log_key
+from trainyard.views.diagnosis.launchers import process_lines
+from trainyard.views.diagnosis.output import cause_of, port_in_use, ports_in
+from trainyard.views.diagnosis.waiting_reasons import volume_cause
 
 NO_OUTPUT = "it printed nothing"
 SHOWN_LINES = 40  # last lines of a finding

@@ -1,4 +1,5 @@
-"""Diagnosis of a job: `why(facts)` returns the findings for one job. Pure; `cli/evidence.py` fetches the facts.
+"""Diagnosis of a job: `diagnose(facts)` returns what commands and pages show, `why(facts)` the findings alone;
+`cli/evidence.py` fetches the facts.
 
 A rule is a function that takes `Facts` and yields `Finding`s. Requirements for every rule:
 - A finding names the object and the field that are its evidence, and the fix.
@@ -11,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from trainyard.cli.diagnosis import children, failures, job_rules, replicas
-from trainyard.cli.diagnosis.inputs import Facts
-from trainyard.cli.diagnosis.job_rules import FAILED_CONDITION
-from trainyard.cli.layout import UNKNOWN_WIDTH, wrapped
-from trainyard.cli.view import job_result
+import msgspec
+
 from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Endpoint, Finding, ObservedReplicas
+from trainyard.objects import Json, resource_version_of
+from trainyard.views.diagnosis import children, failures, job_rules, replicas
+from trainyard.views.diagnosis.inputs import Facts
+from trainyard.views.diagnosis.job_rules import FAILED_CONDITION
+from trainyard.views.job_view import job_result, job_state
 
 DiagnosisRule = Callable[[Facts], Iterable[Finding]]
 
@@ -54,6 +57,27 @@ ACTIVE_JOB_RULES: tuple[DiagnosisRule, ...] = (
 LEVEL_NAMES = {END: "problem", BLOCK: "problem", WAIT: "waits", NOTE: "note", FINE: "fine"}
 
 
+class JobDiagnosis(msgspec.Struct, frozen=True):
+    """What is wrong with a job, where that is seen, and what to do. `state`: that of the job, in one word."""
+
+    job: str  # KIND NAMESPACE/NAME
+    resource_version: str  # of the job that was examined
+    state: str
+    findings: tuple[Finding, ...]  # the most important first, notes last
+
+    def to_json(self) -> Json:
+        """The object of `trainyard why -o json`: {job, resourceVersion, state, findings}. A finding is {level, what,
+        where, evidence, fix}; its level is problem, waits, note or fine."""
+        findings = [{**msgspec.to_builtins(finding), "level": LEVEL_NAMES[finding.level]} for finding in self.findings]
+        state = {"resourceVersion": self.resource_version, "state": self.state}
+        return {"job": self.job, **state, "findings": findings}
+
+
+def diagnose(facts: Facts) -> JobDiagnosis:
+    """The diagnosis of a job from these facts."""
+    return JobDiagnosis(facts.title, resource_version_of(facts.job), job_state(facts.job), tuple(why(facts)))
+
+
 def why(facts: Facts) -> list[Finding]:
     """The findings for this job, the most important first, notes last. Never empty."""
     for rule in EXCLUSIVE_RULES:
@@ -67,28 +91,6 @@ def why(facts: Facts) -> list[Finding]:
     return sorted(findings, key=lambda finding: (finding.level == NOTE, finding.level))
 
 
-def finding_lines(
-    facts: Facts, findings: Iterable[Finding], max_evidence: int = 15, width: int = UNKNOWN_WIDTH, heading: str = ""
-) -> Iterator[str]:
-    """Format the findings as lines of text: a heading, then each finding with its place, evidence and fix.
-
-    max_evidence: maximum number of evidence lines of a finding. width: width of the output in columns."""
-    yield heading or job_rules.heading(facts)
-    for finding in findings:
-        level = LEVEL_NAMES[finding.level]
-        yield from wrapped(finding.summary, width, f"  {level}: ", "    ")
-        if finding.where:
-            yield from wrapped(finding.where, width, "    where: ")
-        lines = [line for text in finding.evidence for line in text.splitlines()]
-        for index, line in enumerate(lines[-max_evidence:] if finding.level == END else lines[:max_evidence]):
-            prefix = f"    {'seen: ' if index == 0 else '      '} "
-            # The indented lines of a traceback lose their meaning when they are wrapped: a caret points to a column.
-            is_prose = not line[:1].isspace()
-            yield from wrapped(line, width, prefix, f"{' ' * len(prefix)}  ") if is_prose else [prefix + line]
-        if finding.fix:
-            yield from wrapped(finding.fix, width, "    do:    ")
-
-
 __all__ = [
     "BLOCK",
     "END",
@@ -99,6 +101,7 @@ __all__ = [
     "Endpoint",
     "Facts",
     "Finding",
-    "finding_lines",
+    "JobDiagnosis",
+    "diagnose",
     "why",
 ]

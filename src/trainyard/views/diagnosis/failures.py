@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainyard.cli.diagnosis.containers import last_lines, termination
-from trainyard.cli.diagnosis.inputs import Facts, container_context, join_names
-from trainyard.cli.diagnosis.launchers import is_consequence
-from trainyard.cli.diagnosis.output import REASONS_BEFORE_OUTPUT, failed_before_stop
-from trainyard.cli.diagnosis.replicas import waiting
-from trainyard.cli.view import job_result
 from trainyard.core.diagnosis import END, Finding
 from trainyard.objects import Json, parse_time
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.labels import index_of, replica_name, role_of
 from trainyard.objects.structs import replace
+from trainyard.views.diagnosis.containers import last_lines, termination
+from trainyard.views.diagnosis.inputs import Facts, container_context, join_names
+from trainyard.views.diagnosis.launchers import is_consequence
+from trainyard.views.diagnosis.output import REASONS_BEFORE_OUTPUT, failed_before_stop
+from trainyard.views.diagnosis.replicas import waiting
+from trainyard.views.job_view import job_result
 
 MAX_FAILURES = 3
 SIGTERM_EXIT_CODE = 143

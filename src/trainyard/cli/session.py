@@ -18,14 +18,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from trainyard.app.history import GIVEN_UP, with_tilde
-from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.cli.cluster_command import ClusterContext
 from trainyard.cli.codes import FAILED, INTERRUPTED, READER_GONE, SUCCEEDED, TIMEOUT, UNAVAILABLE
 from trainyard.cli.explainer import Explainer
 from trainyard.cli.job_lines import progress, table
 from trainyard.cli.job_watch import JobWatch, exit_code
-from trainyard.cli.jobs import JobInfo
 from trainyard.cli.layout import terminal_width
 from trainyard.cli.screen import Screen
 from trainyard.cli.signals import StopSignals
@@ -228,14 +225,13 @@ class Session:
             await self.explainer.explain_blocks(self.view.jobs.values())
 
     async def _gather_facts(self, job: Json) -> diagnosis.Facts | None:
-        from trainyard.cli.evidence import gather_facts
+        from trainyard.app.evidence import gather_facts
 
         kind = kind_of(job)
         if kind is None:
             return None
-        context = ClusterContext(self.cluster.api, namespace_of(job), ClusterAccess(self.cluster.server.tls_url))
         with contextlib.suppress(ApiError):
-            return await gather_facts(context, JobInfo(kind, job), self.watch.deleted_pods.values())
+            return await gather_facts(self.cluster.api, kind, job, self.watch.deleted_pods.values())
         return None
 
     def blocked_reason(self) -> str:

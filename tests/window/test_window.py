@@ -188,19 +188,19 @@ async def test_the_cluster_is_watched_only_while_a_page_is_open(
     cluster: LocalCluster, window: Window, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainyard.window.observation.LINGER_SECONDS", 0.0)
-    verbs, watch = cluster.server.verbs, ("watch", "jaxjobs")
-    before = verbs[watch]
+    verbs, listed = cluster.server.verbs, ("list", "jaxjobs")
+    before = verbs[listed]
     await browser.get("")
-    assert verbs[watch] == before
+    assert verbs[listed] == before
     async with browser.live("jobs") as live:
         await live.frame("jobs")
-        assert verbs[watch] == before + 1
+        assert verbs[listed] == before + 1
         async with browser.live("jobs") as second:
             await second.frame("jobs")
-        assert verbs[watch] == before + 1
-    assert window._observation is not None
+        assert verbs[listed] == before + 1
+    assert window.pages is not None
     async with asyncio.timeout(20):
-        while window._observation.synced:  # noqa: ASYNC110  (the end of a task of the window)
+        while window.pages.observes:  # noqa: ASYNC110  (the end of a task of the window)
             await asyncio.sleep(0.01)
 
 
@@ -216,7 +216,7 @@ async def test_an_invitation_is_valid_once(window: Window) -> None:
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if route.scope == "session"], ids=str)
 async def test_without_a_session_there_is_no_data(window: Window, route: Any) -> None:
-    path = route.path.replace("{uid}", "u").replace("{file:.+}", "f")
+    path = route.path.replace("{uid}", "u").replace("{file*}", "f")
     async with aiohttp.ClientSession() as http:
         for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": f"Bearer {window.sessions.key}"}):
             url = window.url.removesuffix("/ui/") + path

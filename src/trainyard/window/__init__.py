@@ -6,12 +6,15 @@
 - observation.py the jobs and pods of the cluster, watched while a page is open
 - job_list.py, job_pages.py, log_files.py, log_lines.py   what pages show
 - live.py        one open page: subscriptions and frames
-- listener.py    the HTTP listener on loopback
+- http.py        the answers to all routes, by aiohttp
+- listener.py    the listener on loopback, which imports all this when the first browser connects
+- registry.py    where `trainyard ui` finds the windows of this user
 
 The page only reads: there is no route that changes anything in the cluster. What a job, a replica and a diagnosis are
 is worked out in `views`, as for the commands.
 """
 
-from trainyard.window.listener import Window, WindowOptions
+from trainyard.window.listener import Window
+from trainyard.window.options import WindowOptions
 
 __all__ = ["Window", "WindowOptions"]

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
@@ -17,7 +18,8 @@ Scope = Literal["public", "key", "session", "ticket"]
 
 
 class Route(NamedTuple):
-    """A route of the listener. `path` is an aiohttp pattern; `handler` the name of the method that answers."""
+    """A route of the listener. `path` has parameters in braces, the last of which may hold slashes; `handler` is the
+    name of the method that answers."""
 
     method: str
     path: str
@@ -27,29 +29,54 @@ class Route(NamedTuple):
 
 ROUTES = (
     Route("GET", "/ui/", "public", "page"),
-    Route("GET", "/ui/static/{version}/{name:[a-zA-Z0-9_./-]+}", "public", "asset"),
+    Route("GET", "/ui/static/{version}/{name*}", "public", "asset"),
     Route("POST", "/ui/v1/invitations", "key", "invitation"),
     Route("POST", "/ui/v1/session", "public", "session"),
     Route("GET", "/ui/v1/live", "session", "live"),
     Route("GET", "/ui/v1/jobs/{uid}", "session", "job"),
     Route("GET", "/ui/v1/jobs/{uid}/yaml", "session", "yaml"),
     Route("GET", "/ui/v1/jobs/{uid}/logs", "session", "log_files"),
-    Route("GET", "/ui/v1/jobs/{uid}/logs/{file:.+}", "session", "log"),
+    Route("GET", "/ui/v1/jobs/{uid}/logs/{file*}", "session", "log"),
     Route("POST", "/ui/v1/tickets", "session", "ticket"),
     Route("GET", "/ui/v1/download/{ticket}", "ticket", "download"),
 )
 
 
-def refusal(headers: Mapping[str, str]) -> tuple[int, str] | None:
-    """The status code and the sentence with which a request is refused because of its headers; None for none."""
+def _pattern(path: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\{(\w+)(\*?)\}", lambda part: f"(?P<{part[1]}>{'.+' if part[2] else '[^/]+'})", path))
+
+
+_PATTERNS = [(route, _pattern(route.path)) for route in ROUTES]
+
+
+class Refusal(NamedTuple):
+    """The status code and the sentence with which a request is refused."""
+
+    status: int
+    text: str
+
+
+def find_route(method: str, path: str) -> tuple[Route, dict[str, str]] | Refusal:
+    """The route of a request with its parameters. `path` is percent-decoded."""
+    is_known = False
+    for route, pattern in _PATTERNS:
+        if match := pattern.fullmatch(path):
+            if route.method == method:
+                return route, match.groupdict()
+            is_known = True
+    return Refusal(405, f"{method} is not possible here") if is_known else Refusal(404, "there is no such page")
+
+
+def refusal(headers: Mapping[str, str]) -> Refusal | None:
+    """Why a request is refused because of its headers; None if it is not."""
     host = headers.get("Host", "")
     if not _is_loopback(host):
-        return 421, "this address serves only browsers on this machine: use 127.0.0.1 or localhost"
+        return Refusal(421, "this address serves only browsers on this machine: use 127.0.0.1 or localhost")
     origin = headers.get("Origin")
     if origin is not None and origin != f"http://{host}":
-        return 403, "requests of other pages are refused"
+        return Refusal(403, "requests of other pages are refused")
     if headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
-        return 403, "requests of other pages are refused"
+        return Refusal(403, "requests of other pages are refused")
     return None
 
 

@@ -4,7 +4,6 @@ import pytest
 
 from trainyard.window.sessions import (
     INVITATION_SECONDS,
-    MAX_SESSIONS,
     MAX_TRIES,
     SESSION_SECONDS,
     TICKET_SECONDS,
@@ -23,7 +22,7 @@ class Clock:
 
 
 def test_an_invitation_gives_one_session_once() -> None:
-    sessions = Sessions(Clock())
+    sessions = Sessions(b"a", Clock())
     invitation = sessions.invite()
     session = sessions.accept(invitation)
     assert session is not None and sessions.is_valid(session)
@@ -33,7 +32,7 @@ def test_an_invitation_gives_one_session_once() -> None:
 
 def test_an_invitation_and_a_session_expire() -> None:
     clock = Clock()
-    sessions = Sessions(clock)
+    sessions = Sessions(b"a", clock)
     late, early = sessions.invite(), sessions.invite()
     session = sessions.accept(early)
     clock.seconds += INVITATION_SECONDS + 1
@@ -45,7 +44,7 @@ def test_an_invitation_and_a_session_expire() -> None:
 
 def test_guesses_are_limited_and_the_limit_passes() -> None:
     clock = Clock()
-    sessions = Sessions(clock)
+    sessions = Sessions(b"a", clock)
     for _ in range(MAX_TRIES):
         assert sessions.accept("guess") is None
     with pytest.raises(TooManyTries):
@@ -56,7 +55,7 @@ def test_guesses_are_limited_and_the_limit_passes() -> None:
 
 def test_a_ticket_is_for_one_path_once_and_soon() -> None:
     clock = Clock()
-    sessions = Sessions(clock)
+    sessions = Sessions(b"a", clock)
     ticket = sessions.issue_ticket("jobs/u/logs/f")
     assert sessions.take_ticket(ticket) == "jobs/u/logs/f"
     assert sessions.take_ticket(ticket) is None
@@ -65,18 +64,29 @@ def test_a_ticket_is_for_one_path_once_and_soon() -> None:
     assert sessions.take_ticket(late) is None
 
 
-def test_the_oldest_session_ends_when_there_are_too_many() -> None:
+def test_a_session_outlives_its_server_but_not_its_secret() -> None:
     clock = Clock()
-    sessions = Sessions(clock)
-    first = sessions.accept(sessions.invite())
-    for _ in range(MAX_SESSIONS):
-        clock.seconds += TRY_SECONDS
-        last = sessions.accept(sessions.invite())
-    assert first is not None and not sessions.is_valid(first)
-    assert last is not None and sessions.is_valid(last)
+    first = Sessions(b"a", clock)
+    session = first.accept(first.invite())
+    assert session is not None
+    assert Sessions(b"a", clock).is_valid(session)
+    assert not Sessions(b"b", clock).is_valid(session)
+
+
+@pytest.mark.parametrize("session", ["", ".", "9999999999", "9999999999.", "9999999999.x", "x.y", "\u00e9.\u00e9"])
+def test_a_session_that_was_made_up_is_not_valid(session: str) -> None:
+    assert not Sessions(b"a", Clock()).is_valid(session)
+
+
+def test_the_end_of_a_session_cannot_be_changed() -> None:
+    sessions = Sessions(b"a", Clock())
+    session = sessions.accept(sessions.invite())
+    assert session is not None
+    assert not sessions.is_valid(f"9999999999.{session.partition('.')[2]}")
+    assert not sessions.is_valid(f"key.{sessions.key}") or not sessions.is_valid(f"9999999999.{sessions.key}")
 
 
 def test_the_key_of_one_window_is_not_that_of_another() -> None:
-    first, second = Sessions(Clock()), Sessions(Clock())
+    first, second = Sessions(b"a", Clock()), Sessions(b"b", Clock())
     assert first.may_invite(first.key)
     assert not first.may_invite(second.key) and not first.may_invite("")

@@ -8,6 +8,8 @@ second), so that a `trainyard run` that nobody looks at costs nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import secrets
 import time
 from typing import TYPE_CHECKING
 
@@ -21,11 +23,12 @@ if TYPE_CHECKING:
 
 class Window:
     """`await start()`, then `link()` for each browser, finally `await stop()`. `api`: a client of the cluster, whose
-    rights the page has; None for a history alone."""
+    rights the page has; None for a history alone. `secret`: signs sessions, which are valid at a later window with the
+    same one."""
 
-    def __init__(self, api: ApiClient | None, options: WindowOptions) -> None:
+    def __init__(self, api: ApiClient | None, options: WindowOptions, secret: bytes = b"") -> None:
         self._api, self._options = api, options
-        self.sessions = Sessions(time.monotonic)
+        self.sessions = Sessions(secret or secrets.token_bytes(32), time.time)
         self.url = ""
         """The address of the page, without an invitation."""
         self._listener: asyncio.Server | None = None
@@ -33,8 +36,11 @@ class Window:
         """None until the first connection."""
 
     async def start(self, port: int = 0) -> None:
-        """Listen on 127.0.0.1. Raises OSError when the port is taken."""
-        self._listener = await asyncio.get_running_loop().create_server(self._new_connection, "127.0.0.1", port)
+        """Listen on 127.0.0.1, on `port` if that is free. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError):
+            self._listener = await loop.create_server(self._new_connection, "127.0.0.1", port)
+        self._listener = self._listener or await loop.create_server(self._new_connection, "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}/ui/"
 
     def link(self) -> str:

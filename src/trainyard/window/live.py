@@ -23,6 +23,7 @@ from trainyard.window.log_lines import LogLines
 from trainyard.window.observation import Observation
 
 PING_SECONDS = 5.0
+LOOK_SECONDS = 0.5  # topics are asked whether they are due at least so often
 ROWS_PER_FRAME = 2000
 MAX_TOPICS = 16  # of one page
 Send = Callable[[Any], Awaitable[None]]
@@ -111,12 +112,13 @@ class JobTopic:
     """`job:UID`: the ranks at once, then the details, findings, timeline and events, which take requests."""
 
     interval = 0.5
-    refresh_seconds = 5.0  # events and logs change without the job
+    refresh_seconds = 5.0  # events and logs change without the job ...
+    settle_seconds = 1.0  # ... most of all right after it
 
     def __init__(self, sources: Sources, job_uid: str) -> None:
         self._sources, self._uid = sources, job_uid
         self._is_dirty = True
-        self._sent_at = 0.0
+        self._refresh_at = 0.0
         self._sent: dict[str, bytes] = {}
 
     def is_due(self) -> bool:
@@ -124,7 +126,7 @@ class JobTopic:
         observation = self._sources.observation
         if observation is not None and not observation.synced:
             return False
-        return self._is_dirty or time.monotonic() - self._sent_at > self.refresh_seconds
+        return self._is_dirty or time.monotonic() > self._refresh_at
 
     def changed(self, job_uid: str) -> None:
         """Only this job matters."""
@@ -132,7 +134,8 @@ class JobTopic:
 
     async def frames(self) -> AsyncIterator[Any]:
         """Those that are not the same as the ones that were sent last."""
-        self._is_dirty, self._sent_at = False, time.monotonic()
+        self._refresh_at = time.monotonic() + (self.settle_seconds if self._is_dirty else self.refresh_seconds)
+        self._is_dirty = False
         view, ranks = self._sources.observation.view if self._sources.observation else None, None
         if view is not None and self._uid in view.jobs:
             ranks = rank_columns(view.slots(self._uid))
@@ -245,16 +248,15 @@ class LivePage:
                     await self._send({"type": "ping", "now": time.time()})
                     ping = now + PING_SECONDS
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(min(pause, ping - now) if pause is not None else ping - now):
+                    async with asyncio.timeout(min(pause, LOOK_SECONDS)):
                         await self._changed.wait()
         finally:
             if observation is not None:
                 observation.unsubscribe(self._on_change)
             await asyncio.gather(*(topic.close() for topic in self._topics.values()))
 
-    async def _send_due_frames(self) -> float | None:
-        """Send the frames of all topics whose interval is over. Returns the seconds until the next one's is, None if
-        nothing waits for that."""
+    async def _send_due_frames(self) -> float:
+        """Send the frames of all topics whose interval is over. Returns the seconds until the next one's is."""
         self._changed.clear()
         if self._says_hello:
             self._says_hello = False
@@ -270,4 +272,4 @@ class LivePage:
             self._next_time[name] = now + topic.interval
             async for frame in topic.frames():
                 await self._send(frame)
-        return min(pauses, default=None)
+        return min(pauses, default=LOOK_SECONDS)

@@ -13,11 +13,13 @@ from trainyard.node.kubelet.start_limiter import StartLimiter
 
 
 class Starts:
-    """Starts that end when the test says so. `running`: the names of those that have a place."""
+    """Starts that end when the test says so. `running`: the names of those that have a place; `begun`: the names of all
+    that got one."""
 
     def __init__(self, limiter: StartLimiter) -> None:
         self._limiter = limiter
         self.running: list[str] = []
+        self.begun: asyncio.Queue[str] = asyncio.Queue()
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, asyncio.Event] = {}
 
@@ -35,6 +37,7 @@ class Starts:
     async def _start(self, name: str) -> None:
         async with self._limiter.place():
             self.running.append(name)
+            self.begun.put_nowait(name)
             await self._ends[name].wait()
         self.running.remove(name)
 
@@ -63,8 +66,8 @@ async def test_a_start_that_hangs_goes_on_without_its_place() -> None:
     limiter = StartLimiter(places=1, longest_hold=0.0)
     hanging = Starts(limiter)
     await hanging.add("abc")
-    while hanging.running != ["a", "b", "c"]:
-        await asyncio.sleep(0)
+    assert [await hanging.begun.get() for _ in "abc"] == ["a", "b", "c"]
+    assert hanging.running == ["a", "b", "c"]
     for name in "abc":
         await hanging.end(name)
     limiter.longest_hold = 60.0

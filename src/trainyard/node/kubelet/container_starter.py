@@ -89,13 +89,14 @@ class ContainerStarter:
         def blocked(reason: str, message: str) -> None:
             self._feed(Blocked(self._node_context.now(), name, reason, message))
 
-        process = await self._runtime.process(self._container(name), self._record.run_id(name, run), blocked)
-        self._spawning.add(name)
-        fd = self._logs.open(name, run, self._node_context.print_once)
-        try:
-            await self._node_context.sandbox.spawn(process, fd)
-        finally:
-            os.close(fd)
+        run_id = self._record.run_id(name, run)
+        async with self._runtime.process(self._container(name), run_id, blocked) as process:
+            self._spawning.add(name)
+            fd = self._logs.open(name, run, self._node_context.print_once)
+            try:
+                await self._node_context.sandbox.spawn(process, fd)
+            finally:
+                os.close(fd)
         self._feed(Started(self._node_context.now(), name))
         ended_run, code, reason = self._early_exits.pop(name, (-1, 0, ""))
         if ended_run == run:  # not the end of an earlier run whose start failed

@@ -22,9 +22,10 @@ from trainyard.app.history import (
     read_record,
     read_records,
 )
-from trainyard.app.job_record import JobRecord, as_submitted, event_entry, pod_entry, restarts_of
+from trainyard.app.job_record import JobRecord, as_submitted
 from trainyard.app.retention import RetentionLimits, cut_log, mark_interrupted, prune
 from trainyard.objects import Json
+from trainyard.views.recorded import event_entry, pod_entry, restarts_of
 
 JOB_UID = "aaaaaaaa-0000-4000-8000-000000000000"
 

@@ -34,13 +34,13 @@ import msgspec
 
 from trainyard.app.cluster_folders import HISTORY, state_folder
 from trainyard.app.folder import make_private
-from trainyard.objects import Json, format_time, labels_of, parse_time, uid_of
-from trainyard.objects.labels import ATTEMPT, replica_name
+from trainyard.objects import Json, format_time, parse_time
 from trainyard.objects.printable import quoted_path
+from trainyard.views.recorded import ID_LENGTH
 
 RESULT, RECORDING, LOGS = "result.json", "recording", "logs"
 INTERRUPTED = "Interrupted"
-ID_LENGTH = 8
+GIVEN_UP = "given up"  # begins the message of a job that was interrupted because it could not run here
 RECORDERS = ".recorders"
 _NAME_LENGTH = 60  # characters of a namespace or a job's name in the name of a folder
 
@@ -48,17 +48,6 @@ _NAME_LENGTH = 60  # characters of a namespace or a job's name in the name of a 
 def history_folder() -> Path:
     """The folder of the history of this user. Raises BackgroundError when there is no home folder."""
     return state_folder() / HISTORY
-
-
-def attempt_of(pod: Json) -> int:
-    """The attempt in the pod's label; 0 without one."""
-    text = str(labels_of(pod).get(ATTEMPT) or "0")
-    return int(text) if text.isdecimal() else 0
-
-
-def pod_log_folder(pod: Json) -> str:
-    """The path of a pod's log folder, relative to the log folder of its job."""
-    return f"{replica_name(pod)}/attempt-{attempt_of(pod)}-{uid_of(pod)[:ID_LENGTH]}"
 
 
 def folder_name(uid: str, namespace: str, name: str, created: float) -> str:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from trainyard.app.history import ID_LENGTH, RECORDING, RESULT, folder_name, job_folders, read_record, write_file
+from trainyard.app.history import RECORDING, RESULT, folder_name, job_folders, read_record, write_file
 from trainyard.app.job_record import JobRecord
 from trainyard.app.retention import RetentionLimits
 from trainyard.objects import Json, encode, format_time, labels_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
+from trainyard.views.recorded import ID_LENGTH
 
 _MAX_ORPHANS = 500  # objects not seen yet whose events are kept
 _EVENTS_PER_ORPHAN = 20  # events kept of each of these objects

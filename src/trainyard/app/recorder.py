@@ -18,10 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from trainyard import kinds
-from trainyard.app.history import (
-    RecorderLock,
-    pod_log_folder,
-)
+from trainyard.app.history import RecorderLock
 from trainyard.app.job_record import JobRecord, result_of
 from trainyard.app.record_index import HistoryOptions, RecordIndex
 from trainyard.app.retention import mark_interrupted, prune
@@ -42,6 +39,7 @@ from trainyard.objects import (
 )
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import EVENT, POD
+from trainyard.views.recorded import pod_log_folder
 
 log = logging.getLogger(__name__)
 

@@ -8,31 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
+from trainyard.app.recorded_job import TAIL_LINES, find_record, gone_pods, kept_logs
 from trainyard.cli.cluster_command import ClusterContext
-from trainyard.cli.diagnosis import Endpoint, Facts
-from trainyard.cli.diagnosis.containers import declared_ports
-from trainyard.cli.diagnosis.inputs import log_key
-from trainyard.cli.diagnosis.output import port_in_use, ports_in, printable_lines
 from trainyard.cli.jobs import JobInfo, get_related_objects
 from trainyard.cli.listeners import listeners
 from trainyard.cli.modules import look_up_modules
-from trainyard.cli.recorded_objects import TAIL_LINES, find_record, gone_pods, kept_logs
-from trainyard.cli.replica_view import replica_view
-from trainyard.cli.view import job_result
 from trainyard.client import ApiClient, ApiError, NotFound
-from trainyard.objects import Json, find_condition, name_of, namespace_of, uid_of
-from trainyard.objects.container_statuses import ContainerStatus, container_statuses
-from trainyard.objects.labels import matches_labels
+from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.resources import NODE, POD, SERVICE
-from trainyard.objects.structs import replace
+from trainyard.views.diagnosis import Endpoint, Facts
+from trainyard.views.diagnosis.evidence import (
+    has_unscheduled,
+    logs_to_read,
+    node_name_of,
+    ports_in_use,
+    resolve_endpoint,
+)
+from trainyard.views.diagnosis.inputs import Logs, log_key
+from trainyard.views.diagnosis.output import printable_lines
+from trainyard.views.job_view import job_result
+from trainyard.views.replica_view import replica_view
 
-MAX_LOGS = 8  # containers whose last lines are read
 LOG_TIMEOUT = 10.0  # timeout of one log request
 MAX_NODES = 4  # nodes that are read
-Logs = Mapping[tuple[str, str], tuple[str, ...]]  # last lines by the pod's uid and the container
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -49,7 +50,7 @@ async def gather_facts(context: ClusterContext, info: JobInfo, deleted: Iterable
     )
     gone, gone_logs = _gone_pods(info, related.pods, deleted)
     logs = {**gone_logs, **logs}
-    local_pods = [pod for pod in related.pods if process_nodes.get(_node_of(pod))]
+    local_pods = [pod for pod in related.pods if process_nodes.get(node_name_of(pod))]
     return Facts(
         kind=info.kind,
         job=info.job,
@@ -80,7 +81,7 @@ def _gone_pods(info: JobInfo, pods: list[Json], deleted: Iterable[Json]) -> tupl
 
 async def _process_nodes(api: ApiClient, pods: Iterable[Json]) -> dict[str, bool]:
     """The Trainyard nodes among the nodes of these pods: node name -> whether the node is this machine."""
-    names = sorted({_node_of(pod) for pod in pods} - {""})[:MAX_NODES]
+    names = sorted({node_name_of(pod) for pod in pods} - {""})[:MAX_NODES]
     process_nodes: dict[str, bool] = {}
     for name in names:
         try:
@@ -99,18 +100,9 @@ def _boot_id() -> str:
         return ""
 
 
-def _node_of(pod: Json) -> str:
-    return str((pod.get("spec") or {}).get("nodeName") or "")
-
-
 def _listeners(local: list[Json], logs: Logs) -> dict[int, str]:
     """The listeners on the ports for which pods on this machine logged that the port is in use: port -> program."""
-    ports: set[int] = set()
-    for pod in local:
-        for container in container_statuses(pod.get("status")):
-            lines = logs.get(log_key(pod, container.name), ())
-            if port_in_use(lines):
-                ports.update((*ports_in(lines), *declared_ports(pod, container.name)))
+    ports = ports_in_use(local, logs)
     if not ports:
         return {}
     hosts = {str((pod.get("spec") or {}).get("hostname") or name_of(pod)): name_of(pod) for pod in local}
@@ -118,25 +110,10 @@ def _listeners(local: list[Json], logs: Logs) -> dict[int, str]:
 
 
 async def _read_logs(api: ApiClient, pods: Iterable[Json]) -> Logs:
-    """The last lines of at most MAX_LOGS containers: failed ones first, then running ones."""
-    candidates: list[tuple[int, Json, ContainerStatus, bool]] = []
-    for pod in pods:
-        for container in container_statuses(pod.get("status")):
-            waiting = container.state("waiting") or {}
-            terminated = container.ended_run
-            if terminated is not None and terminated.get("exitCode"):
-                candidates.append((0, pod, container, bool(waiting) and waiting.get("reason") != "CrashLoopBackOff"))
-            elif container.state("running") is not None and not container.init:
-                candidates.append((1, pod, container, False))
-    candidates.sort(key=lambda candidate: candidate[0])
-    tails = await asyncio.gather(
-        *(_read_tail(api, pod, container.name, previous) for _, pod, container, previous in candidates[:MAX_LOGS])
-    )
-    return {
-        log_key(pod, container.name): lines
-        for (_, pod, container, _), lines in zip(candidates, tails, strict=False)
-        if lines
-    }
+    """The last lines of the containers whose logs are evidence."""
+    reads = logs_to_read(pods)
+    tails = await asyncio.gather(*(_read_tail(api, *read) for read in reads))
+    return {log_key(read.pod, read.container): lines for read, lines in zip(reads, tails, strict=True) if lines}
 
 
 async def _read_tail(api: ApiClient, pod: Json, container: str, previous: bool) -> tuple[str, ...]:
@@ -154,8 +131,7 @@ async def _read_tail(api: ApiClient, pod: Json, container: str, previous: bool) 
 
 async def _list_nodes_if_unscheduled(api: ApiClient, pods: Iterable[Json]) -> tuple[Json, ...] | None:
     """All nodes, if a pod has PodScheduled=False; None if no pod has, or if the list is refused."""
-    conditions = [find_condition((pod.get("status") or {}).get("conditions"), "PodScheduled") for pod in pods]
-    if not any(scheduled is not None and scheduled.get("status") == "False" for scheduled in conditions):
+    if not has_unscheduled(pods):
         return None
     try:
         return tuple((await api.list(NODE)).get("items") or ())
@@ -171,17 +147,10 @@ async def _look_up_endpoint(context: ClusterContext, info: JobInfo) -> Endpoint 
         return endpoint
     try:
         service = await _find_service(context.api, namespace_of(job), endpoint.service)
-        if service is None:
-            is_address = endpoint.service.replace(".", "").isdecimal()
-            # An IP address need not be a Service's.
-            return endpoint if is_address else replace(endpoint, looked_up=True, exists=False)
-        selector = (service.get("spec") or {}).get("selector") or {}
-        endpoint = replace(endpoint, service=name_of(service), looked_up=bool(selector), exists=True)
-        pods = (await context.api.list(POD, namespace_of(job))).get("items") or []
+        pods = (await context.api.list(POD, namespace_of(job))).get("items") or [] if service else []
     except ApiError:
         return endpoint
-    selected = [pod for pod in pods if matches_labels(selector, pod["metadata"].get("labels") or {})]
-    return replace(endpoint, ready_pods=sum(_is_ready(pod) for pod in selected))
+    return resolve_endpoint(endpoint, service, pods)
 
 
 async def _find_service(api: ApiClient, namespace: str, host: str) -> Json | None:
@@ -193,8 +162,3 @@ async def _find_service(api: ApiClient, namespace: str, host: str) -> Json | Non
             return None
     services = (await api.list(SERVICE, namespace)).get("items") or []
     return next((service for service in services if (service.get("spec") or {}).get("clusterIP") == host), None)
-
-
-def _is_ready(pod: Json) -> bool:
-    ready = find_condition((pod.get("status") or {}).get("conditions"), "Ready")
-    return ready is not None and ready.get("status") == "True"

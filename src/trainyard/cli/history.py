@@ -23,9 +23,9 @@ from trainyard.cli.codes import INVALID
 from trainyard.cli.completion import history_job_names
 from trainyard.cli.layout import terminal_table, terminal_width, wrapped
 from trainyard.cli.printing import FORMS, align_columns, as_json, as_yaml
-from trainyard.cli.view import format_age, format_clock
 from trainyard.objects import parse_time
 from trainyard.objects.log_files import disk_size
+from trainyard.views.durations import format_age, format_clock
 
 _SHOWN_EVENTS = 20
 _MIN_CELL_WIDTH = 20  # columns for the last cell of a wrapped row
@@ -179,12 +179,12 @@ def record_fields(record: HistoryRecord, now: float) -> list[str]:
 def _pod_rows(record: HistoryRecord) -> list[list[str]]:
     """A row per pod, after the header. The restarts are those of the record, which leaves out the ones after the whole
     cluster ended."""
-    from trainyard.cli.recorded_objects import recorded_pod
-    from trainyard.cli.replica_view import replica_view
+    from trainyard.views.recorded import recorded_pod
+    from trainyard.views.replica_view import replica_view
 
     rows = [["REPLICA", "ATTEMPT", "STATE", "RESTARTS", "EXIT", "TIME"]]
     for entry in record.pods:
-        view = replica_view(recorded_pod(record, entry))
+        view = replica_view(recorded_pod(record.data, entry))
         took = "" if view.started is None or view.ended is None else format_clock(view.ended - view.started)
         restarts = str(entry.get("restarts") or 0)
         rows.append([view.name, str(entry.get("attempt")), view.state, restarts, view.exit, took])

@@ -23,6 +23,7 @@ from trainyard.core import Kind
 from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import EVENT, POD
+from trainyard.views.event_view import last_timestamp
 
 
 class JobInfo(msgspec.Struct, frozen=True):
@@ -211,10 +212,3 @@ def _is_about(event: Json, uids: set[str], names: set[tuple[str, str]]) -> bool:
     involved_object = event.get("involvedObject") or {}
     uid = involved_object.get("uid")
     return uid in uids if uid else (involved_object.get("kind"), involved_object.get("name")) in names
-
-
-def last_timestamp(event: Json) -> str:
-    """The time of an event's last occurrence. RFC 3339 times in UTC sort as text."""
-    series = event.get("series") or {}
-    timestamp = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
-    return str(timestamp or event["metadata"].get("creationTimestamp") or "")

@@ -17,20 +17,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from trainyard.app.history import with_tilde
+from trainyard.app.history import GIVEN_UP, with_tilde
 from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.cli.cluster_command import ClusterContext
-from trainyard.cli.codes import FAILED, GIVEN_UP, INTERRUPTED, READER_GONE, SUCCEEDED, TIMEOUT, UNAVAILABLE
+from trainyard.cli.codes import FAILED, INTERRUPTED, READER_GONE, SUCCEEDED, TIMEOUT, UNAVAILABLE
 from trainyard.cli.explainer import Explainer
+from trainyard.cli.job_lines import progress, table
 from trainyard.cli.job_watch import JobWatch, exit_code
 from trainyard.cli.jobs import JobInfo
 from trainyard.cli.layout import terminal_width
-from trainyard.cli.replica_view import REFERENCE_TIMEOUT
 from trainyard.cli.screen import Screen
 from trainyard.cli.signals import StopSignals
 from trainyard.cli.submission import Submission, create_objects
-from trainyard.cli.view import JobView, progress, table
 from trainyard.client import ApiError
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.reflector import WatchTarget
@@ -39,9 +38,11 @@ from trainyard.node import NodeError
 from trainyard.objects import Json, encode, name_of, namespace_of, uid_of
 from trainyard.objects.resources import EVENT, POD
 from trainyard.objects.yaml_text import as_yaml
+from trainyard.views.job_view import JobView
+from trainyard.views.replica_view import REFERENCE_TIMEOUT
 
 if TYPE_CHECKING:  # imported at run time only when a finding is printed
-    from trainyard.cli import diagnosis
+    from trainyard.views import diagnosis
 
 CANNOT_RUN = (OSError, ApiError, NodeError)
 _INTERRUPTION_TEXTS = {

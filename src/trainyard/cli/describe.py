@@ -128,8 +128,12 @@ def _shorten(command: str, longest: int = 60) -> str:
 
 def _replicas(details: JobDetails, now: float) -> list[list[str]]:
     from trainyard.cli.job_lines import REPLICA_HEADS, replica_cells
+    from trainyard.views.memory import MemoryPeak
 
-    return [[*REPLICA_HEADS, "POD"], *([*replica_cells(slot, now), slot.pod] for slot in details.replicas)]
+    rows = [[*REPLICA_HEADS, "PEAK", "POD"]]  # of memory, where a node has measured it
+    for slot in details.replicas:
+        rows.append([*replica_cells(slot, now), MemoryPeak(slot.peak_memory, slot.memory_limit).cell, slot.pod])
+    return rows if any(row[-2] for row in rows[1:]) else [[*row[:-2], row[-1]] for row in rows]
 
 
 def _conditions(details: JobDetails, now: float) -> list[list[str]]:

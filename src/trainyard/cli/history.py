@@ -26,6 +26,7 @@ from trainyard.cli.printing import FORMS, align_columns, as_json, as_yaml
 from trainyard.objects import parse_time
 from trainyard.objects.log_files import disk_size
 from trainyard.views.durations import format_age, format_clock
+from trainyard.views.memory import format_bytes
 
 _SHOWN_EVENTS = 20
 _MIN_CELL_WIDTH = 20  # columns for the last cell of a wrapped row
@@ -196,12 +197,7 @@ def _file_size(path: os.PathLike[str]) -> str:
         stat = os.stat(path)
     except OSError:
         return "?"
-    size: float = disk_size(stat.st_size, stat.st_blocks)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
+    return format_bytes(disk_size(stat.st_size, stat.st_blocks))
 
 
 def _event_lines(record: HistoryRecord, now: float) -> list[str]:

@@ -109,7 +109,8 @@ class ContainerStarter:
         if ended is not None and ended.run == run:  # not the end of an earlier run whose start failed
             self.feed_ended(name, ended)
         else:
-            self._node_context.usage.container_started(self._record.run_id(name, run), pid)
+            run_id, folder = self._record.run_id(name, run), self._record.folder / "tmp"
+            self._node_context.usage.container_started(run_id, pid, folder, self._logs.path(name, run))
 
     def _container(self, name: str) -> Json:
         return next(candidate for candidate, _ in containers(self._record.pod) if candidate.get("name") == name)

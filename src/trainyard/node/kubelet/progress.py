@@ -4,7 +4,7 @@ Sources, of which the first that has a value counts for the pod:
 
     file      $TRAINYARD_METRICS, a file per pod: a JSON object of numbers per line, {"step": 10, "loss": 0.4}
     output    the same object as a line on stdout
-    pattern   `name=value` or `name: value` in a line of stdout, for the names in NAMES; `step 10` without a sign, too
+    pattern   `name=value`, `name: value` or `name value` in a line of stdout, for the names in NAMES
 
 Rules:
 - Only lines that are new since the last reading are read, at most LONGEST_READ bytes of them: the last ones.
@@ -37,9 +37,9 @@ MOST_VALUES = 32  # in one object
 LONGEST_NAME = 64  # characters
 NAMES = {"step": "step", "global_step": "step", "steps": "step", "iteration": "step", "iter": "step", "epoch": "epoch",
          "loss": "loss", "train_loss": "loss", "accuracy": "accuracy", "acc": "accuracy"}  # fmt: skip
-_NUMBER = r"([-+]?(?:\d[\d,]{0,20})?\.?\d{1,20}(?:[eE][-+]?\d{1,3})?)(?![\w.])"
+_NUMBER = r"([-+]?(?:\d[\d,]{0,20})?\.?\d{1,20}(?:[eE][-+]?\d{1,3})?)(?!\w|\.\d)"
 _PATTERN = re.compile(
-    rf"(?<![\w-])(?:({'|'.join(sorted(NAMES, key=len, reverse=True))})['\"]? ?[=:] ?|(step) ){_NUMBER}", re.IGNORECASE
+    rf"(?<![\w-])({'|'.join(sorted(NAMES, key=len, reverse=True))})(?:['\"]? ?[=:] ?| {{1,8}}){_NUMBER}", re.IGNORECASE
 )
 _RATE_SECONDS, _RATE_STEPS = 30.0, 2  # a rate is over so many seconds, or over so many steps if they are slower
 
@@ -74,12 +74,12 @@ def _float(value: float | str) -> float | None:
 
 
 def parse_pattern(line: str) -> dict[str, float]:
-    """The values of known names in a line of text; of a name that occurs twice the last one."""
+    """The values of known names in a line of text; of a name that occurs twice the first one."""
     values: dict[str, float] = {}
-    for named, bare, text in _PATTERN.findall(line):
+    for name, text in _PATTERN.findall(line):
         number = _float(text.replace(",", ""))
         if number is not None:
-            values[NAMES[(named or bare).lower()]] = number
+            values.setdefault(NAMES[name.lower()], number)
     return values
 
 

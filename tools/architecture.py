@@ -67,8 +67,9 @@ def short(module: str) -> str:
 
 
 def purpose(package: str) -> str:
-    """The first sentence of the package's docstring, with `|` escaped for a table."""
-    path = ROOT / "src" / "trainyard" / package / "__init__.py"
+    """The first sentence of the docstring of a package or a module, with `|` escaped for a table."""
+    source = ROOT / "src" / "trainyard"
+    path = source / package / "__init__.py" if (source / package).is_dir() else source / f"{package}.py"
     words = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0].split()
     return " ".join(words).split(". ")[0].removesuffix(".").replace("|", "\\|")
 

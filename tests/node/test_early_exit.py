@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,8 +28,9 @@ async def test_the_exit_of_a_failed_start_is_not_taken_for_that_of_the_next_run(
             raise failure
         return 0
 
-    async def process(*_: object) -> None:
-        return None
+    @asynccontextmanager
+    async def process(*_: object) -> AsyncIterator[None]:
+        yield
 
     sandbox = SimpleNamespace(spawn=spawn)
     context: Any = SimpleNamespace(now=lambda: 0.0, sandbox=sandbox, print_once=print, usage=UsageSampler())

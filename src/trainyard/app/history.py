@@ -9,12 +9,15 @@ $XDG_STATE_HOME/trainyard/history (or ~/.local/state/...), mode 0700, has one fo
     result.json     the outcome: result, times, restarts, how each pod ended (`HistoryRecord`)
     logs/<role>-<index>/attempt-<n>-<pod id>/<container>/<run>.log
     recording       exists while a process records the job: the name of that process's lock file
+    kept            exists when the user wants to keep the record whatever the limits
 
 Rules:
 - A file is written under another name and renamed, so a reader never sees half of it. Nothing is synced to the disk.
 - A process that records holds a lock on a file in `.recorders` as long as it lives. A record without a result whose
   process has ended is "Interrupted"; it is never removed for that.
 - retention.py removes records to keep the history small.
+- The folders are the only index. A list of jobs reads each result.json, but decodes no pods: 200 jobs of 1,000 pods
+  take 0.2 s.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from trainyard.objects import Json, format_time, parse_time
 from trainyard.objects.printable import quoted_path
 from trainyard.views.recorded import ID_LENGTH
 
-RESULT, RECORDING, LOGS = "result.json", "recording", "logs"
+RESULT, RECORDING, LOGS, KEPT = "result.json", "recording", "logs", "kept"
 INTERRUPTED = "Interrupted"
 GIVEN_UP = "given up"  # begins the message of a job that was interrupted because it could not run here
 RECORDERS = ".recorders"
@@ -72,10 +75,12 @@ def write_file(path: Path, text: str) -> None:
 
 
 class HistoryRecord(msgspec.Struct, frozen=True):
-    """One job of the history: its folder, and the content of its result.json."""
+    """One job of the history: its folder, and the content of its result.json. `data`: all of it but `pods`, which are
+    decoded when they are asked for."""
 
     folder: Path
     data: Json
+    encoded_pods: bytes = b"[]"  # as in the file
 
     def text(self, key: str) -> str:
         """The field of result.json as text; "" when it is missing or null."""
@@ -113,8 +118,20 @@ class HistoryRecord(msgspec.Struct, frozen=True):
 
     @property
     def pods(self) -> list[Json]:
-        """How each pod ended, oldest first."""
-        return [pod for pod in self.data.get("pods") or [] if isinstance(pod, dict)]
+        """How each pod ended, oldest first; [] when that cannot be read."""
+        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+            return msgspec.json.decode(self.encoded_pods, type=list[Json])
+        return []
+
+    @property
+    def content(self) -> Json:
+        """The content of result.json."""
+        return {**self.data, "pods": self.pods}
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the user keeps the record whatever the limits of the history."""
+        return (self.folder / KEPT).exists()
 
     @property
     def started(self) -> float:
@@ -168,18 +185,21 @@ def read_records(root: Path) -> list[HistoryRecord]:
     return sorted(readable, key=lambda record: (record.started, record.folder.name), reverse=True)
 
 
+_RESULT_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
 def read_record(folder: Path) -> HistoryRecord | None:
     """None when the record cannot be read. A record without a result that no process records any more is
     Interrupted."""
     try:
-        data = json.loads((folder / RESULT).read_bytes())
-    except (OSError, ValueError):
+        fields = _RESULT_DECODER.decode((folder / RESULT).read_bytes())
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return None
-    if not isinstance(data, dict):
-        return None
+    pods = bytes(fields.pop("pods", b"[]"))
+    data = {name: msgspec.json.decode(value) for name, value in fields.items()}
     if not data.get("result") and not is_recorded(folder):
         data = as_interrupted(data, folder)
-    return HistoryRecord(folder, data)
+    return HistoryRecord(folder, data, pods)
 
 
 def as_interrupted(data: Json, folder: Path) -> Json:
@@ -282,4 +302,5 @@ def _names_of_kind(record: HistoryRecord) -> tuple[str, ...]:
 
 def summary(record: HistoryRecord) -> dict[str, Any]:
     """A record as one JSON object, for `-o json`."""
-    return {"id": record.id, **record.data, "folder": str(record.folder), "logs": str(record.logs)}
+    places = {"folder": str(record.folder), "logs": str(record.logs)}
+    return {"id": record.id, **record.content, **places, "kept": record.is_kept}

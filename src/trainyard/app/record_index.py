@@ -67,7 +67,7 @@ class RecordIndex:
             return self.jobs[uid]
         folder = self._folders.get(uid[:ID_LENGTH])
         if folder is not None and (stored := read_record(folder)) is not None:
-            record = JobRecord.loaded(folder, stored.data, self._options.limits)
+            record = JobRecord.loaded(folder, stored.content, self._options.limits)
         elif make:
             new_record = self._make(uid, namespace, name, self._now() if created is None else created)
             if new_record is None:

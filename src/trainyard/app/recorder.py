@@ -152,7 +152,7 @@ class HistoryRecorder:
                 self._changed[uid] = record
         await self._write()
         if self._lock:
-            await self._run_in_thread(prune, self._root, self._options.limits)
+            await self._run_in_thread(prune, self._root, self._options.limits, self._now())
             self._lock.close()
             self._lock = None
 
@@ -232,7 +232,7 @@ class HistoryRecorder:
             pause, write_pause = _BETWEEN_WRITES, _WRITE_PAUSE_FACTOR * (time.monotonic() - start)
             if finished and time.monotonic() - self._last_prune > _PRUNE_INTERVAL:
                 self._last_prune = time.monotonic()
-                await self._run_in_thread(prune, self._root, self._options.limits)
+                await self._run_in_thread(prune, self._root, self._options.limits, self._now())
 
     async def _write(self) -> bool:
         """Write the records that have changed; whether one of their jobs has ended."""

@@ -97,20 +97,21 @@ class ContainerStarter:
         def blocked(reason: str, message: str) -> None:
             self._feed(Blocked(self._node_context.now(), name, reason, message))
 
-        process = await self._runtime.process(self._container(name), self._record.run_id(name, run), blocked)
-        self._spawning.add(name)
-        fd = self._logs.open(name, run, self._node_context.print_once)
-        try:
-            pid = await self._node_context.sandbox.spawn(process, fd)
-        finally:
-            os.close(fd)
+        run_id = self._record.run_id(name, run)
+        async with self._runtime.process(self._container(name), run_id, blocked) as process:
+            self._spawning.add(name)
+            fd = self._logs.open(name, run, self._node_context.print_once)
+            try:
+                pid = await self._node_context.sandbox.spawn(process, fd)
+            finally:
+                os.close(fd)
         self._feed(Started(self._node_context.now(), name))
         ended = self._early_exits.pop(name, None)
         if ended is not None and ended.run == run:  # not the end of an earlier run whose start failed
             self.feed_ended(name, ended)
         else:
-            run_id, folder = self._record.run_id(name, run), self._record.folder / "tmp"
-            self._node_context.usage.container_started(run_id, pid, folder, self._logs.path(name, run))
+            folder, log = self._record.folder / "tmp", self._logs.path(name, run)
+            self._node_context.usage.container_started(run_id, pid, folder, log)
 
     def _container(self, name: str) -> Json:
         return next(candidate for candidate, _ in containers(self._record.pod) if candidate.get("name") == name)

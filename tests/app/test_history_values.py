@@ -340,6 +340,15 @@ def test_the_folders_are_the_only_index(tmp_path: Path) -> None:
     assert [record.name for record in find_records(copy, "00000001")] == ["job1"]
 
 
+def test_an_event_with_an_unusual_line_end_hides_no_event(tmp_path: Path) -> None:
+    messages = ["a\x85b", "c\u2028d", "e\nf"]
+    kept = record(tmp_path)
+    for number, message in enumerate(messages):
+        kept.record_event({"metadata": {"uid": f"e{number}"}, "message": message})
+    kept.snapshot("lock").write()
+    assert [event["message"] for event in stored(tmp_path).events()] == messages
+
+
 def test_a_list_of_jobs_decodes_no_pods(tmp_path: Path) -> None:
     folder = kept_job(tmp_path, 1)
     (folder / RESULT).write_text('{"name": "a", "result": "Failed", "pods": [1e999]}')  # it cannot be decoded

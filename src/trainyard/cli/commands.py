@@ -33,6 +33,7 @@ COMMANDS = {
     "down": LazyCommand("down", "Stop it, with all it runs. It keeps what it has."),
     "status": LazyCommand("status", "Say whether it is up, since when, and what it runs."),
     "submit": LazyCommand("submit", "Submit jobs to the cluster."),
+    "ui": LazyCommand("ui", "Print a link to the page that shows what trains, and why a job fails."),
     "get": LazyCommand("get", "Show jobs and their states."),
     "describe": LazyCommand("describe", "Show one job: roles, replicas, conditions, children, events."),
     "logs": LazyCommand("logs", "Show the output of a job's replicas."),

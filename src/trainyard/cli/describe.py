@@ -15,7 +15,8 @@ from trainyard.cli.layout import UNKNOWN_WIDTH, colour_on, field_lines, table_li
 from trainyard.objects import format_time
 
 if TYPE_CHECKING:
-    from trainyard.cli.jobs import JobInfo, RelatedObjects
+    from trainyard.app.related_objects import RelatedObjects
+    from trainyard.cli.jobs import JobInfo
     from trainyard.views.job_details import JobDetails
 
 EVENTS = 20  # the number of events shown, the newest
@@ -39,12 +40,12 @@ def describe(job: str, output: str | None, **params: Any) -> None:
 
 
 async def _describe(context: ClusterContext, job: str, width: int) -> None:
-    from trainyard.cli.jobs import get_job, get_related_objects
+    from trainyard.app.related_objects import get_related_objects
+    from trainyard.cli.jobs import get_job
 
     info = await get_job(context, job)
-    print_output(
-        "\n".join(describe_lines(info, await get_related_objects(context, info), time.time(), width, colour_on(1)))
-    )
+    related = await get_related_objects(context.api, info.kind, info.job)
+    print_output("\n".join(describe_lines(info, related, time.time(), width, colour_on(1))))
 
 
 def _from_history(job: str, namespace: str, width: int) -> bool:
@@ -127,8 +128,12 @@ def _shorten(command: str, longest: int = 60) -> str:
 
 def _replicas(details: JobDetails, now: float) -> list[list[str]]:
     from trainyard.cli.job_lines import REPLICA_HEADS, replica_cells
+    from trainyard.views.memory import MemoryPeak
 
-    return [[*REPLICA_HEADS, "POD"], *([*replica_cells(slot, now), slot.pod] for slot in details.replicas)]
+    rows = [[*REPLICA_HEADS, "PEAK", "POD"]]  # of memory, where a node has measured it
+    for slot in details.replicas:
+        rows.append([*replica_cells(slot, now), MemoryPeak(slot.peak_memory, slot.memory_limit).cell, slot.pod])
+    return rows if any(row[-2] for row in rows[1:]) else [[*row[:-2], row[-1]] for row in rows]
 
 
 def _conditions(details: JobDetails, now: float) -> list[list[str]]:

@@ -37,12 +37,14 @@ def events(job: str | None, output: str | None, **params: Any) -> None:
 
 
 async def _events(context: ClusterContext, job: str, form: str) -> None:
-    from trainyard.cli.jobs import get_job, get_related_objects
+    from trainyard.app.related_objects import get_related_objects
+    from trainyard.cli.jobs import get_job
     from trainyard.objects.resources import EVENT
     from trainyard.views.event_view import last_timestamp
 
     if job:
-        events = (await get_related_objects(context, await get_job(context, job))).events
+        info = await get_job(context, job)
+        events = (await get_related_objects(context.api, info.kind, info.job)).events
     else:
         items = (await context.api.list(EVENT, context.namespace)).get("items") or []
         events = sorted(({"apiVersion": "v1", "kind": "Event", **item} for item in items), key=last_timestamp)

@@ -47,7 +47,7 @@ def get(which: tuple[str, ...], everywhere: bool, output: str | None, watch: boo
 async def _watch(context: ClusterContext, arguments: tuple[str, ...], everywhere: bool, form: str) -> None:
     """Print the table, and then every row that changes in another column than AGE."""
     from trainyard.cli.jobs import JobInfo, get_job
-    from trainyard.cli.watches import Watches, watch_target
+    from trainyard.controller_runtime.watches import Watches, watch_target
     from trainyard.objects.labels import OWNER
     from trainyard.objects.resources import POD
 

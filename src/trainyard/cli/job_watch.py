@@ -14,10 +14,10 @@ from trainyard.cli.codes import FAILED, SUCCEEDED
 from trainyard.cli.follow import LogFollowers
 from trainyard.cli.log_prefixes import log_prefixes
 from trainyard.cli.screen import Screen
-from trainyard.cli.watches import UNAVAILABLE_TIMEOUT, Watches, watch_target
 from trainyard.client import ApiClient
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.store import Store
+from trainyard.controller_runtime.watches import UNAVAILABLE_TIMEOUT, Watches, watch_target
 from trainyard.objects import GVK, Json, resource_version_of, uid_of
 from trainyard.objects.labels import OWNER, index_of
 from trainyard.objects.resources import POD

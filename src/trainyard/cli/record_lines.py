@@ -14,6 +14,7 @@ from trainyard.objects import parse_time
 from trainyard.objects.log_files import disk_size
 from trainyard.views.durations import format_age, format_clock
 from trainyard.views.event_view import event_view
+from trainyard.views.memory import format_bytes
 from trainyard.views.recorded import recorded_pod
 from trainyard.views.replica_view import replica_view
 
@@ -93,12 +94,7 @@ def _file_size(path: os.PathLike[str]) -> str:
         stat = os.stat(path)
     except OSError:
         return "?"
-    size: float = disk_size(stat.st_size, stat.st_blocks)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
+    return format_bytes(disk_size(stat.st_size, stat.st_blocks))
 
 
 def _event_lines(record: HistoryRecord, now: float) -> list[str]:

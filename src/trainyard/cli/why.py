@@ -38,13 +38,13 @@ def why(job: str, output: str | None, **params: Any) -> None:
 
 
 async def _why(context: ClusterContext, job: str, form: str) -> None:
-    from trainyard.cli.evidence import gather_facts
+    from trainyard.app.evidence import gather_facts
     from trainyard.cli.jobs import get_job
     from trainyard.kinds import notes
     from trainyard.views.diagnosis import diagnose
 
     info = await get_job(context, job)
-    facts = await gather_facts(context, info)
+    facts = await gather_facts(context.api, info.kind, info.job)
     if await is_local(context):
         facts = replace(facts, notes=tuple(notes(info.kind, info.job)))
     _print(facts, diagnose(facts), form)
@@ -75,10 +75,9 @@ def _print(facts: Facts, diagnosis: JobDiagnosis, form: str) -> None:
 async def finding_lines(context: ClusterContext, info: JobInfo, job: Json, max_evidence_lines: int = 5) -> list[str]:
     """The findings about a job as lines, at most `max_evidence_lines` lines of evidence each: for commands that have
     read the job."""
-    from trainyard.cli.evidence import gather_facts
+    from trainyard.app.evidence import gather_facts
     from trainyard.cli.findings import format_findings
-    from trainyard.cli.jobs import JobInfo
     from trainyard.views.diagnosis import why
 
-    facts = await gather_facts(context, JobInfo(info.kind, job))
+    facts = await gather_facts(context.api, info.kind, job)
     return list(format_findings(facts, why(facts), max_evidence_lines, terminal_width()))

@@ -95,6 +95,14 @@ class JobView:
         elif uid_of(job) in self.refused:
             self._clear_refusal(uid_of(job))
 
+    def remove_job(self, job_uid: str) -> None:
+        """Forget a job that is deleted, and its replicas."""
+        for uid in (job_uid, *self.replicas.pop(job_uid, {})):
+            self.waiting.pop(uid, None)
+            self.refused.pop(uid, None)
+        self.jobs.pop(job_uid, None)
+        self._parsed.pop(job_uid, None)
+
     def update_event(self, event: Json, now: float) -> None:
         """Take over an event: FailedCreate counts as a refusal. `now`: Unix seconds."""
         involved_object = as_dict(event.get("involvedObject"))

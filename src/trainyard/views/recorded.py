@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from trainyard.objects import Json, as_dict, is_condition_true, labels_of, name_of, uid_of
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE, index_of, replica_name, role_of
+from trainyard.objects.usage import peak_annotation, peaks_of
 
 ID_LENGTH = 8  # characters of a uid in the names of folders
 LOST = "ContainerStatusUnknown"  # the reason of a container run that ended with its node
@@ -31,7 +32,10 @@ def pod_entry(pod: Json, previous: Json | None = None) -> Json:
     taken from `previous`, the entry of the pod so far."""
     meta, status = as_dict(pod.get("metadata")), as_dict(pod.get("status"))
     earlier = {str(container.get("name")): container for container in (previous or {}).get("containers") or []}
-    containers = [_container_entry(container, earlier.get(container.name)) for container in container_statuses(status)]
+    peaks = peaks_of(as_dict(meta.get("annotations")))
+    containers = [
+        _container_entry(container, earlier.get(container.name), peaks) for container in container_statuses(status)
+    ]
     ends = [end for container in containers for run in container["runs"] if (end := str(run.get("ended") or ""))]
     return {
         "name": name_of(pod),
@@ -72,14 +76,18 @@ def _ended_with_node(status: Json, containers: list[Json]) -> bool:
 KEPT_RUNS = 10  # runs of a container that are kept: so many first and so many last ones
 
 
-def _container_entry(container: ContainerStatus, previous: Json | None) -> Json:
+def _container_entry(container: ContainerStatus, previous: Json | None, peaks: Mapping[str, int]) -> Json:
     restarts = container.restarts
+
+    def run_entry(number: int, terminated: Json) -> Json:
+        return _run_entry(number, terminated, peaks.get(f"{container.name}/{number}", 0))
+
     runs = {int(run["run"]): run for run in (previous or {}).get("runs") or []}
     if terminated := container.previous_terminated:
         number = restarts if container.state("waiting") is None else restarts + 1
-        runs[number] = _run_entry(number, terminated)
+        runs[number] = run_entry(number, terminated)
     if terminated := container.state("terminated"):
-        runs[restarts + 1] = _run_entry(restarts + 1, terminated)
+        runs[restarts + 1] = run_entry(restarts + 1, terminated)
     kept = [runs[number] for number in sorted(runs)]
     if len(kept) > 2 * KEPT_RUNS:
         kept = [*kept[:KEPT_RUNS], *kept[-KEPT_RUNS:]]
@@ -93,7 +101,8 @@ def _container_entry(container: ContainerStatus, previous: Json | None) -> Json:
     }
 
 
-def _run_entry(number: int, terminated: Json) -> Json:
+def _run_entry(number: int, terminated: Json, peak: int) -> Json:
+    """`peak`: the largest memory of the run in bytes, 0 if unknown."""
     return {
         "run": number,
         "exitCode": terminated.get("exitCode"),
@@ -101,6 +110,7 @@ def _run_entry(number: int, terminated: Json) -> Json:
         "message": str(terminated.get("message") or ""),
         "started": str(terminated.get("startedAt") or ""),
         "ended": str(terminated.get("finishedAt") or ""),
+        **({"peakMemory": peak} if peak else {}),
     }
 
 
@@ -153,6 +163,8 @@ def recorded_pod(data: Json, entry: Json, template: Json | None = None) -> Json:
     labels |= {} if entry.get("role") else {"app": str(entry.get("replica"))}
     meta = {"name": entry.get("name"), "uid": entry.get("uid"), "namespace": data.get("namespace"), "labels": labels}
     meta["creationTimestamp"] = entry.get("created")
+    if annotations := peak_annotation(_peaks(entry)):
+        meta["annotations"] = annotations
     if entry.get("deleted") and not entry.get("endedBeforeDeletion"):  # its deletion may have ended it
         meta["deletionTimestamp"] = entry.get("ended") or entry.get("created")
     parts: dict[str, list[Json]] = {"initContainerStatuses": [], "containerStatuses": []}
@@ -163,6 +175,11 @@ def recorded_pod(data: Json, entry: Json, template: Json | None = None) -> Json:
     spec = {**((template or {}).get("spec") or {}), "nodeName": entry.get("node")}
     status = _present({**status, **parts})
     return {"apiVersion": "v1", "kind": "Pod", "metadata": _present(meta), "spec": spec, "status": status}
+
+
+def _peaks(entry: Json) -> dict[str, int]:
+    runs = [(container, run) for container in entry.get("containers") or [] for run in container.get("runs") or []]
+    return {f"{container.get('name')}/{run.get('run')}": int(run.get("peakMemory") or 0) for container, run in runs}
 
 
 def _present(fields: Json) -> Json:

@@ -20,6 +20,7 @@ from trainyard.core.children import ContainerRecord, decode_containers
 from trainyard.objects import Json, as_dict, find_condition, labels_of, name_of, namespace_of, parse_time, uid_of
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.labels import OWNER, index_of, replica_name, role_of
+from trainyard.views.memory import MemoryPeak, memory_peak
 
 T = TypeVar("T")
 
@@ -66,6 +67,8 @@ class ReplicaView(msgspec.Struct, frozen=True, rename="camel"):
     ended: float | None = None
     blocked: str = ""  # the reason why it never starts; "" if it may start
     back_off_end: float = 0.0  # the end of the restart back-off; 0.0 for none
+    peak_memory: int = 0  # the largest memory in bytes of the last ended run of one of its containers; 0 if unknown
+    memory_limit: str = ""  # of that container
 
     @property
     def exit(self) -> str:
@@ -85,6 +88,7 @@ def replica_view(pod: Json) -> ReplicaView:
     container = _exit_container(containers) if has_ended else None
     status = as_dict(pod.get("status"))
     statuses = container_statuses(status)
+    peak = max((memory_peak(pod, entry) for entry in statuses), default=MemoryPeak())
     return ReplicaView(
         job=record.job_uid,
         name=replica_name(pod),
@@ -104,6 +108,8 @@ def replica_view(pod: Json) -> ReplicaView:
         ended=(record.finished_at or None) if has_ended else None,
         blocked=_missing_claim(status) or _blocked(statuses),
         back_off_end=max(map(_back_off_end, statuses), default=0.0),
+        peak_memory=peak.size,
+        memory_limit=peak.limit if peak.size else "",
     )
 
 

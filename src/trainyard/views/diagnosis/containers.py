@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+
 from trainyard.core.diagnosis import Cause
 from trainyard.objects import Json
 from trainyard.objects.container_statuses import ContainerStatus
 from trainyard.views.diagnosis.inputs import Facts, container_context, container_field, container_spec, log_key
 from trainyard.views.diagnosis.launchers import process_lines
-from trainyard.views.diagnosis.output import cause_of, port_in_use, ports_in
+from trainyard.views.diagnosis.output import CAUSE_LINES, OUT_OF_MEMORY, cause_of, port_in_use, ports_in
 from trainyard.views.diagnosis.waiting_reasons import volume_cause
+from trainyard.views.memory import memory_peak
 
+KILLED = 128 + signal.SIGKILL
 NO_OUTPUT = "it printed nothing"
 SHOWN_LINES = 40  # last lines of a finding
 
@@ -21,13 +25,14 @@ def termination(
     code, reason = int(terminated["exitCode"]), str(terminated.get("reason") or "Error")
     lines = last_lines(facts, pod, container.name, terminated)
     cause = termination_cause(facts, pod, container, code, reason, lines)
+    memory = memory_lines(pod, container, code, lines)
     lines = shown_lines(facts, lines)
     summary = f"ended with exit code {code} ({reason})" + (
         f" in init container {container.name}" if container.init else ""
     )
     summary += f": {cause.explanation}" if cause.explanation else ""
     where = container_field(pod, container.name, f"state.terminated.exitCode={code}")
-    return summary, where, lines or (NO_OUTPUT,), cause.fix or default_fix(lines, container)
+    return summary, where, (*(lines or (NO_OUTPUT,)), *memory), cause.fix or default_fix(lines, container)
 
 
 def termination_cause(
@@ -40,6 +45,15 @@ def termination_cause(
     holders = tuple((port, facts.listeners[port]) for port in dict.fromkeys(ports) if port in facts.listeners)
     cause = cause_of(lines, code, reason, container_context(facts, pod, container.name, container.status, holders))
     return facts.kind.diagnosis.refine(facts.parsed_job, cause)
+
+
+def memory_lines(pod: Json, container: ContainerStatus, code: int, lines: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The peak and the limit of the memory of a run that SIGKILL ended, or whose last lines say that memory was short,
+    as a line of evidence; () otherwise, and when the peak is unknown. `code`: its exit code."""
+    if code != KILLED and not any(OUT_OF_MEMORY.search(line) for line in lines[-CAUSE_LINES:]):
+        return ()
+    text = memory_peak(pod, container).text
+    return (f"memory: {text}",) if text else ()
 
 
 def declared_ports(pod: Json, container: str) -> list[int]:

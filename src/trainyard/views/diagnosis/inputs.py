@@ -10,6 +10,7 @@ from trainyard.core import Config, Job, Kind, parse_job
 from trainyard.core.diagnosis import ContainerContext, Endpoint, MissingModules
 from trainyard.objects import Json, Problem, find_condition, name_of, namespace_of, parse_time, uid_of
 from trainyard.views.job_view import job_result
+from trainyard.views.memory import memory_limit
 from trainyard.views.replica_view import ReplicaView, group_by_slot, replica_view
 
 MAX_NAMES = 4
@@ -122,15 +123,13 @@ def container_context(
 ) -> ContainerContext:
     """What the rules about output need to know of a container. `status`: its containerStatus."""
     spec = container_spec(pod, name)
-    resources = spec.get("resources")
-    limits = resources.get("limits") if isinstance(resources, dict) else None
     image_id = str(status.get("imageID") or "")
     local = facts.runs_as_processes(pod)
     return ContainerContext(
         on_process_node=local,
         interpreter=image_id if local and image_id.startswith("/") else "",
         image=str(spec.get("image") or ""),
-        memory_limit=str(limits.get("memory") or "") if isinstance(limits, dict) else "",
+        memory_limit=memory_limit(pod, name),
         mount_paths=tuple(
             str(mount["mountPath"]).rstrip("/")
             for mount in spec.get("volumeMounts") or ()

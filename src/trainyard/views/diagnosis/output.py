@@ -28,6 +28,7 @@ from trainyard.views.output_lines import OutputLineSplitter
 MAX_LINE = 2000  # characters of a line: the patterns take a time that grows with its square, 20 s for 64 kB
 CAUSE_LINES = 8  # number of last lines that are searched for the cause when there is no exception
 
+OUT_OF_MEMORY = re.compile(r"MemoryError\b|std::bad_alloc|Cannot allocate memory", re.IGNORECASE)
 REASONS_BEFORE_OUTPUT = frozenset({"OOMKilled", "ContainerStatusUnknown"})  # they say more than the output
 
 PACKAGE_BY_MODULE = {
@@ -191,7 +192,7 @@ OUTPUT_PATTERNS = (
         "there is no GPU it can use",
         "ask for one (resources.limits: nvidia.com/gpu) where the cluster has them, or run it on CPUs",
     ),
-    OutputPattern(r"MemoryError\b|std::bad_alloc|Cannot allocate memory", "it ran out of memory", _out_of_memory_fix),
+    OutputPattern(OUT_OF_MEMORY.pattern, "it ran out of memory", _out_of_memory_fix),
     OutputPattern(
         r"(?:No space left on device|Errno 28\b)[^:\n]*(?:: '([^']+)')?",
         "a disk is full",

@@ -13,6 +13,7 @@ from trainyard.views.diagnosis.containers import (
     NO_OUTPUT,
     default_fix,
     last_lines,
+    memory_lines,
     shown_lines,
     termination,
     termination_cause,
@@ -44,7 +45,7 @@ def waiting(facts: Facts) -> Iterator[Finding]:
         if replica.state == "Succeeded":
             continue
         for finding in _pod_findings(facts, pod):
-            group_key = replace(finding, where="", evidence=finding.evidence[:1] if finding.level == NOTE else ())
+            group_key = replace(finding, where="", evidence=())
             groups.setdefault(group_key, []).append((replica.name, finding))
     for members in groups.values():
         first = members[0][1]
@@ -225,7 +226,9 @@ def _crash_loop_finding(facts: Facts, pod: Json, container: ContainerStatus) -> 
     summary = f"{summary}: {cause.explanation}" if cause.explanation else summary
     fix = cause.fix or default_fix(lines, container)
     where = container_field(pod, container.name, f"lastState.terminated.exitCode={code}")
-    return Finding(BLOCK, summary, where, shown_lines(facts, lines)[-MAX_LINES:] or (NO_OUTPUT,), fix)
+    evidence = shown_lines(facts, lines)[-MAX_LINES:] or (NO_OUTPUT,)
+    evidence += memory_lines(pod, container, code, lines)
+    return Finding(BLOCK, summary, where, evidence, fix)
 
 
 def _restarted_finding(facts: Facts, pod: Json, container: ContainerStatus) -> Finding | None:
@@ -244,7 +247,7 @@ def _restarted_finding(facts: Facts, pod: Json, container: ContainerStatus) -> F
         NOTE,
         f"{summary}: {explanation}" if explanation else summary,
         container_field(pod, container.name, "lastState.terminated"),
-        (),
+        memory_lines(pod, container, code),
         fix,
     )
 

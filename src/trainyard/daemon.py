@@ -1,6 +1,6 @@
-"""The process behind `trainyard up`: a LocalCluster until SIGTERM. app/daemon_process.py starts it, users never do.
+"""The process behind `trainyard up`: a LocalCluster and its window until SIGTERM. Only app/daemon_process.py starts it.
 
-    python -m trainyard.app.daemon FOLDER LOCK PIPE    (two file descriptors; the options are JSON on stdin)
+    python -m trainyard.daemon FOLDER LOCK PIPE    (two file descriptors; the options are JSON on stdin)
 
 Rules:
 - It writes its progress into the pipe until the cluster is ready, one JSON object a line. When the reader closes the
@@ -21,11 +21,12 @@ import signal
 import sys
 import time
 from collections.abc import Coroutine
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from trainyard.app.background import error_text
-from trainyard.app.cluster_folders import HISTORY, command_line
+from trainyard.app.cluster_folders import HISTORY, BackgroundError, command_line
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
 from trainyard.app.local import LocalCluster, LocalClusterOptions
@@ -39,6 +40,8 @@ from trainyard.objects import encode, format_time
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.printable import printable
 from trainyard.server import DiskError, NotWritten
+from trainyard.window import Window, WindowOptions
+from trainyard.window.registry import RegisteredWindow
 
 log = logging.getLogger("trainyard.daemon")
 
@@ -85,12 +88,14 @@ async def run_daemon(folder: Path, arguments: dict[str, Any], pipe: StartupPipe)
     """Run the cluster until SIGTERM, or until its start fails. Returns the exit code, which no caller uses."""
     signals = Signals()
     cluster: LocalCluster | None = None
+    window: RegisteredWindow | None = None
     try:
         again = (folder / "state").exists()
         cluster = LocalCluster(parse_options(folder, arguments, pipe))
         if not await _run_unless(signals.stop, pipe.reader_gone, cluster.start()):
             return 1
         cluster.write_kubeconfig(folder / "kubeconfig", f"trainyard-{folder.name}")
+        window = await _open_window(cluster, folder)
         _write_facts(folder, cluster, again)
         pipe.send(ready=True)
         if pipe.reader_gone.is_set():
@@ -115,8 +120,27 @@ async def run_daemon(folder: Path, arguments: dict[str, Any], pipe: StartupPipe)
         return 3
     finally:
         (folder / "cluster.json").unlink(missing_ok=True)
+        if window is not None:
+            await window.stop()
         if cluster is not None and not await _run_unless(signals.kill, signals.kill, cluster.stop()):
             await cluster.stop(kill=True)
+
+
+async def _open_window(cluster: LocalCluster, folder: Path) -> RegisteredWindow | None:
+    """The page of the cluster; None if it cannot be opened, which stops nothing else. Its sessions are signed with the
+    cluster's token: a page that is open is connected again when the cluster is up again."""
+    window = Window(
+        cluster.api,
+        WindowOptions(folder.name, history=folder.parent / HISTORY),
+        sha256(cluster.token.encode()).digest(),
+    )
+    registered = RegisteredWindow(folder.name, window, is_lasting=True)
+    try:
+        await registered.start()
+    except (OSError, BackgroundError) as error:
+        log.warning("there is no page, `trainyard ui` will not find this cluster error=%s", error)
+        return None
+    return registered
 
 
 def parse_options(folder: Path, arguments: dict[str, Any], pipe: StartupPipe) -> LocalClusterOptions:

@@ -40,8 +40,14 @@ class Watches:
         """True when the initial list of every watch is in its store."""
         return all(store.synced for store in self._stores)
 
-    def watch(self, target: WatchTarget, on_change: ChangeHandler = lambda before, after: None) -> Store[Json]:
-        """List and watch a resource; `on_change` is called with the object before and after each change."""
+    def watch(
+        self,
+        target: WatchTarget,
+        on_change: ChangeHandler = lambda before, after: None,
+        on_refused: Callable[[str], None] = lambda message: None,
+    ) -> Store[Json]:
+        """List and watch a resource; `on_change` is called with the object before and after each change, `on_refused`
+        with the message of an answer that refuses the request."""
         store: Store[Json] = Store(dict_adapter(api_version=target.gvk.api_version, kind=target.gvk.kind))
 
         def apply(event: StoreEvent[Json]) -> None:
@@ -65,7 +71,7 @@ class Watches:
                 self._unavailable = error
                 self.changed.set()
 
-        reflector = Reflector(self._api, target, store.adapter, apply, on_unavailable)
+        reflector = Reflector(self._api, target, store.adapter, apply, on_unavailable, on_refused)
         self.tasks.start(f"watch {target.name}", reflector.run)
         return store
 

@@ -11,23 +11,23 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from trainyard.app.listeners import listeners
+from trainyard.app.modules import look_up_modules
 from trainyard.app.recorded_job import TAIL_LINES, find_record, gone_pods, kept_logs
-from trainyard.cli.cluster_command import ClusterContext
-from trainyard.cli.jobs import JobInfo, get_related_objects
-from trainyard.cli.listeners import listeners
-from trainyard.cli.modules import look_up_modules
+from trainyard.app.related_objects import get_related_objects
 from trainyard.client import ApiClient, ApiError, NotFound
+from trainyard.core import Kind
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.resources import NODE, POD, SERVICE
 from trainyard.views.diagnosis import Endpoint, Facts
-from trainyard.views.diagnosis.evidence import (
+from trainyard.views.diagnosis.inputs import Logs, log_key
+from trainyard.views.diagnosis.lookups import (
     has_unscheduled,
     logs_to_read,
     node_name_of,
     ports_in_use,
     resolve_endpoint,
 )
-from trainyard.views.diagnosis.inputs import Logs, log_key
 from trainyard.views.diagnosis.output import printable_lines
 from trainyard.views.job_view import job_result
 from trainyard.views.replica_view import replica_view
@@ -37,23 +37,23 @@ MAX_NODES = 4  # nodes that are read
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-async def gather_facts(context: ClusterContext, info: JobInfo, deleted: Iterable[Json] = ()) -> Facts:
+async def gather_facts(api: ApiClient, kind: Kind, job: Json, deleted: Iterable[Json] = ()) -> Facts:
     """The current objects of the job and, for a failed job, the recorded pods and logs of replicas without a pod.
 
     deleted: pods from the caller's watch, which may be deleted by now."""
-    related = await get_related_objects(context, info)
+    related = await get_related_objects(api, kind, job)
     logs, nodes, endpoint, process_nodes = await asyncio.gather(
-        _read_logs(context.api, related.pods),
-        _list_nodes_if_unscheduled(context.api, related.pods),
-        _look_up_endpoint(context, info),
-        _process_nodes(context.api, related.pods),
+        _read_logs(api, related.pods),
+        _list_nodes_if_unscheduled(api, related.pods),
+        _look_up_endpoint(api, kind, job),
+        _process_nodes(api, related.pods),
     )
-    gone, gone_logs = _gone_pods(info, related.pods, deleted)
+    gone, gone_logs = _gone_pods(kind, job, related.pods, deleted)
     logs = {**gone_logs, **logs}
     local_pods = [pod for pod in related.pods if process_nodes.get(node_name_of(pod))]
     return Facts(
-        kind=info.kind,
-        job=info.job,
+        kind=kind,
+        job=job,
         now=time.time(),
         pods=tuple(related.pods),
         children=tuple(related.children),
@@ -68,13 +68,13 @@ async def gather_facts(context: ClusterContext, info: JobInfo, deleted: Iterable
     )
 
 
-def _gone_pods(info: JobInfo, pods: list[Json], deleted: Iterable[Json]) -> tuple[tuple[Json, ...], Logs]:
+def _gone_pods(kind: Kind, job: Json, pods: list[Json], deleted: Iterable[Json]) -> tuple[tuple[Json, ...], Logs]:
     """The last pods, and their logs, of the replicas that have no pod now. Only for a failed job: it deletes pods."""
-    if job_result(info.job) != "Failed":
+    if job_result(job) != "Failed":
         return (), {}
-    record = find_record(uid_of(info.job))
+    record = find_record(uid_of(job))
     present = {replica_view(pod).name for pod in pods}
-    gone = {replica_view(pod).name: pod for pod in (gone_pods(record, info.kind, info.job, pods) if record else ())}
+    gone = {replica_view(pod).name: pod for pod in (gone_pods(record, kind, job, pods) if record else ())}
     gone |= {replica_view(pod).name: pod for pod in deleted if replica_view(pod).name not in present}
     return tuple(gone.values()), kept_logs(record, gone.values())
 
@@ -139,15 +139,15 @@ async def _list_nodes_if_unscheduled(api: ApiClient, pods: Iterable[Json]) -> tu
         return None
 
 
-async def _look_up_endpoint(context: ClusterContext, info: JobInfo) -> Endpoint | None:
+async def _look_up_endpoint(api: ApiClient, kind: Kind, job: Json) -> Endpoint | None:
     """The address that the kind's replicas need; for a Service of this namespace, whether it exists and has ready
     pods."""
-    endpoint, job = info.kind.diagnosis.endpoint(info.job), info.job
+    endpoint = kind.diagnosis.endpoint(job)
     if endpoint is None or not endpoint.service:
         return endpoint
     try:
-        service = await _find_service(context.api, namespace_of(job), endpoint.service)
-        pods = (await context.api.list(POD, namespace_of(job))).get("items") or [] if service else []
+        service = await _find_service(api, namespace_of(job), endpoint.service)
+        pods = (await api.list(POD, namespace_of(job))).get("items") or [] if service else []
     except ApiError:
         return endpoint
     return resolve_endpoint(endpoint, service, pods)

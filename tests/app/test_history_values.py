@@ -359,6 +359,17 @@ def test_a_list_of_jobs_decodes_no_pods(tmp_path: Path) -> None:
     assert stored(folder).content["pods"] == stored(folder).pods
 
 
+def test_the_number_of_replicas_is_known_without_the_pods(tmp_path: Path) -> None:
+    kept = record(tmp_path)
+    for number, (index, attempt) in enumerate(((0, 0), (0, 1), (1, 0))):
+        kept.record_pod(pod(number, index=index, attempt=attempt), gone=False)
+    kept.snapshot("lock").write()
+    data = json.loads((tmp_path / RESULT).read_text())
+    assert (data["replicas"], stored(tmp_path).replicas) == (2, 2)
+    (tmp_path / RESULT).write_text(json.dumps({name: value for name, value in data.items() if name != "replicas"}))
+    assert stored(tmp_path).replicas == 2, "as earlier versions wrote it"
+
+
 def test_a_long_log_keeps_its_beginning_and_end_and_notes_the_gap(tmp_path: Path) -> None:
     path = tmp_path / "1.log"
     path.write_bytes(b"".join(b"line %04d\n" % number for number in range(1000)))

@@ -125,6 +125,12 @@ class HistoryRecord(msgspec.Struct, frozen=True):
         return []
 
     @property
+    def replicas(self) -> int:
+        """The number of replicas that had a pod."""
+        count = self.data.get("replicas")  # records of earlier versions have no such field
+        return count if isinstance(count, int) else len({str(pod.get("replica")) for pod in self.pods})
+
+    @property
     def content(self) -> Json:
         """The content of result.json."""
         return {**self.data, "pods": self.pods}

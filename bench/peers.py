@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import re
 import statistics
@@ -196,9 +197,9 @@ def exponents(curve: str, metric: str) -> Callable[[Samples], list[float]]:
     """The exponent of growth of each round."""
 
     def slopes(samples: Samples) -> list[float]:
-        rounds = zip(*points(samples, curve, metric).values(), strict=False)
-        at = list(points(samples, curve, metric))
-        return [growth_exponent(dict(zip(at, costs, strict=True))) for costs in rounds] if len(at) > 1 else []
+        costs = points(samples, curve, metric)
+        rounds = (dict(zip(costs, values, strict=True)) for values in zip(*costs.values(), strict=False))
+        return [slope for slope in map(growth_exponent, rounds) if not math.isnan(slope)]
 
     return slopes
 

@@ -309,6 +309,23 @@ async def test_while_the_first_node_starts_a_pod_waits_without_an_event(bare: Wo
         assert [event["reason"] for event in events if event["involvedObject"]["name"] == "first"] == ["Scheduled"]
 
 
+async def test_pods_that_came_before_the_first_node_are_scheduled_first(bare: World) -> None:
+    spec = template()["spec"]
+    names = [f"worker-{number:02}" for number in range(40)]
+    async with running(bare.api, bare.clock, awaits_node=True):
+        for name in names[:4]:
+            await bare.make(POD, {"metadata": {"name": name}, "spec": spec})
+        others = [bare.make(POD, {"metadata": {"name": name}, "spec": spec}) for name in names[4:]]
+        await asyncio.gather(*others[:18], ready_node(bare.api), *others[18:])
+        for name in names:
+            await bare.event("Scheduled", name)
+        pods = (await bare.api.list(POD, "default"))["items"]
+    pods.sort(key=lambda pod: int(pod["metadata"]["resourceVersion"]))
+    # Four are bound at one time, in any order among them.
+    bound = [names.index(pod["metadata"]["name"]) for pod in pods]
+    assert max(abs(place - number) for place, number in enumerate(bound)) < 4
+
+
 async def test_a_claim_that_is_a_folder_of_this_machine_needs_no_object(world: World) -> None:
     await ready_node(world.api)
     made = template()

@@ -137,8 +137,12 @@ class ControllerManager:
             self._graph.index(gvk, change)
             if gvk == POD:
                 self._executor.assumed -= bound_or_deleted(change)
+            if gvk == NODE:
+                self._awaits_node = self._awaits_node and not any(map(scheduler.is_ready, self._graph.all(NODE)))
             for item in affected_items(self._graph, self._mapper, gvk, change):
-                self._controller.queue.add(item)
+                # The first Ready Node adds all pods: they are scheduled in the order in which they were created.
+                if item.controller != "scheduler" or not self._awaits_node:
+                    self._controller.queue.add(item)
         for uid in [uid for uid in self._deferred_until_visible if not self._executor.in_flight.has_pending(uid)]:
             for item in self._deferred_until_visible.pop(uid):
                 self._controller.queue.add(item)
@@ -184,9 +188,8 @@ class ControllerManager:
             case "namespace":
                 return decisions.decide_namespace(self._graph, obj, self._root_ca)
             case "scheduler":
-                self._awaits_node = self._awaits_node and not any(map(scheduler.is_ready, self._graph.all(NODE)))
-                if self._awaits_node or uid_of(obj) in self._executor.assumed:
-                    return Decision()  # a change of the Node reconciles the pods without a node
+                if uid_of(obj) in self._executor.assumed:
+                    return Decision()
                 return decisions.decide_placement(self._graph, obj, now, self._local_claims)
             case _:
                 return await self._garbage_collector.decide(item.gvk, obj)

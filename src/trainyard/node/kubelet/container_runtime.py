@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from trainyard.controller_runtime import Backoff
@@ -20,6 +21,7 @@ from trainyard.node.kubelet.interpolation import expand
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_record import PodRecord
 from trainyard.node.kubelet.pod_spec import (
+    ConfigRef,
     EnvContext,
     Missing,
     command_line,
@@ -30,6 +32,7 @@ from trainyard.node.kubelet.pod_spec import (
     memory_limit,
     references,
 )
+from trainyard.node.kubelet.progress import METRICS_FILE
 from trainyard.node.kubelet.registration import capacity
 from trainyard.node.kubelet.supervisor_client import Mount, Process, StartError
 from trainyard.node.kubelet.tokens import Tokens
@@ -72,20 +75,26 @@ class ContainerRuntime:
         # sockets in TMPDIR, and a socket's path is limited.
         self._tmpdir_link = node_context.state / "t" / self._uid[:8]
 
-    async def process(self, container: Json, run_id: str, blocked: Blocked) -> Process:
-        """The process to start for `container`. Waits for its image and for the ConfigMaps and Secrets it refers to.
-        `run_id`: uid/container/run. Raises FatalStartError, StartError, TooLong, OSError, SandboxError."""
+    @asynccontextmanager
+    async def process(self, container: Json, run_id: str, blocked: Blocked) -> AsyncIterator[Process]:
+        """The process for `container`, to be started in the block, which has a place of the node's start limiter. Waits
+        for its image and for the ConfigMaps and Secrets it refers to, without a place. `run_id`: uid/container/run.
+        Raises FatalStartError, StartError, TooLong, OSError, SandboxError."""
         self._report_ineffective_fields(container)
         prepared = await self._prepare_image(container, blocked)
         namespace, refs = namespace_of(self._pod), references(self._pod)
         while True:
-            objects = await self._context.cluster.fetch(namespace, refs)
+            objects: dict[ConfigRef, Json | None] = {}
             try:
-                tokens = {} if self._sandbox_ready else await self._tokens.all()
-                pod = _with_addresses(self._pod, self._record.address, self._context.network.host_ip)
-                env_context = EnvContext(pod, objects, capacity(), tokens)
-                await self._create_pod_sandbox(env_context)
-                return self._process_spec(container, run_id, prepared, env_context)
+                # The requests are in the place, too: those of all pods would go before the first start.
+                async with self._context.start_limiter.place():
+                    objects = await self._context.cluster.fetch(namespace, refs)
+                    tokens = {} if self._sandbox_ready else await self._tokens.all()
+                    pod = _with_addresses(self._pod, self._record.address, self._context.network.host_ip)
+                    env_context = EnvContext(pod, objects, capacity(), tokens)
+                    await self._create_pod_sandbox(env_context)
+                    yield self._process_spec(container, run_id, prepared, env_context)
+                    return
             except Missing as missing:
                 blocked(missing.reason, missing.message)
                 if missing.ref is not None:
@@ -255,6 +264,7 @@ class ContainerRuntime:
         base_env["PATH"] = ":".join([*prepared.path, base_env["PATH"]])
         base_env["HOSTNAME"] = hostname_of(self._pod)
         base_env["TMPDIR"] = _TMPDIR if network.isolated_network else str(self._tmpdir_link)
+        base_env["TRAINYARD_METRICS"] = f"{base_env['TMPDIR']}/{METRICS_FILE}"
         return base_env
 
     def _namespace_mounts(self, prepared: PreparedImage, volumes: list[Mount]) -> list[Mount]:

@@ -84,12 +84,12 @@ async def test_the_pods_of_a_big_job_start_a_few_at_a_time(cluster: NodeCluster)
     sandbox, running, numbers = context.sandbox, 0, []
     spawn = sandbox.spawn
 
-    async def counted(*arguments: object) -> None:
+    async def counted(*arguments: object) -> int:
         nonlocal running
         running += 1
         numbers.append(running)
         try:
-            await spawn(*arguments)  # type: ignore[arg-type]
+            return await spawn(*arguments)  # type: ignore[arg-type]
         finally:
             running -= 1
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
+import trainyard
 from tests.node.node_cluster import NodeCluster, waiting
 from trainyard.node.kubelet import usage
 from trainyard.node.kubelet.process_table import MachineEntry, ProcessEntry
@@ -16,6 +18,7 @@ from trainyard.objects import Json
 from trainyard.objects.usage import PodUsage, peaks_of
 
 MIB = 1 << 20
+NO_FILES = Path("/nonexistent"), Path("/nonexistent/a/1.log")
 
 
 class RecordedReader:
@@ -134,7 +137,7 @@ async def test_a_peak_stays_and_the_largest_process_may_be_larger() -> None:
     reader = two_workers()
     times = [0.0]
     sampler = UsageSampler(lambda: 1000.0, reader, lambda: times[0])
-    sampler.container_started("u/a/1", 10)
+    sampler.container_started("u/a/1", 10, *NO_FILES)
     for times[0], rss in ((2.0, 500), (4.0, 100)):
         reader.table[11], reader.sizes[11] = reader.table[11]._replace(rss=rss * MIB), (rss - 30) * MIB
         await sampler.sample()
@@ -158,7 +161,7 @@ async def test_nothing_is_read_while_no_container_runs(monkeypatch: pytest.Monke
     task = asyncio.create_task(sampler.run())
     await asyncio.sleep(0.1)
     assert not passes.is_set()
-    sampler.container_started("u/a/1", 10)
+    sampler.container_started("u/a/1", 10, *NO_FILES)
     await asyncio.wait_for(passes.wait(), 5)
     sampler.container_ended("u/a/1", 0)
     await asyncio.sleep(0.05)
@@ -292,3 +295,34 @@ async def test_the_peaks_of_both_runs_of_a_restarted_container(cluster: NodeClus
 
     pod = await cluster.until("again", failed_twice)
     assert peaks_of(pod["metadata"]["annotations"]).keys() == {"main/1", "main/2"}
+
+
+async def test_the_steps_that_a_program_reports_in_its_file_or_prints(cluster: NodeCluster) -> None:
+    report = """
+import itertools, time, trainyard
+for step in itertools.count(1):
+    trainyard.report(step=step, loss=1 / step)
+    time.sleep(0.02)
+"""
+    prints = "import itertools, time\nfor n in itertools.count(1): print(f'step={n} loss=0.5'); time.sleep(0.02)"
+    source = str(Path(trainyard.__file__).parents[1])
+    await cluster.pod("reports", report, container={"env": [{"name": "PYTHONPATH", "value": source}]})
+    await cluster.pod("prints", prints)
+    for name, source in (("reports", "file"), ("prints", "pattern")):
+        await cluster.phase(name, "Running")
+        await sampled(cluster, name)
+        progress = (await sampled(cluster, name)).progress
+        assert progress is not None and progress.source == source
+        assert progress.values["step"] > 5 and progress.values["loss"] <= 0.5
+        assert progress.steps_per_second is not None and 1 < progress.steps_per_second < 51
+
+
+def test_a_report_does_nothing_without_a_file_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TRAINYARD_METRICS", raising=False)
+    trainyard.report(step=1)
+    monkeypatch.setenv("TRAINYARD_METRICS", str(tmp_path / "none" / "file"))
+    trainyard.report(step=1)
+    monkeypatch.setenv("TRAINYARD_METRICS", str(tmp_path / "file"))
+    trainyard.report(step=1, loss=0.5)
+    trainyard.report(step=2)
+    assert (tmp_path / "file").read_text() == '{"step": 1.0, "loss": 0.5}\n{"step": 2.0}\n'

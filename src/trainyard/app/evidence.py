@@ -63,6 +63,7 @@ async def gather_facts(api: ApiClient, kind: Kind, job: Json, deleted: Iterable[
         nodes=nodes,
         endpoint=endpoint,
         process_nodes=frozenset(process_nodes),
+        refused=tuple(f"list {gvk.plural}" for gvk in related.refused),
         listeners=_listeners(local_pods, logs),
         modules=await asyncio.to_thread(look_up_modules, [*local_pods, *gone], logs),
     )

@@ -38,6 +38,7 @@ COMMANDS = {
     "describe": LazyCommand("describe", "Show one job: roles, replicas, conditions, children, events."),
     "logs": LazyCommand("logs", "Show the output of a job's replicas."),
     "history": LazyCommand("history", "Show the jobs that ran on this machine, also when they are gone."),
+    "top": LazyCommand("top", "Show CPU, memory and steps of a job's replicas, live."),
     "why": LazyCommand("why", "Say in plain words why a job does not run, or why it failed."),
     "events": LazyCommand("events", "Show the events of a job and of all that belongs to it."),
     "scale": LazyCommand("scale", "Change how many replicas a running job has."),

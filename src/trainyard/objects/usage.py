@@ -18,6 +18,25 @@ MEMORY_MEASURE = PREFIX + "memory-measure"
 """Annotation of a PodMetrics: PSS (pages that processes share are counted once) or RSS (once for each process)."""
 
 
+METRICS = PREFIX + "metrics"
+"""Annotation of a PodMetrics, JSON: the progress that the program of the pod has reported, see `Progress`."""
+
+
+class Progress(NamedTuple):
+    """The last values that a program has reported, such as {"step": 10.0, "loss": 0.4}. `steps_per_second`: None
+    before a second step. `source`: where they were read: file, output, or pattern (an output line that is no JSON)."""
+
+    values: Mapping[str, float]
+    steps_per_second: float | None
+    source: str
+
+    @property
+    def annotation(self) -> dict[str, str]:
+        """The annotation METRICS."""
+        fields = {"values": dict(self.values), "stepsPerSecond": self.steps_per_second, "source": self.source}
+        return {METRICS: json.dumps(fields, separators=(",", ":"))}
+
+
 class ContainerUsage(NamedTuple):
     """The usage of one run of a container. `peak`: the largest memory since its start. `is_proportional`: PSS."""
 
@@ -38,6 +57,7 @@ class PodUsage(NamedTuple):
     time: float
     window: float
     containers: tuple[ContainerUsage, ...]
+    progress: Progress | None = None
 
 
 class NodeUsage(NamedTuple):
@@ -61,6 +81,17 @@ def peak_annotation(peaks: Mapping[str, int]) -> dict[str, str]:
     """The annotation PEAK_MEMORY with these peaks, {} without any."""
     known = {run: peak for run, peak in peaks.items() if peak}
     return {PEAK_MEMORY: json.dumps(known, separators=(",", ":"))} if known else {}
+
+
+def progress_of(annotations: Mapping[str, object]) -> Progress | None:
+    """The progress in the annotations of a PodMetrics; None when there is none or it cannot be parsed."""
+    try:
+        fields = json.loads(str(annotations.get(METRICS) or "null"))
+        values = {str(name): float(value) for name, value in fields["values"].items()}
+        rate = fields.get("stepsPerSecond")
+        return Progress(values, None if rate is None else float(rate), str(fields.get("source") or ""))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 def peaks_of(annotations: Mapping[str, object]) -> dict[str, int]:

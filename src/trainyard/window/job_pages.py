@@ -32,6 +32,7 @@ class JobPage(msgspec.Struct, frozen=True):
     timeline: list[Lane]
     ranks: dict[str, list[Any]]
     events: tuple[EventView, ...]
+    forbidden: tuple[str, ...]  # what the person may not read of it: "list events"
 
 
 RANK_COLUMNS = {
@@ -118,4 +119,5 @@ def _page(facts: Facts, diagnosis: JobDiagnosis, recorded: list[Json], cut_off: 
         timeline=lanes,
         ranks=rank_columns(list(details.replicas)),
         events=details.events,
+        forbidden=facts.refused,
     )

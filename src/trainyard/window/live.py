@@ -148,6 +148,7 @@ class JobTopic:
         if ranks is None and self._is_new("ranks", page.ranks):
             yield {"type": "ranks", "uid": self._uid, "columns": page.ranks}
         about_job = {"job": page.job, "findings": page.findings, "timeline": page.timeline}
+        about_job["forbidden"] = page.forbidden
         if self._is_new("job", about_job):
             yield {"type": "job", "uid": self._uid, **about_job}
         if self._is_new("events", page.events):

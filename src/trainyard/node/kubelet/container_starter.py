@@ -110,7 +110,8 @@ class ContainerStarter:
         if ended is not None and ended.run == run:  # not the end of an earlier run whose start failed
             self.feed_ended(name, ended)
         else:
-            self._node_context.usage.container_started(run_id, pid)
+            folder, log = self._record.folder / "tmp", self._logs.path(name, run)
+            self._node_context.usage.container_started(run_id, pid, folder, log)
 
     def _container(self, name: str) -> Json:
         return next(candidate for candidate, _ in containers(self._record.pod) if candidate.get("name") == name)

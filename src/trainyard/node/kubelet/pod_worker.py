@@ -223,7 +223,9 @@ class PodWorker:
         if not samples:
             return None
         time, window = min(sample.time for sample in samples), max(sample.window for sample in samples)
-        return PodUsage(namespace_of(record.pod), name_of(record.pod), record.uid, time, window, tuple(containers))
+        progress = usage.progress.of_pod(record.uid)
+        key = namespace_of(record.pod), name_of(record.pod), record.uid
+        return PodUsage(*key, time, window, tuple(containers), progress)
 
     def fail(self, error: BaseException) -> None:
         """An exception in the work for this pod: its containers are killed and the pod ends as Failed with the

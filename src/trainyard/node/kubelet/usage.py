@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from trainyard.node.kubelet.process_table import (
@@ -27,6 +28,7 @@ from trainyard.node.kubelet.process_table import (
     members,
     process_reader,
 )
+from trainyard.node.kubelet.progress import ProgressSampler
 
 INTERVAL = 2.0  # seconds between two passes
 PSS_INTERVAL, PSS_BUDGET = 10.0, 0.005  # seconds
@@ -156,6 +158,7 @@ class UsageSampler:
         self._now, self._clock = now, clock
         self._reader = reader or process_reader()
         self._meter = UsageMeter(self._reader, clock)
+        self.progress = ProgressSampler(clock)
         self._runs: dict[str, _Run] = {}  # by run: uid/container/number
         self._has_runs = asyncio.Event()
         self._machine: tuple[float, MachineEntry] | None = None
@@ -174,22 +177,32 @@ class UsageSampler:
         inits = {run: state.init for run, state in self._runs.items()}
         if not inits:
             return
-        at, measurements = await asyncio.to_thread(self._meter.measure, inits)
+        read_progress = self.progress.read_all()
+
+        def read() -> tuple[float, dict[str, Measurement]]:
+            measured = self._meter.measure(inits)
+            read_progress()
+            return measured
+
+        at, measurements = await asyncio.to_thread(read)
         now = self._now() - (self._clock() - at)
         for run, measurement in measurements.items():
             if state := self._runs.get(run):  # it has not ended meanwhile
                 state.accept(measurement, at, now, os.cpu_count() or 1)
 
-    def container_started(self, run: str, init: int) -> None:
-        """A container runs. `run`: uid/container/number; `init`: the pid of its init, 0 if unknown."""
+    def container_started(self, run: str, init: int, folder: Path, log: Path) -> None:
+        """A container runs. `run`: uid/container/number; `init`: the pid of its init, 0 if unknown; `folder`, `log`:
+        see ProgressSampler."""
         if init:
             self._runs[run] = _Run(init, self._clock())
+            self.progress.container_started(run, folder, log)
             self._has_runs.set()
 
     def container_ended(self, run: str, max_rss: int) -> int:
         """A container has ended. `max_rss`: the largest resident size of one of its processes, 0 if unknown. Returns
         the peak of its memory in bytes, 0 if unknown."""
         state = self._runs.pop(run, None)
+        self.progress.container_ended(run)
         if not self._runs:
             self._has_runs.clear()
         return max(max_rss, state.peak if state else 0)

@@ -3,7 +3,8 @@
 Rules for this file:
 - Nothing is stored: the objects are computed at each request, from the last measurements of the node.
 - As with metrics-server, a pod without a measurement is not in a list, and is 404 by its name.
-- Beyond metrics-server's fields the annotations of objects/usage.py say the peak of the memory and how it is measured.
+- Beyond metrics-server's fields the annotations of objects/usage.py say the peak of the memory, how it is measured,
+  and what the program has reported.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def _pod_metrics(pod: PodUsage, context: RequestContext) -> list[Json]:
         return []
     measure = "PSS" if all(container.is_proportional for container in pod.containers) else "RSS"
     peaks = peak_annotation({f"{container.name}/{container.run}": container.peak for container in pod.containers})
-    meta = {"name": pod.name, "namespace": pod.namespace, "annotations": {**peaks, MEMORY_MEASURE: measure}}
+    progress = pod.progress.annotation if pod.progress else {}
+    meta = {"name": pod.name, "namespace": pod.namespace, "annotations": {**peaks, MEMORY_MEASURE: measure, **progress}}
     containers = [{"name": container.name, "usage": _usage(container)} for container in pod.containers]
     return [{**_object("PodMetrics", meta, stored, pod, context), "containers": containers}]
 

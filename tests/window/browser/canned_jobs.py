@@ -25,7 +25,9 @@ def rank_columns(states: list[str], role: str = "worker", **columns: list[Any]) 
     } | columns  # fmt: skip
 
 
-def segment(phase: str, start: float, end: float | None, exit_code: int | None = None, reason: str = "") -> dict[str, Any]:
+def segment(
+    phase: str, start: float, end: float | None, exit_code: int | None = None, reason: str = ""
+) -> dict[str, Any]:
     return {"phase": phase, "start": start, "end": end, "exitCode": exit_code, "reason": reason}
 
 
@@ -44,13 +46,19 @@ def running_lanes(replicas: list[str]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def event(seconds_ago: float, reason: str, message: str, object_name: str, type_: str = "Normal", count: int = 1) -> dict[str, Any]:
+def event(
+    seconds_ago: float, reason: str, message: str, object_name: str, type_: str = "Normal", count: int = 1
+) -> dict[str, Any]:
     source = {"source": "trainyard", "time": time.time() - seconds_ago, "object": object_name, "count": count}
     return source | {"type": type_, "reason": reason, "message": message}
 
 
 def job_frames(
-    uid: str, ranks: dict[str, list[Any]], findings: list[dict[str, Any]], lanes: list[dict[str, Any]], events: list[dict[str, Any]]
+    uid: str,
+    ranks: dict[str, list[Any]],
+    findings: list[dict[str, Any]],
+    lanes: list[dict[str, Any]],
+    events: list[dict[str, Any]],
 ) -> list[dict[str, Any]]:
     return [
         {"type": "ranks", "uid": uid, "columns": ranks},
@@ -81,8 +89,17 @@ def add_bert(server: CannedServer) -> str:
         segment("running", start + 170, start + 275, 1, "Error"),
     ]  # fmt: skip
     begin = [segment("pending", start, start + 3), segment("starting", start + 3, start + 8)]
-    lanes = [lane("master-0", *begin, *ends), lane("worker-0", *begin, *ends), lane("worker-1", *begin, *crashes), lane("worker-2", *begin, *ends)]
-    evidence = ["Traceback (most recent call last):", '  File "train.py", line 7, in <module>', "ModuleNotFoundError: No module named 'nltk'"]
+    lanes = [
+        lane("master-0", *begin, *ends),
+        lane("worker-0", *begin, *ends),
+        lane("worker-1", *begin, *crashes),
+        lane("worker-2", *begin, *ends),
+    ]
+    evidence = [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 7, in <module>',
+        "ModuleNotFoundError: No module named 'nltk'",
+    ]
     findings = [
         finding("problem", "worker-1 has failed: the module nltk is not in its environment", "pod default/bert-worker-1, its log", evidence,
                 "add nltk to the image, or run `pip install nltk` before the program"),
@@ -95,10 +112,14 @@ def add_bert(server: CannedServer) -> str:
     server.job_frames[uid] = job_frames(uid, ranks, findings, lanes, events)
     log = "".join(f"\x1b[32mstep {step}\x1b[0m loss {2.3 / (1 + step / 40):.4f}\n" for step in range(8000))
     server.logs[uid] = {
-        f"{replica}/attempt-1-ab12/pytorch/1": (log + ("\n".join(evidence) + "\n" if replica == "worker-1" else "")).encode()
+        f"{replica}/attempt-1-ab12/pytorch/1": (
+            log + ("\n".join(evidence) + "\n" if replica == "worker-1" else "")
+        ).encode()
         for replica in ranks["replica"]
     }
-    server.manifests[uid] = "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata:\n  name: bert\nspec:\n  pytorchReplicaSpecs: {}\n"
+    server.manifests[uid] = (
+        "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata:\n  name: bert\nspec:\n  pytorchReplicaSpecs: {}\n"
+    )
     return uid
 
 
@@ -115,7 +136,14 @@ def add_resnet(server: CannedServer, size: int = 1000) -> str:
         if number < size:
             steps[number], cpu[number], memory[number] = 0, 0.02, 400_000_000
     columns = rank_columns(
-        states, restarts=restarts, step=steps, cpu=cpu, memory=memory, peak=[3_500_000_000] * size, reason=reasons, exitCode=codes
+        states,
+        restarts=restarts,
+        step=steps,
+        cpu=cpu,
+        memory=memory,
+        peak=[3_500_000_000] * size,
+        reason=reasons,
+        exitCode=codes,
     )
     uid = server.add_job(
         uid=RESNET, namespace="team", name="resnet-1000", running=size - 2, replicas=size, restarts=sum(restarts), message="2 ranks make no progress",
@@ -125,10 +153,24 @@ def add_resnet(server: CannedServer, size: int = 1000) -> str:
         finding("waits", "worker-417 and worker-418 stand at step 0 since 09:14; the others are at 14,201", "metrics step, pod team/resnet-1000-worker-417", [],
                 "see what they do: `trainyard logs resnet-1000 --role worker --index 417`"),
     ]  # fmt: skip
-    events = [event(10 * number, "Restarted", f"worker-{number} is started again", f"Pod/job-worker-{number}") for number in range(1, 40)]
+    events = [
+        event(10 * number, "Restarted", f"worker-{number} is started again", f"Pod/job-worker-{number}")
+        for number in range(1, 40)
+    ]
     server.job_frames[uid] = job_frames(uid, columns, findings, running_lanes(columns["replica"]), events)
     server.log_frames[uid] = [
-        {"type": "log", "uid": uid, "lines": [[f"worker-{number % 8}", f"step {14_000 + number} loss {0.41 + number % 7 / 100:.3f} lr 0.001 throughput 812 img/s"] for number in range(180)], "dropped": 0}
+        {
+            "type": "log",
+            "uid": uid,
+            "lines": [
+                [
+                    f"worker-{number % 8}",
+                    f"step {14_000 + number} loss {0.41 + number % 7 / 100:.3f} lr 0.001 throughput 812 img/s",
+                ]
+                for number in range(180)
+            ],
+            "dropped": 0,
+        }
     ]
     return uid
 
@@ -136,10 +178,41 @@ def add_resnet(server: CannedServer, size: int = 1000) -> str:
 def add_small_jobs(server: CannedServer) -> None:
     """Jobs as a person has them after a day's work."""
     now = time.time()
-    server.add_job(uid="e1", kind="ElasticJob", name="elastic-train", running=3, replicas=4, created=now - 21, started=now - 15)
-    server.add_job(uid="e2", kind="TfJob", name="mnist-dist", state="Pending", running=0, replicas=4, created=now - 45, started=None, message="2 of 4 replicas wait for memory")
-    server.add_job(uid="e3", kind="MPIJob", name="horovod-sweep-07", state="Suspended", running=0, replicas=8, created=now - 9000, started=None)
-    server.add_job(uid="e4", kind="JAXJob", name="gemma-finetune", state="Succeeded", running=0, replicas=2, created=now - 86400, ended=now - 80000, message="all replicas have succeeded")
+    server.add_job(
+        uid="e1", kind="ElasticJob", name="elastic-train", running=3, replicas=4, created=now - 21, started=now - 15
+    )
+    server.add_job(
+        uid="e2",
+        kind="TfJob",
+        name="mnist-dist",
+        state="Pending",
+        running=0,
+        replicas=4,
+        created=now - 45,
+        started=None,
+        message="2 of 4 replicas wait for memory",
+    )
+    server.add_job(
+        uid="e3",
+        kind="MPIJob",
+        name="horovod-sweep-07",
+        state="Suspended",
+        running=0,
+        replicas=8,
+        created=now - 9000,
+        started=None,
+    )
+    server.add_job(
+        uid="e4",
+        kind="JAXJob",
+        name="gemma-finetune",
+        state="Succeeded",
+        running=0,
+        replicas=2,
+        created=now - 86400,
+        ended=now - 80000,
+        message="all replicas have succeeded",
+    )
     for number in range(6):
         server.add_job(uid=f"h{number}", name=f"ablation-{number}", state="Succeeded" if number % 2 else "Failed", running=0, replicas=2, live=False,
                        created=now - 90000 - 4000 * number, ended=now - 88000 - 4000 * number, message="" if number % 2 else "worker-0: exit 1, CUDA out of memory")  # fmt: skip
@@ -156,10 +229,22 @@ def add_many_jobs(server: CannedServer, count: int = 10_000) -> None:
 
 def add_hostile(server: CannedServer) -> str:
     """A job whose every text is markup."""
-    uid = server.add_job(uid="c0000000", namespace="default", name="hostile", state="Failed", message=MARKUP, replicas=2, ended=time.time())
-    ranks = rank_columns(["Failed", "Failed"], reason=[MARKUP] * 2, message=[MARKUP] * 2, node=[MARKUP] * 2, exitCode=[1, 1])
+    uid = server.add_job(
+        uid="c0000000",
+        namespace="default",
+        name="hostile",
+        state="Failed",
+        message=MARKUP,
+        replicas=2,
+        ended=time.time(),
+    )
+    ranks = rank_columns(
+        ["Failed", "Failed"], reason=[MARKUP] * 2, message=[MARKUP] * 2, node=[MARKUP] * 2, exitCode=[1, 1]
+    )
     lanes = [lane("worker-0", segment("running", time.time() - 60, time.time(), 1, MARKUP))]
-    server.job_frames[uid] = job_frames(uid, ranks, [finding("problem", MARKUP, MARKUP, [MARKUP], MARKUP)], lanes, [event(3, MARKUP, MARKUP, MARKUP)])
+    server.job_frames[uid] = job_frames(
+        uid, ranks, [finding("problem", MARKUP, MARKUP, [MARKUP], MARKUP)], lanes, [event(3, MARKUP, MARKUP, MARKUP)]
+    )
     server.logs[uid] = {"master-0/attempt-1-ab/pytorch/1": (MARKUP + "\n").encode() * 50}
     server.manifests[uid] = f"metadata:\n  annotations: {{note: {MARKUP!r}}}\n"
     return uid

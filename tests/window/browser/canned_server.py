@@ -119,7 +119,9 @@ class CannedServer:
             return web.Response(body=asset.body, headers={"Content-Type": asset.content_type})
         if path == "v1/session":
             is_valid = (await request.json())["token"] == TOKEN
-            return web.json_response({"session": SESSION} if is_valid else {"error": "no"}, status=200 if is_valid else 401)
+            return web.json_response(
+                {"session": SESSION} if is_valid else {"error": "no"}, status=200 if is_valid else 401
+            )
         if path == "v1/live":
             return await self._live(request)
         if path.startswith("v1/download/"):
@@ -137,7 +139,9 @@ class CannedServer:
         if rest == ["yaml"]:
             return web.Response(text=self.manifests.get(uid, ""), content_type="text/yaml")
         if rest == ["logs"]:
-            return web.json_response({"files": [self._file(name, data) for name, data in self.logs.get(uid, {}).items()]})
+            return web.json_response(
+                {"files": [self._file(name, data) for name, data in self.logs.get(uid, {}).items()]}
+            )
         return self._log(request, path)
 
     @staticmethod

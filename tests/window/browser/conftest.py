@@ -44,7 +44,9 @@ class Browser:
             except JavascriptException as failure:  # an element is not there yet
                 error = failure
             time.sleep(0.02)
-        raise AssertionError(f"never true: {condition or expression} {args or ''} {error or ''}\nthe page shows:\n{self.text()[:1500]}")
+        raise AssertionError(
+            f"never true: {condition or expression} {args or ''} {error or ''}\nthe page shows:\n{self.text()[:1500]}"
+        )
 
     def text(self) -> str:
         """The text of the page."""
@@ -134,7 +136,13 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrom
     """One browser for all tests of a worker."""
     options = webdriver.ChromeOptions()
     options.binary_location = _program("chromium")
-    arguments = ["--headless=new", "--disable-dev-shm-usage", "--window-size=1280,800", "--hide-scrollbars", "--disable-background-networking"]
+    arguments = [
+        "--headless=new",
+        "--disable-dev-shm-usage",
+        "--window-size=1280,800",
+        "--hide-scrollbars",
+        "--disable-background-networking",
+    ]
     if os.geteuid() == 0:
         arguments.append("--no-sandbox")
     for argument in arguments:

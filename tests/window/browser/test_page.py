@@ -17,7 +17,15 @@ from tests.window.browser.conftest import Browser, Keys, requests_of
 BERT_ADDRESS = "#/jobs/default/PyTorchJob/bert"
 RESNET_ADDRESS = "#/jobs/team/PyTorchJob/resnet-1000"
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
-VIEWS = ("#/", RESNET_ADDRESS, f"{RESNET_ADDRESS}/ranks", BERT_ADDRESS, f"{BERT_ADDRESS}/events", f"{BERT_ADDRESS}/yaml", f"{BERT_ADDRESS}/ranks/worker-1")
+VIEWS = (
+    "#/",
+    RESNET_ADDRESS,
+    f"{RESNET_ADDRESS}/ranks",
+    BERT_ADDRESS,
+    f"{BERT_ADDRESS}/events",
+    f"{BERT_ADDRESS}/yaml",
+    f"{BERT_ADDRESS}/ranks/worker-1",
+)
 
 
 @pytest.fixture
@@ -98,7 +106,13 @@ def colours(selector: str) -> str:
 def test_panels_have_addresses_and_keys(browser: Browser, full: CannedServer) -> None:
     open_page(browser, full, BERT_ADDRESS)
     browser.sees("worker-1 Failed", ".unhealthy")
-    for key, panel, text in (("2", "ranks", "Attempt"), ("3", "logs", "step 7999"), ("4", "timeline", "Timeline"), ("5", "events", "JobCreated"), ("6", "yaml", "kind: PyTorchJob")):
+    for key, panel, text in (
+        ("2", "ranks", "Attempt"),
+        ("3", "logs", "step 7999"),
+        ("4", "timeline", "Timeline"),
+        ("5", "events", "JobCreated"),
+        ("6", "yaml", "kind: PyTorchJob"),
+    ):
         browser.press(key)
         browser.sees(text, "main")
         assert browser.js("location.hash").endswith(f"@b0000000/{panel}")
@@ -122,7 +136,9 @@ def test_unhealthy_ranks_are_reached_by_brackets(browser: Browser, full: CannedS
 def test_the_grid_is_read_by_keys_and_by_screen_readers(browser: Browser, full: CannedServer) -> None:
     open_page(browser, full, RESNET_ADDRESS)
     browser.sees("worker-417 behind", ".unhealthy")
-    summary = browser.js("document.getElementById(document.querySelector('rank-grid canvas').getAttribute('aria-describedby')).textContent")
+    summary = browser.js(
+        "document.getElementById(document.querySelector('rank-grid canvas').getAttribute('aria-describedby')).textContent"
+    )
     assert summary == "1,000 ranks: 1 CrashLoopBackOff, 998 Running, 1 Pending. 2 ranks behind: worker-417, worker-418."
     browser.js("document.querySelector('rank-grid canvas').focus()")
     browser.press(Keys.END)
@@ -140,7 +156,9 @@ def test_each_state_has_a_shape_of_its_own(browser: Browser, server: CannedServe
     server.job_frames[uid] = [{"type": "ranks", "uid": uid, "columns": rank_columns(states)}]
     open_page(browser, server, "#/jobs/default/PyTorchJob/shapes")
     browser.sees("Suspended 1", ".legend")
-    marks = browser.js("[...document.querySelectorAll('.legend .mark')].map((mark) => { const s = getComputedStyle(mark); return [s.borderRadius, s.backgroundImage.replace(/rgb[^)]*\\)/g, ''), s.borderStyle, s.backgroundColor === 'rgba(0, 0, 0, 0)'].join(); })")
+    marks = browser.js(
+        "[...document.querySelectorAll('.legend .mark')].map((mark) => { const s = getComputedStyle(mark); return [s.borderRadius, s.backgroundImage.replace(/rgb[^)]*\\)/g, ''), s.borderStyle, s.backgroundColor === 'rgba(0, 0, 0, 0)'].join(); })"
+    )
     assert len(set(marks)) == 5
     outline = """(number) => {
       const canvas = document.querySelector('rank-grid canvas'), context = canvas.getContext('2d');
@@ -187,7 +205,11 @@ def test_nothing_is_fetched_from_elsewhere(browser: Browser, full: CannedServer)
         browser.eventually("document.querySelector('h1')")
     browser.sees("trainyard why bert", ".commands")
     origin = f"http://127.0.0.1:{full.port}/ui/"
-    foreign = [url for url in requests_of(browser.driver) if not url.startswith((origin, "about:", "data:", f"ws://127.0.0.1:{full.port}/ui/"))]
+    foreign = [
+        url
+        for url in requests_of(browser.driver)
+        if not url.startswith((origin, "about:", "data:", f"ws://127.0.0.1:{full.port}/ui/"))
+    ]
     assert foreign == []
     assert browser.errors() == []
 
@@ -195,7 +217,9 @@ def test_nothing_is_fetched_from_elsewhere(browser: Browser, full: CannedServer)
 def test_the_token_is_gone_from_the_address(browser: Browser, full: CannedServer) -> None:
     open_page(browser, full)
     assert browser.js("location.hash") == "#/"
-    assert "token" not in browser.js("JSON.stringify(performance.getEntriesByType('navigation')[0].name) && location.href")
+    assert "token" not in browser.js(
+        "JSON.stringify(performance.getEntriesByType('navigation')[0].name) && location.href"
+    )
     browser.driver.refresh()
     browser.sees("bert", "table")
 
@@ -230,7 +254,9 @@ def test_a_lost_connection_is_said_and_the_clocks_stop(browser: Browser, full: C
 def test_a_cluster_that_ends_says_why(browser: Browser, full: CannedServer) -> None:
     open_page(browser, full)
     full.send({"type": "bye", "reason": "the cluster stops"})
-    browser.eventually("!document.querySelector('#banner').hidden || document.documentElement.dataset.status === 'live'")
+    browser.eventually(
+        "!document.querySelector('#banner').hidden || document.documentElement.dataset.status === 'live'"
+    )
     full.stop()
     browser.sees("the cluster stops", "#banner")
 
@@ -275,13 +301,17 @@ def test_the_log_follows_until_somebody_reads_back(browser: Browser, full: Canne
 
 def test_a_file_is_read_by_ranges(browser: Browser, full: CannedServer) -> None:
     uid = add_bert(full)
-    full.logs[uid]["worker-1/attempt-1-ab12/pytorch/1"] = b"".join(b"line %d \xc3\xa9\n" % number for number in range(60_000))
+    full.logs[uid]["worker-1/attempt-1-ab12/pytorch/1"] = b"".join(
+        b"line %d \xc3\xa9\n" % number for number in range(60_000)
+    )
     open_page(browser, full, f"{BERT_ADDRESS}/logs")
     browser.sees("line 59999 é", "log-lines")
     before = browser.js("document.querySelector('log-lines').length")
     browser.click(".earlier", "Earlier lines")
     browser.eventually("document.querySelector('log-lines').length > args[0] * 1.5", before)
-    texts = browser.js("[...document.querySelectorAll('log-lines .text')].map((node) => parseInt(node.textContent.slice(5)))")
+    texts = browser.js(
+        "[...document.querySelectorAll('log-lines .text')].map((node) => parseInt(node.textContent.slice(5)))"
+    )
     assert texts == list(range(texts[0], texts[0] + len(texts)))
 
 
@@ -308,7 +338,9 @@ def test_everything_is_reached_by_keys(browser: Browser, full: CannedServer) -> 
     stops: list[Any] = []
     for _ in range(40):
         browser.press(Keys.TAB)
-        stop = browser.js("(({left, top, width, height}) => [Math.round(top + scrollY), Math.round(left), width > 0 && height > 0, getComputedStyle(document.activeElement).outlineStyle, document.activeElement.tagName])(document.activeElement.getBoundingClientRect())")
+        stop = browser.js(
+            "(({left, top, width, height}) => [Math.round(top + scrollY), Math.round(left), width > 0 && height > 0, getComputedStyle(document.activeElement).outlineStyle, document.activeElement.tagName])(document.activeElement.getBoundingClientRect())"
+        )
         if stop[4] == "BODY":
             break
         stops.append(stop)
@@ -374,7 +406,9 @@ def test_a_list_of_ten_thousand_jobs_stays_small(browser: Browser, server: Canne
     """W4, W5, W9: time until rows are seen, elements, and the time of a jump in the list."""
     add_many_jobs(server)
     uid = add_resnet(server)
-    server.log_frames[uid] = [{"type": "log", "uid": uid, "lines": [["worker-1", f"line {number}"] for number in range(20_000)], "dropped": 0}]
+    server.log_frames[uid] = [
+        {"type": "log", "uid": uid, "lines": [["worker-1", f"line {number}"] for number in range(20_000)], "dropped": 0}
+    ]
     began = time.monotonic()
     open_page(browser, server)
     browser.sees("sweep-1", "table")
@@ -389,7 +423,9 @@ def test_a_list_of_ten_thousand_jobs_stays_small(browser: Browser, server: Canne
     browser.sees("line 19999", "log-lines")
     job_elements = browser.js("document.querySelectorAll('*').length")
     p95 = jumps[int(len(jumps) * 0.95)]
-    print(f"W4: rows after {shown * 1000:.0f} ms (budget 1,000, Selenium's own time included); W5: {elements} and {job_elements} elements (budget 1,500); W9: p95 {p95:.0f} ms (budget 100)")
+    print(
+        f"W4: rows after {shown * 1000:.0f} ms (budget 1,000, Selenium's own time included); W5: {elements} and {job_elements} elements (budget 1,500); W9: p95 {p95:.0f} ms (budget 100)"
+    )
     assert elements <= 1500
     assert job_elements <= 1500
     assert shown < 3
@@ -418,13 +454,20 @@ def test_a_thousand_ranks_are_drawn_smoothly(browser: Browser, server: CannedSer
     open_page(browser, server, RESNET_ADDRESS)
     browser.sees("worker-417 behind", ".unhealthy")
     browser.driver.execute_cdp_cmd("Emulation.setCPUThrottlingRate", {"rate": throttling})
-    states = [rank_columns(["Running"] * (number * 31) + ["Pending"] * (1000 - number * 31), step=[number] * 1000) for number in range(1, 21)]
-    stop = server.repeat(lambda number: ({"type": "ranks", "uid": uid, "columns": states[number % 20]}, f"job:{uid}"), 20)
+    states = [
+        rank_columns(["Running"] * (number * 31) + ["Pending"] * (1000 - number * 31), step=[number] * 1000)
+        for number in range(1, 21)
+    ]
+    stop = server.repeat(
+        lambda number: ({"type": "ranks", "uid": uid, "columns": states[number % 20]}, f"job:{uid}"), 20
+    )
     browser.driver.set_script_timeout(20)
     rate, paint = browser.driver.execute_async_script(FRAMES)
     stop()
     budget = 30 if throttling == 1 else 20
-    print(f"W{6 if throttling == 1 else 7}: {rate:.0f} frames a second at 1/{throttling} of the CPU (budget {budget}); W8: 1,000 ranks drawn in {paint:.1f} ms (budget 4)")
+    print(
+        f"W{6 if throttling == 1 else 7}: {rate:.0f} frames a second at 1/{throttling} of the CPU (budget {budget}); W8: 1,000 ranks drawn in {paint:.1f} ms (budget 4)"
+    )
     assert rate > budget / 3
     assert paint < 12 * throttling
 
@@ -451,7 +494,9 @@ def test_ten_thousand_ranks_are_drawn(browser: Browser, server: CannedServer) ->
     ]
     open_page(browser, server, "#/jobs/default/PyTorchJob/big")
     browser.sees("Running 10,000", ".legend")
-    paint = browser.js("[1, 2, 3, 4, 5].map(() => { const grid = document.querySelector('rank-grid'); grid.paintNow(); return grid.paintTime; }).sort((a, b) => a - b)[2]")
+    paint = browser.js(
+        "[1, 2, 3, 4, 5].map(() => { const grid = document.querySelector('rank-grid'); grid.paintNow(); return grid.paintTime; }).sort((a, b) => a - b)[2]"
+    )
     print(f"W8: 10,000 ranks drawn in {paint:.1f} ms (budget 16)")
     assert paint < 48
     browser.eventually(f"{colours('attempt-timeline canvas')} >= 2")
@@ -461,8 +506,12 @@ def test_the_first_load_is_small(browser: Browser, full: CannedServer) -> None:
     """W1, W3."""
     open_page(browser, full)
     browser.sees("bert", "table")
-    sizes = browser.js("performance.getEntriesByType('resource').filter((entry) => entry.name.includes('/static/')).reduce((sum, entry) => sum + entry.decodedBodySize, 0) + performance.getEntriesByType('navigation')[0].decodedBodySize")
+    sizes = browser.js(
+        "performance.getEntriesByType('resource').filter((entry) => entry.name.includes('/static/')).reduce((sum, entry) => sum + entry.decodedBodySize, 0) + performance.getEntriesByType('navigation')[0].decodedBodySize"
+    )
     paint = browser.eventually("performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
-    print(f"W1: {sizes:,} bytes of the first load (budget 150,000); W3: first contentful paint after {paint:.0f} ms (budget 500)")
+    print(
+        f"W1: {sizes:,} bytes of the first load (budget 150,000); W3: first contentful paint after {paint:.0f} ms (budget 500)"
+    )
     assert sizes <= 150_000
     assert paint < 1500

@@ -16,7 +16,7 @@ from trainyard.cli.export_page import ExportedLog, ExportedRun, export_page
 from trainyard.cli.history_logs import LogFile, log_files
 from trainyard.cli.record_lines import took
 from trainyard.kinds import kind_of
-from trainyard.objects import format_time
+from trainyard.objects import Json, format_time
 from trainyard.objects.log_files import pieces
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.manifest import read as read_manifest

@@ -17,6 +17,7 @@ from trainyard.node.kubelet import termination_message
 from trainyard.node.kubelet.container_runtime import ContainerRuntime
 from trainyard.node.kubelet.interpolation import TooLong
 from trainyard.node.kubelet.lifecycle import Blocked, Dropped, Ended, Event, Started, Stop
+from trainyard.node.kubelet.metric_recorder import metric_recorder
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_logs import PodLogs
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
@@ -111,7 +112,8 @@ class ContainerStarter:
             self.feed_ended(name, ended)
         else:
             folder, log = self._record.folder / "tmp", self._logs.path(name, run)
-            self._node_context.usage.container_started(run_id, pid, folder, log)
+            recorder = metric_recorder(self._logs.kept_folder, self._record.pod)
+            self._node_context.usage.container_started(run_id, pid, folder, log, recorder)
 
     def _container(self, name: str) -> Json:
         return next(candidate for candidate, _ in containers(self._record.pod) if candidate.get("name") == name)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from trainyard.node.kubelet.metric_recorder import MetricRecorder
 from trainyard.node.kubelet.process_table import (
     MachineEntry,
     ProcessReader,
@@ -158,7 +159,7 @@ class UsageSampler:
         self._now, self._clock = now, clock
         self._reader = reader or process_reader()
         self._meter = UsageMeter(self._reader, clock)
-        self.progress = ProgressSampler(clock)
+        self.progress = ProgressSampler(clock, now)
         self._runs: dict[str, _Run] = {}  # by run: uid/container/number
         self._has_runs = asyncio.Event()
         self._machine: tuple[float, MachineEntry] | None = None
@@ -190,12 +191,14 @@ class UsageSampler:
             if state := self._runs.get(run):  # it has not ended meanwhile
                 state.accept(measurement, at, now, os.cpu_count() or 1)
 
-    def container_started(self, run: str, init: int, folder: Path, log: Path) -> None:
-        """A container runs. `run`: uid/container/number; `init`: the pid of its init, 0 if unknown; `folder`, `log`:
-        see ProgressSampler."""
+    def container_started(
+        self, run: str, init: int, folder: Path, log: Path, recorder: MetricRecorder | None = None
+    ) -> None:
+        """A container runs. `run`: uid/container/number; `init`: the pid of its init, 0 if unknown; `folder`, `log` and
+        `recorder`: see ProgressSampler."""
         if init:
             self._runs[run] = _Run(init, self._clock())
-            self.progress.container_started(run, folder, log)
+            self.progress.container_started(run, folder, log, recorder)
             self._has_runs.set()
 
     def container_ended(self, run: str, max_rss: int) -> int:

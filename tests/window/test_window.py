@@ -137,6 +137,26 @@ async def test_a_job_that_is_gone_is_shown_from_the_history(cluster: LocalCluste
     assert b"kind: TfJob" in (await browser.get(f"v1/jobs/{uid}/yaml"))[1]
 
 
+async def test_what_programs_report_is_a_curve_also_after_the_end(cluster: LocalCluster, browser: Browser) -> None:
+    code = "for n in range(5): print(f'step {n} loss {1 / (n + 1)}')"
+    uid = uid_of(await cluster.api.create(TFJOB, "default", job("curves", code, replicas=2)))
+    async with browser.live("jobs") as live:
+        await live.frame("jobs", lambda frame: (row_of(frame, "curves") or {}).get("state") == "Succeeded")
+        await cluster.api.delete(TFJOB, "default", "curves")
+        await live.frame("jobs", lambda frame: (row_of(frame, "curves") or {}).get("live") is False)
+    async with asyncio.timeout(20):
+        answer: Json = {"spread": []}
+        while not answer["spread"] or answer["spread"][0]["replicas"] < 3:
+            _, answer, _ = await browser.get(f"v1/jobs/{uid}/series")
+    assert (answer["names"], answer["sources"]) == (["loss"], {"loss": ["pattern"]})
+    [loss] = answer["series"]
+    assert (loss["replica"], loss["step"], loss["value"]) == ("master-0", [0, 1, 2, 3, 4], [1 / n for n in range(1, 6)])
+    _, of_worker, _ = await browser.get(f"v1/jobs/{uid}/series?names=loss&replicas=worker-1&points=2")
+    assert [(each["replica"], len(each["step"])) for each in of_worker["series"]] == [("worker-1", 2)]
+    assert (await browser.get(f"v1/jobs/{uid}/series?points=3000"))[0] == 400
+    assert (await browser.get("v1/jobs/unknown/series"))[1]["names"] == []
+
+
 async def test_the_yaml_has_no_managed_fields(cluster: LocalCluster, browser: Browser) -> None:
     created = await cluster.api.create(TFJOB, "default", job("d", "pass"))
     status, text, _ = await browser.get(f"v1/jobs/{uid_of(created)}/yaml")

@@ -26,6 +26,7 @@ from trainyard.window.log_files import MAX_RANGE, LogFile, pod_files, read_range
 from trainyard.window.log_lines import LogLines
 from trainyard.window.observation import Observation
 from trainyard.window.options import WindowOptions
+from trainyard.window.series import MAX_POINTS, SeriesAnswer, SeriesReader
 from trainyard.window.sessions import Sessions, TooManyTries
 
 log = logging.getLogger("trainyard.window")
@@ -51,6 +52,7 @@ class HttpPages:
         self._sources = Sources(
             self._observation, JobList(self._observation, options.history), self._pages, self._open_log
         )
+        self._series_reader, self._series_lock = SeriesReader(), asyncio.Lock()
         self._server = web.Server(self._answer, access_log=None)
         self._open_sockets: set[web.WebSocketResponse] = set()
 
@@ -212,6 +214,21 @@ class HttpPages:
         }
         return web.Response(body=part.data, content_type="application/octet-stream", headers=headers)
 
+    async def _series(self, request: web.BaseRequest, uid: str) -> web.StreamResponse:
+        names, replicas = (_list(request.query.get(key, "")) for key in ("names", "replicas"))
+        points = request.query.get("points", str(MAX_POINTS))
+        if not points.isdecimal() or not 1 <= int(points) <= MAX_POINTS:
+            return _error(400, f"points is a number from 1 to {MAX_POINTS}")
+        async with self._series_lock:
+            answer = await asyncio.to_thread(self._read_series, uid, names, replicas, int(points))
+        return _json(answer)
+
+    def _read_series(self, job_uid: str, names: list[str], replicas: list[str], points: int) -> SeriesAnswer:
+        record = self._pages.record(job_uid)
+        if record is None:  # the job is not known, or runs where there is no history
+            return SeriesAnswer([], {}, [], [])
+        return self._series_reader.read(record.logs, names, replicas, points)
+
     async def _ticket(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await _body(request)
         return _json({"ticket": self._sessions.issue_ticket(str(body.get("path")))})
@@ -300,6 +317,10 @@ def _json(value: Any) -> web.Response:
 
 def _error(status: int, text: str) -> web.Response:
     return web.Response(body=msgspec.json.encode({"error": text}), status=status, content_type="application/json")
+
+
+def _list(text: str) -> list[str]:
+    return [item for item in text.split(",") if item]
 
 
 def _no_job() -> web.Response:

@@ -207,7 +207,9 @@ class ProgressReader:
         for sample in samples:
             values = values | sample
             step = values.get("step")
-            points += [MetricPoint(name, source, round(now, 2), step, sample[name]) for name in sample if name != "step"]
+            points += [
+                MetricPoint(name, source, round(now, 2), step, sample[name]) for name in sample if name != "step"
+            ]
         self._values, self._source = values, source
         if self._recorder is not None and points:
             self._recorder.add(points)

@@ -3,8 +3,8 @@
 - The attempts of a replica are one curve. An attempt that goes on at a checkpoint replaces what the one before had
   reported from that step on.
 - A curve with too many points is thinned out; the low and the high value of what a point stands for stay.
-- The spread of a value over the replicas: its minimum, median and maximum at the steps of the leading replica. A replica
-  counts from its first to its last step.
+- The spread of a value over the replicas: its minimum, median and maximum at the steps of the leading replica. A
+  replica counts from its first to its last step.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LEADING_ROLES = ("chief", "master", "launcher")  # the first of these reports fo
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """A series of a replica by column. `attempt`: the last one that has reported it; `time`: Unix seconds; `min`, `max`:
-    the bounds of the values that a point stands for. Without steps, the number of the value counts as its step."""
+    """A series of a replica by column. `attempt`: the last one that has reported it; `time`: Unix seconds; `min` and
+    `max`: the bounds of the values that a point stands for. Without steps, the number of a value counts as its step."""
 
     name: str
     replica: str
@@ -63,6 +63,9 @@ class SeriesAnswer(msgspec.Struct, frozen=True):
     sources: dict[str, list[str]]
     series: list[Curve]
     spread: list[Spread]
+
+
+NO_SERIES = SeriesAnswer([], {}, [], [])
 
 
 class Column:

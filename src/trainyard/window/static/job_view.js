@@ -3,6 +3,7 @@
 import { copyButton, element, oncePerFrame, reconcile, setAttribute, setState, setText, stateLabel } from './dom.js';
 import { dateTime, duration, plural, toneOf } from './format.js';
 import { choice, eventsTable, findingsBox, panel } from './job_parts.js';
+import { createCurvesPanel } from './curves.js';
 import { createLogPanel } from './log_panel.js';
 import { createRanksPanel } from './ranks_panel.js';
 import { nextUnhealthy, readRanks } from './ranks.js';
@@ -59,7 +60,7 @@ export function createJobView(context, route) {
   /** @type {ReturnType<typeof createLogPanel>|null} */
   let log = null;
   const open = (/** @type {string} */ replica) => { const row = job.find(); if (row) navigate(jobAddress(row, 'ranks', replica)); };
-  const facts = jobFacts(live), findings = findingsBox(), events = eventsTable(), ranksPanel = createRanksPanel(open);
+  const facts = jobFacts(live), findings = findingsBox(), events = eventsTable(), ranksPanel = createRanksPanel(open), curves = createCurvesPanel(context);
   const tabs = element('nav', { class: 'tabs', 'aria-label': 'Parts of the job' });
   const timeline = /** @type {import('./timeline.js').AttemptTimeline} */ (element('attempt-timeline'));
   timeline.addEventListener('open', (event) => open(/** @type {CustomEvent} */ (event).detail));
@@ -69,6 +70,7 @@ export function createJobView(context, route) {
   const logStage = element('div');
   const sections = {
     ranks: ranksPanel.root,
+    metrics: curves.root,
     timeline: panel('timeline', 'Timeline', [zoom.root], [timeline]),
     logs: panel('logs', 'Log', [], [logStage]),
     events: panel('events', 'Events', [moreEvents], [events.root]),
@@ -88,6 +90,7 @@ export function createJobView(context, route) {
     facts.show(row);
     findings.show(data.findings);
     showPanels(row);
+    curves.show(row.uid, hasEnded(row));
     if (!log) {
       createLog(row);
       topicsChanged();
@@ -158,7 +161,7 @@ export function createJobView(context, route) {
     root, title: `${route.name} · ${route.kind}`,
     topics: () => { const row = job.find(); return row ? [`job:${row.uid}`, ...(log?.topics() ?? [])] : []; },
     setRoute(/** @type {any} */ next) { shown = next.panel; draw(); },
-    destroy() { listeners.stop(); log?.destroy(); },
+    destroy() { listeners.stop(); curves.destroy(); log?.destroy(); },
     keys: {
       ...Object.fromEntries(PANELS.map(([name], index) => [String(index + 1), () => toPanel(name)])),
       l: () => toPanel('logs'), w: () => toPanel(''), e: () => toPanel('events'), y: () => toPanel('yaml'),

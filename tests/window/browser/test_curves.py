@@ -1,0 +1,127 @@
+"""What a person sees of curves: pixels that fall as the values do, in the colours of the theme."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.window.browser.canned_jobs import add_bert
+from tests.window.browser.canned_server import CannedServer
+from tests.window.browser.conftest import Browser, Keys
+
+BERT_ADDRESS = "#/jobs/default/PyTorchJob/bert"
+STEPS = list(range(0, 1000, 10))
+LOSSES = [2.0 / (1 + step / 100) for step in STEPS]
+# For some columns of the chart: the mean height of the pixels of one colour, in pixels from the top.
+HEIGHTS = """((colour) => {
+  const canvas = document.querySelector('.curve canvas');
+  const {width, height} = canvas, {data} = canvas.getContext('2d').getImageData(0, 0, width, height);
+  const heights = [];
+  for (let x = 70; x < width - 10; x += 20) {
+    const rows = [];
+    for (let y = 0; y < height; y++) {
+      const at = (y * width + x) * 4;
+      if (data[at + 3] > 200 && Math.abs(data[at] - colour[0]) + Math.abs(data[at + 1] - colour[1]) + Math.abs(data[at + 2] - colour[2]) < 60) rows.push(y);
+    }
+    if (rows.length) heights.push(rows.reduce((sum, y) => sum + y) / rows.length);
+  }
+  return heights;
+})"""  # noqa: E501
+LIGHT, DARK = [0x1F, 0x5F, 0xD0], [0x7F, 0xB0, 0xFF]  # --accent of style.css
+
+
+def column(values: list[float], **more: Any) -> dict[str, Any]:
+    times = [time.time() - 300 + step / 10 for step in STEPS]
+    return {"name": "loss", "step": STEPS, "time": times} | more
+
+
+@pytest.fixture
+def training(server: CannedServer) -> CannedServer:
+    """A job that has reported losses of three replicas."""
+    uid = add_bert(server)
+    curve = column(LOSSES, replica="master-0", attempt=1, source="pattern", value=LOSSES, min=LOSSES, max=LOSSES)
+    spread = column(
+        LOSSES, replicas=3, min=[value - 0.1 for value in LOSSES], median=LOSSES, max=[value + 0.3 for value in LOSSES]
+    )
+    answer = {"names": ["loss"], "sources": {"loss": ["pattern"]}, "series": [curve], "spread": [spread]}
+    server.series[uid] = answer
+    return server
+
+
+def open_metrics(browser: Browser, server: CannedServer) -> None:
+    browser.driver.get(server.link)
+    browser.sees("live", "#header")
+    browser.open(f"{BERT_ADDRESS}/metrics")
+    browser.sees("loss", ".curve h3")
+
+
+def test_falling_values_are_a_falling_line(browser: Browser, training: CannedServer) -> None:
+    open_metrics(browser, training)
+    heights = browser.eventually(f"(heights => heights.length > 20 && heights)({HEIGHTS}(args[0]))", LIGHT)
+    assert heights[0] + 50 < heights[len(heights) // 2] < heights[-1]
+    assert all(before <= after + 1 for before, after in zip(heights, heights[1:], strict=False))
+    browser.sees("last 0.1835 at step 990, lowest 0.1835, highest 2", ".curve")
+    browser.sees("guessed from the output", ".curve")
+    browser.sees("median, highest of 3 replicas", ".curve")
+    assert browser.errors() == []
+
+
+def test_the_chart_follows_the_theme(browser: Browser, training: CannedServer) -> None:
+    """W20."""
+    open_metrics(browser, training)
+    browser.eventually(f"{HEIGHTS}(args[0]).length > 20", LIGHT)
+    browser.theme("dark")
+    browser.eventually(f"{HEIGHTS}(args[0]).length > 20 && !{HEIGHTS}(args[1]).length", DARK, LIGHT)
+    browser.theme("light")
+    browser.eventually(f"{HEIGHTS}(args[0]).length > 20", LIGHT)
+
+
+def test_values_are_read_by_keys(browser: Browser, training: CannedServer) -> None:
+    """W18: the chart is reached by Tab; arrows move along the curve."""
+    open_metrics(browser, training)
+    browser.eventually("document.querySelector('.curve canvas')")
+    browser.js("document.querySelector('.curve-stage').focus()")
+    browser.press(Keys.HOME)
+    browser.sees("step 0 · loss 2 · replicas 1.9 / 2 / 2.3", ".curve")
+    browser.press(Keys.ARROW_RIGHT)
+    browser.sees("step 10 · loss 1.818", ".curve")
+    browser.press(Keys.END)
+    browser.sees("step 990 · loss 0.1835", ".curve")
+
+
+def test_the_axis_may_be_the_time_and_the_line_smoothed(browser: Browser, training: CannedServer) -> None:
+    open_metrics(browser, training)
+    browser.eventually("document.querySelector('.curve canvas')")
+    browser.click(".metrics button", "time")
+    browser.js("document.querySelector('.metrics input').focus()")
+    browser.press(Keys.END)
+    browser.js("document.querySelector('.curve-stage').focus()")
+    browser.press(Keys.END)
+    browser.sees("smoothed 0.", ".curve")
+    browser.sees(time.strftime("%H:"), ".curve")
+
+
+def test_new_values_are_asked_for_while_the_panel_is_seen(browser: Browser, training: CannedServer) -> None:
+    uid = next(iter(training.series))
+    training.jobs[uid] |= {"ended": None, "state": "Running", "live": True}
+    open_metrics(browser, training)
+    answer = training.series[uid]
+    curve = answer["series"][0]
+    training.series[uid] = answer | {"series": [curve | {"value": [*LOSSES[:-1], 0.05]}]}
+    browser.sees("last 0.05", ".curve")
+    browser.open(f"{BERT_ADDRESS}/yaml")
+    browser.eventually("!document.querySelector('.metrics').offsetParent")
+    asked = training.requests.count(f"GET /ui/v1/jobs/{uid}/series")
+    browser.eventually("performance.now() > args[0]", browser.js("performance.now() + 4500"))
+    assert training.requests.count(f"GET /ui/v1/jobs/{uid}/series") <= asked + 1
+
+
+def test_a_job_without_values_says_how_to_report_them(browser: Browser, server: CannedServer) -> None:
+    add_bert(server)
+    browser.driver.get(server.link)
+    browser.sees("live", "#header")
+    browser.open(f"{BERT_ADDRESS}/metrics")
+    browser.sees("makes a curve", ".metrics")
+    assert not any("uPlot" in request for request in server.requests)

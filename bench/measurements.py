@@ -32,7 +32,7 @@ import msgspec
 from bench.jobs import SCHEDULER
 from bench.kubelet import Event
 from tests.support.control_plane import ControlPlane
-from tests.support.control_plane_audit import READS, Asked
+from tests.support.control_plane_audit import READS
 from tests.support.control_plane_process import ControlPlaneProcess
 from trainyard.client import ApiClient
 from trainyard.objects import GVK, Json, name_of
@@ -41,7 +41,12 @@ from trainyard.objects.resources import JOB, NAMESPACE, POD, SERVICE, SERVICE_AC
 WIDTH = 64  # requests at one time
 TICKS = os.sysconf("SC_CLK_TCK")
 CONTROLLERS = "kube-controller-manager"  # the program, and how the User-Agent of its requests begins
-_SET_BY_JOB_CONTROLLER = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
+_SET_BY_JOB_CONTROLLER = (
+    "controller-uid",
+    "job-name",
+    "batch.kubernetes.io/controller-uid",
+    "batch.kubernetes.io/job-name",
+)
 _numbers = itertools.count(1)
 _EVENT = msgspec.json.Decoder(Event)
 
@@ -223,18 +228,17 @@ class Probe:
 
     async def big(self, replicas: int) -> tuple[str, dict[str, float]]:
         """One job: seconds to its first replica, to all of them and to all of its children; CPU seconds and requests of
-        the operator until then. Returns its namespace, too."""
-        namespace, mark, cpu = await self.namespace(), self.plane.audit.mark(), self._cpu(self.operator)
+        the operator and of kube-controller-manager until then. Returns its namespace, too."""
+        namespace, spent = await self.namespace(), self._spent()
         began = await self.create(namespace, "big", replicas)
         await self._complete(namespace, replicas)
-        cpu = self._cpu(self.operator) - cpu
+        costs = spent()
         made, *_ = self.subject.children(replicas)
         times = self.children[made].within(namespace)
         last = max(self.children[gvk].within(namespace)[-1] for gvk in self.subject.children(replicas))
         await self._pods_follow(namespace, replicas)
-        requests = len(self._requests(mark, self.subject.agent))
         seconds = {"first": times[0] - began, "replicas": times[-1] - began, "seconds": last - began}
-        return namespace, {**seconds, "CPU": cpu, "requests": requests}
+        return namespace, {**seconds, **costs}
 
     async def ceiling(self, namespace: str, replicas: int) -> dict[str, float]:
         """Seconds that the replicas of `big`, and all of its children, take without an operator."""
@@ -244,7 +248,8 @@ class Probe:
         ends = []
         for gvk, objects in copies.items():
             await at_once(lambda obj=obj, gvk=gvk: self.api.create(gvk, copy, obj) for obj in objects)
-            await self.children[gvk].until(lambda gvk=gvk, n=len(objects): self.children[gvk].counts[copy] == n)
+            arrivals, count = self.children[gvk], len(objects)
+            await arrivals.until(lambda arrivals=arrivals, count=count: arrivals.counts[copy] == count)
             ends.append(time.perf_counter() - began)
         await self._pods_follow(copy, replicas)
         return {"replicas": ends[0], "seconds": ends[-1]}
@@ -263,7 +268,8 @@ class Probe:
     async def _complete(self, namespace: str, *jobs: int) -> None:
         expected = self._expected(*jobs)
         for gvk, count in expected.items():
-            await self.children[gvk].until(lambda gvk=gvk, n=count: self.children[gvk].counts[namespace] >= n)
+            arrivals = self.children[gvk]
+            await arrivals.until(lambda arrivals=arrivals, count=count: arrivals.counts[namespace] >= count)
 
     async def _pods_follow(self, namespace: str, replicas: int) -> None:
         """Until batch Jobs have their pods, too: what comes next is not measured beside kube-controller-manager."""
@@ -279,26 +285,15 @@ class Probe:
     async def many(self, jobs: int, replicas: int) -> tuple[str, dict[str, float]]:
         """Many small jobs: seconds until each has succeeded; CPU seconds and requests of the operator and of
         kube-controller-manager until then. Returns their namespace, too."""
-        namespace, mark = await self.namespace(), self.plane.audit.mark()
+        namespace = await self.namespace()
         with kubelet(self.plane):
-            before = self._cpu(self.operator), self._cpu(CONTROLLERS)
-            began = time.perf_counter()
+            spent, began = self._spent(), time.perf_counter()
             await at_once(
                 (lambda number=number: self.create(namespace, f"job-{number}", replicas)) for number in range(jobs)
             )
             await self.jobs.until(lambda: self.jobs.over[namespace] == jobs)
             seconds = time.perf_counter() - began
-            cpu, controllers = self._cpu(self.operator) - before[0], self._cpu(CONTROLLERS) - before[1]
-        sent = self._requests(mark, self.subject.agent)
-        return namespace, {
-            "seconds": seconds,
-            "CPU": cpu,
-            "controllers CPU": controllers,
-            "requests": len(sent),
-            "events": sum(each.resource.startswith("events") for each in sent),
-            "reads": sum(each.verb in READS for each in sent),
-            "controllers requests": len(self._requests(mark, CONTROLLERS)),
-        }
+            return namespace, {"seconds": seconds, **spent()}
 
     async def floor(self, namespace: str, jobs: int, replicas: int) -> float:
         """Seconds that the Pods and Services of `many` take without an operator, from the first POST to the end of the
@@ -313,15 +308,34 @@ class Probe:
             await self.pods.until(lambda: self.pods.over[place] == jobs * replicas)
             return time.perf_counter() - began
 
-    def _cpu(self, program: str) -> float:
-        """User and system time of a program so far, all its threads included."""
-        fields = Path(f"/proc/{self.pids[program]}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+    def _spent(self) -> Callable[[], dict[str, float]]:
+        """What it returns gives the costs from now to its call: CPU seconds and requests of the operator; `... with
+        controllers`: of the operator and kube-controller-manager together. Leases do not count."""
+        mark, before = self.plane.audit.mark(), self._cpu()
 
-    def _requests(self, mark: int, agent: str) -> list[Asked]:
-        """Those since the mark, without the leases."""
-        sent = self.plane.audit.since(mark)
-        return [each for each in sent if each.agent.startswith(agent) and each.resource != "leases"]
+        def spent() -> dict[str, float]:
+            cpu = {name: seconds - before[name] for name, seconds in self._cpu().items()}
+            sent = [each for each in self.plane.audit.since(mark) if each.resource != "leases"]
+            own = [each for each in sent if each.agent.startswith(self.subject.agent)]
+            controllers = sum(each.agent.startswith(CONTROLLERS) for each in sent)
+            return {
+                "CPU": cpu[self.operator],
+                "CPU with controllers": cpu[self.operator] + cpu[CONTROLLERS],
+                "requests": len(own),
+                "requests with controllers": len(own) + controllers,
+                "events": sum(each.resource.startswith("events") for each in own),
+                "reads": sum(each.verb in READS for each in own),
+            }
+
+        return spent
+
+    def _cpu(self) -> dict[str, float]:
+        """User and system time of both programs so far, all their threads included."""
+        seconds = {}
+        for name in (self.operator, CONTROLLERS):
+            fields = Path(f"/proc/{self.pids[name]}/stat").read_text().rpartition(")")[2].split()
+            seconds[name] = (int(fields[11]) + int(fields[12])) / TICKS
+        return seconds
 
 
 def copy_of(gvk: GVK, item: Json, webhook_label: str = "") -> Json:

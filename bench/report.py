@@ -56,7 +56,9 @@ class Row:
         peer = min((statistics.median(values) for values in self.peers.values() if values), default=None)
         limit = self.goal.limit(ceiling) if self.goal else None
         ours = statistics.median(self.ours) if self.ours else None
-        goal, of_ceiling, of_peer = (ours / other if ours is not None and other else None for other in (limit, ceiling, peer))
+        goal, of_ceiling, of_peer = (
+            ours / other if ours is not None and other and other > 0 else None for other in (limit, ceiling, peer)
+        )
         return goal, of_ceiling, of_peer
 
 

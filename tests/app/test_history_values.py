@@ -340,6 +340,15 @@ def test_the_folders_are_the_only_index(tmp_path: Path) -> None:
     assert [record.name for record in find_records(copy, "00000001")] == ["job1"]
 
 
+def test_an_event_with_an_unusual_line_end_hides_no_event(tmp_path: Path) -> None:
+    messages = ["a\x85b", "c\u2028d", "e\nf"]
+    kept = record(tmp_path)
+    for number, message in enumerate(messages):
+        kept.record_event({"metadata": {"uid": f"e{number}"}, "message": message})
+    kept.snapshot("lock").write()
+    assert [event["message"] for event in stored(tmp_path).events()] == messages
+
+
 def test_a_list_of_jobs_decodes_no_pods(tmp_path: Path) -> None:
     folder = kept_job(tmp_path, 1)
     (folder / RESULT).write_text('{"name": "a", "result": "Failed", "pods": [1e999]}')  # it cannot be decoded
@@ -348,6 +357,17 @@ def test_a_list_of_jobs_decodes_no_pods(tmp_path: Path) -> None:
     (folder / RESULT).write_text(json.dumps({"name": "a", "result": "Failed", "pods": [pod_entry(pod(7))]}))
     assert [entry["name"] for entry in stored(folder).pods] == ["p7"]
     assert stored(folder).content["pods"] == stored(folder).pods
+
+
+def test_the_number_of_replicas_is_known_without_the_pods(tmp_path: Path) -> None:
+    kept = record(tmp_path)
+    for number, (index, attempt) in enumerate(((0, 0), (0, 1), (1, 0))):
+        kept.record_pod(pod(number, index=index, attempt=attempt), gone=False)
+    kept.snapshot("lock").write()
+    data = json.loads((tmp_path / RESULT).read_text())
+    assert (data["replicas"], stored(tmp_path).replicas) == (2, 2)
+    (tmp_path / RESULT).write_text(json.dumps({name: value for name, value in data.items() if name != "replicas"}))
+    assert stored(tmp_path).replicas == 2, "as earlier versions wrote it"
 
 
 def test_a_long_log_keeps_its_beginning_and_end_and_notes_the_gap(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from trainyard.app.history import HistoryRecord, folder_name, read_record
 from trainyard.app.job_record import JobRecord
 from trainyard.app.recorded_job import NOT_KEPT, diagnosis_of, events_of, facts_of, find_record, gone_pods, kept_logs
 from trainyard.app.retention import RetentionLimits
-from trainyard.cli.history import _wrap_line, record_lines
+from trainyard.cli.record_lines import _wrap_line, record_lines
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, name_of
 from trainyard.views.diagnosis import Finding, why

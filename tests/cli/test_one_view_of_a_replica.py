@@ -15,9 +15,9 @@ from trainyard.app.related_objects import RelatedObjects
 from trainyard.app.retention import RetentionLimits
 from trainyard.cli.describe import describe_lines
 from trainyard.cli.get import jobs_table
-from trainyard.cli.history import record_fields
 from trainyard.cli.job_lines import table
 from trainyard.cli.jobs import JobInfo
+from trainyard.cli.record_lines import record_fields
 from trainyard.core.children import decode_containers
 from trainyard.objects import Json
 from trainyard.views.diagnosis import why

@@ -31,7 +31,7 @@ def event(number: int, **more: Any) -> Json:
     return {"metadata": {"name": f"e{number}"}, **statuses, **more}
 
 
-def page(job: Json, **family: list[Json]) -> list[str]:
+def page(job: Json, **family: Any) -> list[str]:
     return describe_lines(JobInfo(kinds.TFJOB, job), RelatedObjects(**family), NOW)
 
 

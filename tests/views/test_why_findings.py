@@ -117,6 +117,7 @@ def test_the_output_of_a_program_is_shown_as_it_was_written() -> None:
     ("output", "shown"),
     [
         (b"\x1b[1;31mValueError\x1b[0m: x", "ValueError: x"),
+        (b"E: " + b"x" * 60_000 + b" end", f"E: {'x' * 997} (58007 more characters) {'x' * 996} end"),
         (b"\x1b]0;title\x07 \x1b[2J\x9b1A", "\\x1b]0;title\\x07 \\x1b[2J\N{REPLACEMENT CHARACTER}1A"),
         ("a\u00a0b\u3000c \u202e".encode(), "a\u00a0b\u3000c \\u202e"),
     ],

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from tests.window.browsing import Browser, row_of
 from trainyard.app.history import history_folder
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.record_index import HistoryOptions
@@ -33,57 +32,6 @@ def job(name: str, code: str, replicas: int = 1) -> Json:
     ]
     spec = {"replicaSpecs": roles, "backoffLimit": 0}
     return {"apiVersion": TFJOB.api_version, "kind": "TfJob", "metadata": {"name": name}, "spec": spec}
-
-
-class Browser:
-    """A page's requests."""
-
-    def __init__(self, window: Window, http: aiohttp.ClientSession) -> None:
-        self.window, self.http, self.session = window, http, ""
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.session}"}
-
-    async def log_in(self, link: str = "") -> int:
-        token = (link or self.window.link()).partition("#token=")[2]
-        async with self.http.post(f"{self.window.url}v1/session", json={"token": token}) as response:
-            self.session = (await response.json()).get("session", "")
-            return response.status
-
-    async def get(self, path: str) -> tuple[int, Any, Any]:
-        async with self.http.get(f"{self.window.url}{path}", headers=self.headers) as response:
-            body = await response.read()
-            is_json = response.content_type == "application/json"
-            return response.status, json.loads(body) if is_json else body, response.headers
-
-    @asynccontextmanager
-    async def live(self, *topics: str) -> AsyncIterator[Live]:
-        encoded = urlsafe_b64encode(self.session.encode()).decode().rstrip("=")
-        protocols = ("v1.trainyard.dev", f"base64url.bearer.authorization.k8s.io.{encoded}")
-        async with self.http.ws_connect(f"{self.window.url}v1/live", protocols=protocols) as socket:
-            await socket.send_json({"subscribe": topics})
-            yield Live(socket)
-
-
-class Live:
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        self.socket = socket
-        self.frames: list[Json] = []
-
-    async def frame(self, kind: str, condition: Any = lambda frame: True) -> Json:
-        """The next frame of that type for which the condition is true."""
-        async with asyncio.timeout(30):
-            while True:
-                frame: Json = await self.socket.receive_json()
-                self.frames.append(frame)
-                if frame["type"] == kind and condition(frame):
-                    return frame
-
-
-def row_of(frame: Json, name: str) -> Json | None:
-    rows = [dict(zip(frame["columns"], row, strict=True)) for row in frame["rows"]]
-    return next((row for row in rows if row["name"] == name), None)
 
 
 @pytest.fixture
@@ -135,6 +83,18 @@ async def test_a_failed_replica_is_named_by_its_finding(cluster: LocalCluster, b
     created = await cluster.api.create(TFJOB, "default", job("b", "import sys; sys.exit('no data: /tmp/x')"))
     async with browser.live("jobs", f"job:{uid_of(created)}") as live:
         await live.frame("job", lambda frame: "no data: /tmp/x" in json.dumps(frame["findings"]))
+
+
+async def test_a_program_that_is_started_again_shows_its_last_output(cluster: LocalCluster, browser: Browser) -> None:
+    again = job("again", "import sys; print('I failed'); sys.exit(137)")
+    again["spec"]["backoffLimit"] = 100
+    for role in again["spec"]["replicaSpecs"]:
+        role["template"]["spec"]["restartPolicy"] = "OnFailure"
+    uid = uid_of(await cluster.api.create(TFJOB, "default", again))
+    async with browser.live(f"job:{uid}") as live:
+        await live.frame("ranks", lambda frame: "CrashLoopBackOff" in frame["columns"]["state"])
+    async with browser.live(f"logs:{uid}:*") as live:
+        await live.frame("log", lambda frame: "I failed" in [text for _, text in frame["lines"]])
 
 
 async def test_logs_are_read_by_range_and_downloaded_whole(cluster: LocalCluster, browser: Browser) -> None:

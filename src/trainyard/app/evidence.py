@@ -20,14 +20,14 @@ from trainyard.core import Kind
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.resources import NODE, POD, SERVICE
 from trainyard.views.diagnosis import Endpoint, Facts
-from trainyard.views.diagnosis.evidence import (
+from trainyard.views.diagnosis.inputs import Logs, log_key
+from trainyard.views.diagnosis.lookups import (
     has_unscheduled,
     logs_to_read,
     node_name_of,
     ports_in_use,
     resolve_endpoint,
 )
-from trainyard.views.diagnosis.inputs import Logs, log_key
 from trainyard.views.diagnosis.output import printable_lines
 from trainyard.views.job_view import job_result
 from trainyard.views.replica_view import replica_view
@@ -63,6 +63,7 @@ async def gather_facts(api: ApiClient, kind: Kind, job: Json, deleted: Iterable[
         nodes=nodes,
         endpoint=endpoint,
         process_nodes=frozenset(process_nodes),
+        refused=tuple(f"list {gvk.plural}" for gvk in related.refused),
         listeners=_listeners(local_pods, logs),
         modules=await asyncio.to_thread(look_up_modules, [*local_pods, *gone], logs),
     )

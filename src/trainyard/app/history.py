@@ -62,8 +62,9 @@ def folder_name(uid: str, namespace: str, name: str, created: float) -> str:
 def write_file(path: Path, text: str) -> None:
     """Replace a file atomically; mode 0600. Its folder must exist. Raises OSError."""
     new_file = path.with_name(f".{path.name}.new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     try:
-        with open(os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+        with open(os.open(new_file, flags, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
     except OSError:
         new_file.unlink(missing_ok=True)  # on a full disk even a partial file takes space
@@ -124,6 +125,12 @@ class HistoryRecord(msgspec.Struct, frozen=True):
         return []
 
     @property
+    def replicas(self) -> int:
+        """The number of replicas that had a pod."""
+        count = self.data.get("replicas")  # records of earlier versions have no such field
+        return count if isinstance(count, int) else len({str(pod.get("replica")) for pod in self.pods})
+
+    @property
     def content(self) -> Json:
         """The content of result.json."""
         return {**self.data, "pods": self.pods}
@@ -168,7 +175,7 @@ def _natural(text: str) -> list[tuple[int, str]]:
 def read_events(path: Path) -> list[Json]:
     """The events in an events.yaml: each line is an item of a YAML list, written as JSON. [] when it cannot be read."""
     with contextlib.suppress(OSError, ValueError):
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # a message may have other line ends, such as U+2028
         events = [json.loads(line.removeprefix("- ")) for line in lines if line.startswith("- ")]
         return [event for event in events if isinstance(event, dict)]
     return []

@@ -209,6 +209,7 @@ class JobRecord:
         """All that has changed since the last snapshot."""
         pods = list(self.pods.values())
         self.data["restarts"] = restarts_of(pods, as_dict(self.data.get("leftOut")))
+        self.data["replicas"] = len(self.uids_by_replica)
         events = list(self.events.values()) if self._events_changed else None
         snapshot = Snapshot(
             self.folder,

@@ -49,8 +49,8 @@ async def _describe(context: ClusterContext, job: str, width: int) -> None:
 
 
 def _from_history(job: str, namespace: str, width: int) -> bool:
-    from trainyard.cli.history import record_lines
     from trainyard.cli.history_logs import last_record
+    from trainyard.cli.record_lines import record_lines
 
     record = last_record(job, namespace)
     if record is not None:

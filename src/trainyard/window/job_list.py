@@ -76,7 +76,6 @@ class JobList:
 
 def recorded_row(record: HistoryRecord) -> Row:
     """The row of a record."""
-    replicas = {str(pod.get("replica")) for pod in record.pods}
     values = {
         "uid": record.text("uid"),
         "namespace": record.namespace,
@@ -84,7 +83,7 @@ def recorded_row(record: HistoryRecord) -> Row:
         "name": record.name,
         "state": record.result or "Running",
         "running": 0,
-        "replicas": len(replicas),
+        "replicas": record.replicas,
         "restarts": record.data.get("restarts") or 0,
         "created": record.started or None,
         "started": parse_time(record.data.get("started")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from itertools import count
@@ -21,13 +22,16 @@ ChangeListener = Callable[[str], None]
 """Called with the uid of a job that has changed, or of which a pod has; with "" when `forbidden` has."""
 
 
+_CANNOT = re.compile(r'cannot (\w+) resource "([\w/]+)" in API group "([\w.]*)"')
+
+
 class Observation:
     """`view` has the jobs and replicas that are known; `namespace` "" is all namespaces."""
 
     def __init__(self, api: ApiClient, namespace: str = "") -> None:
         self.view = JobView()
         self.forbidden: list[str] = []
-        """What the API server refuses to list, as sentences: the page names it instead of being empty."""
+        """What the API server refuses: "list pods". The page names it instead of being empty."""
         self._api, self._namespace = api, namespace
         self._listeners: set[ChangeListener] = set()
         self._watches: Watches | None = None
@@ -88,8 +92,10 @@ class Observation:
         task.add_done_callback(self._stopping.discard)
 
     def _forbid(self, message: str) -> None:
-        if message not in self.forbidden:
-            self.forbidden.append(message)
+        match = _CANNOT.search(message)
+        text = f"{match[1]} {match[2]}{f'.{match[3]}' if match[3] else ''}" if match else message
+        if text not in self.forbidden:
+            self.forbidden.append(text)
             self._changed("")
 
     def _change_job(self, before: Json | None, after: Json | None) -> None:

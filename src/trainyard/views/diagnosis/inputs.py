@@ -33,6 +33,7 @@ class Facts:
     endpoint: Endpoint | None = None
     notes: tuple[Problem, ...] = ()  # fields that have no effect where the job runs
     process_nodes: frozenset[str] = frozenset()  # names of the Trainyard nodes: there, containers are processes
+    refused: tuple[str, ...] = ()  # what the API server refuses: "list events"
     cluster_ends: bool = False  # the cluster ends with the command, as that of `trainyard run`: nothing is tried again
     modules: MissingModules = field(default_factory=MissingModules)
     listeners: Mapping[int, str] = field(default_factory=dict)  # programs of this machine by listening port

@@ -25,6 +25,7 @@ from trainyard.views.diagnosis.tracebacks import (
 )
 from trainyard.views.output_lines import OutputLineSplitter
 
+MAX_LINE = 2000  # characters of a line: the patterns take a time that grows with its square, 20 s for 64 kB
 CAUSE_LINES = 8  # number of last lines that are searched for the cause when there is no exception
 
 OUT_OF_MEMORY = re.compile(r"MemoryError\b|std::bad_alloc|Cannot allocate memory", re.IGNORECASE)
@@ -312,8 +313,15 @@ def printable_lines(text: bytes) -> tuple[str, ...]:
     """The lines of an output that are not empty, safe for a terminal: without colours, other control characters
     escaped.
 
-    Of a progress bar only the last state is kept."""
+    Of a progress bar only the last state is kept, of a line of more than MAX_LINE characters its beginning and end."""
     splitter = OutputLineSplitter()
     raw_lines = [*splitter.feed(text), *splitter.finish()]
     lines = (without_colours(line).decode("utf-8", "replace").rstrip() for line in raw_lines)
-    return tuple(printable(line) for line in lines if line)
+    return tuple(printable(_without_middle(line)) for line in lines if line)
+
+
+def _without_middle(line: str) -> str:
+    half = MAX_LINE // 2
+    if len(line) <= MAX_LINE:
+        return line
+    return f"{line[:half]} ({len(line) - 2 * half} more characters) {line[-half:]}"

@@ -70,6 +70,8 @@ async def test_without_jobs_and_without_that_job(trainyard: TrainyardCommands) -
     assert (answer.code, answer.out, answer.err) == (0, "", "There are no jobs in namespace default.\n")
     answer = await trainyard("top", "mnist")
     assert answer.code == 1 and "there is no job mnist" in answer.err
+    answer = await trainyard("top", "mnist", "-A")
+    assert answer.code == 2 and "write -n NAMESPACE" in answer.err
 
 
 async def test_a_cluster_without_metrics_says_what_to_install(trainyard: TrainyardCommands) -> None:
@@ -133,8 +135,8 @@ def terminal(trainyard: TrainyardCommands, *arguments: str, rows: int = 24) -> I
         os.close(ours)
 
 
-@pytest.mark.parametrize(("end", "code"), [("q", 0), (signal.SIGINT, 130)])
-async def test_a_terminal_is_drawn_anew_until_q_or_ctrl_c_and_then_is_as_before(
+@pytest.mark.parametrize(("end", "code"), [("q", 0), (signal.SIGINT, 130), (signal.SIGTERM, 0)])
+async def test_a_terminal_is_drawn_anew_until_q_or_a_signal_and_then_is_as_before(
     trainyard: TrainyardCommands, end: str | signal.Signals, code: int
 ) -> None:
     await trainyard.submit(tfjob(role("MASTER", STEPS)))

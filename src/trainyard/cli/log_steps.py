@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from trainyard.client import ApiClient, ApiError, Forbidden
 from trainyard.node.kubelet.progress import StepRate, parse_lines
-from trainyard.objects import Json, name_of, namespace_of, uid_of
-from trainyard.objects.usage import Progress
+from trainyard.objects import Json, annotations_of, name_of, namespace_of, uid_of
+from trainyard.objects.usage import METRICS, Progress
 
 MAX_LOGS, TAIL_LINES, AT_ONCE = 32, 50, 8
 LOG_TIMEOUT = 5.0  # seconds
@@ -35,7 +35,8 @@ class LogSteps:
         return {name_of(pod): value for pod, value in zip(running, progress, strict=True) if value is not None}
 
     async def _read_pod(self, pod: Json) -> Progress | None:
-        values, source = parse_lines(await self._tail(pod), is_output=True)
+        has_patterns = annotations_of(pod).get(METRICS) != "off"
+        values, source = parse_lines(await self._tail(pod), is_output=True, has_patterns=has_patterns)
         if "step" not in values:
             return None
         rate, now = self._rates.setdefault(uid_of(pod), StepRate()), time.monotonic()

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from trainyard.cli import options
-from trainyard.cli.cluster_command import ClusterContext, note, print_output, run_with_cluster
+from trainyard.cli.cluster_command import ClusterContext, CommandError, note, print_output, run_with_cluster
 from trainyard.cli.completion import job_names
 from trainyard.cli.layout import UNKNOWN_WIDTH, colour_on, prose, table_lines, terminal_width
 from trainyard.objects import Json
@@ -54,7 +54,9 @@ def top(job: str, everywhere: bool, output: str | None, once: bool, **params: An
 
 
 async def _top(context: ClusterContext, job: str, everywhere: bool, form: str, once: bool) -> None:
-    if everywhere and not job:
+    if everywhere and job:
+        raise CommandError("a name and -A do not go together; write -n NAMESPACE", 2)
+    if everywhere:
         context = msgspec.structs.replace(context, namespace="")
     reader = UsageReader(context, job)
     if not (form or once) and colour_on(1):

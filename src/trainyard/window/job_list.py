@@ -10,6 +10,7 @@ from typing import Any
 
 from trainyard.app.history import HistoryRecord, read_records
 from trainyard.objects import parse_time
+from trainyard.objects.structs import replace
 from trainyard.views.job_row import job_row
 from trainyard.window.observation import Observation
 
@@ -29,6 +30,7 @@ COLUMNS = (
     "live",
 )
 ROWS_PER_STEP = 50  # rows worked out in one step of the event loop: a row takes 50 us
+MAX_MESSAGE = 300  # characters: a list of 10,000 jobs is a megabyte
 HISTORY_SECONDS = 5.0  # the history is read again at most so often
 
 Row = list[Any]
@@ -60,6 +62,7 @@ class JobList:
         if self._observation is None or job_uid not in self._observation.view.jobs:
             return None
         row = job_row(self._observation.view, job_uid)
+        row = replace(row, message=row.message[:MAX_MESSAGE])
         return [*(getattr(row, column) for column in COLUMNS[:-1]), True]
 
     async def recorded_row_of(self, job_uid: str) -> Row | None:
@@ -88,7 +91,7 @@ def recorded_row(record: HistoryRecord) -> Row:
         "created": record.started or None,
         "started": parse_time(record.data.get("started")),
         "ended": record.ended,
-        "message": " ".join(record.text("message").split()),
+        "message": " ".join(record.text("message").split())[:MAX_MESSAGE],
         "live": False,
     }
     return [values[column] for column in COLUMNS]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ import msgspec
 
 from trainyard.objects import Json
 from trainyard.window.job_list import COLUMNS, JobList
-from trainyard.window.job_pages import JobPages, rank_columns, usage_columns
+from trainyard.window.job_pages import JobPage, JobPages, rank_columns, usage_columns
 from trainyard.window.log_lines import LogLines
 from trainyard.window.observation import Observation
 
@@ -67,6 +67,7 @@ class JobsTopic:
         self._sources = sources
         self._dirty: set[str] = set()
         self._is_sent = False
+        self._changed_rows: dict[str, Any] = {}  # as they were sent last, after the snapshot
 
     def is_due(self) -> bool:
         """The first time as soon as the cluster is listed."""
@@ -97,9 +98,11 @@ class JobsTopic:
             changed_row = self._sources.jobs.live_row(uid) or await self._sources.jobs.recorded_row_of(uid)
             if changed_row is None:
                 gone.append(uid)
-            else:
+            elif changed_row != self._changed_rows.get(uid):
                 changed.append(changed_row)
-        yield self._frame(changed, gone, reset=False, more=False)
+                self._changed_rows[uid] = changed_row
+        if changed or gone:
+            yield self._frame(changed, gone, reset=False, more=False)
 
     @staticmethod
     def _frame(rows: list[Any], gone: list[str], *, reset: bool, more: bool) -> Json:
@@ -110,25 +113,28 @@ class JobsTopic:
 
 
 class JobTopic:
-    """`job:UID`: the ranks at once, then the details, findings, timeline and events, which take requests."""
+    """`job:UID`: the ranks at once; details, findings, timeline and events when they are read, which takes requests.
+    `on_news` is called then."""
 
     interval = 0.5
     refresh_seconds = 2.0  # usage, events and logs change without the job ...
     settle_seconds = 1.0  # ... most of all right after it
 
-    def __init__(self, sources: Sources, job_uid: str) -> None:
-        self._sources, self._uid = sources, job_uid
+    def __init__(self, sources: Sources, job_uid: str, on_news: Callable[[], None]) -> None:
+        self._sources, self._uid, self._on_news = sources, job_uid, on_news
         self._is_dirty = True
         self._is_settling = False  # it was changed at the last refresh
         self._refresh_at = 0.0
+        self._page: asyncio.Task[JobPage | None] | None = None
         self._sent: dict[str, bytes] = {}
 
     def is_due(self) -> bool:
-        """After a change, and every few seconds."""
+        """After a change, every few seconds, and when the page is read."""
         observation = self._sources.observation
         if observation is not None and not observation.synced:
             return False
-        return self._is_dirty or time.monotonic() > self._refresh_at
+        is_read = self._page is not None and self._page.done()
+        return self._is_dirty or is_read or time.monotonic() > self._refresh_at
 
     def changed(self, job_uid: str) -> None:
         """Only this job matters."""
@@ -136,23 +142,42 @@ class JobTopic:
 
     async def frames(self) -> AsyncIterator[Any]:
         """Those that are not the same as the ones that were sent last."""
+        if self._is_dirty or time.monotonic() > self._refresh_at:
+            self._refresh()
+            async for frame in self._ranks():
+                yield frame
+        if self._page is not None and self._page.done():
+            page, self._page = self._page.result(), None
+            for frame in self._page_frames(page):
+                yield frame
+
+    def _refresh(self) -> None:
+        """Read the page again, unless it is being read."""
         max_age = self.settle_seconds / 2 if self._is_settling else MAX_PAGE_AGE
         self._is_settling, self._is_dirty = self._is_dirty, False
         self._refresh_at = time.monotonic() + (self.settle_seconds if self._is_settling else self.refresh_seconds)
-        view, ranks = self._sources.observation.view if self._sources.observation else None, None
-        if view is not None and self._uid in view.jobs:
-            slots = view.slots(self._uid)
-            ranks = rank_columns(slots) | usage_columns(slots, await self._sources.pages.usages(self._uid))
-            if self._is_new("ranks", ranks):
-                yield {"type": "ranks", "uid": self._uid, "columns": ranks}
-        page = await self._sources.pages.page(self._uid, max_age)
+        if self._page is None:
+            self._page = asyncio.ensure_future(self._sources.pages.page(self._uid, max_age))
+            self._page.add_done_callback(lambda done: self._on_news())
+
+    async def _ranks(self) -> AsyncIterator[Any]:
+        view = self._sources.observation.view if self._sources.observation else None
+        if view is None or self._uid not in view.jobs:
+            return
+        slots = view.slots(self._uid)
+        ranks = rank_columns(slots) | usage_columns(slots, await self._sources.pages.usages(self._uid))
+        if self._is_new("ranks", ranks):
+            yield {"type": "ranks", "uid": self._uid, "columns": ranks}
+
+    def _page_frames(self, page: JobPage | None) -> Iterator[Any]:
         if page is None:
             yield {"type": "gone", "uid": self._uid}
             return
-        if ranks is None and self._is_new("ranks", page.ranks):
+        view = self._sources.observation.view if self._sources.observation else None
+        is_live = view is not None and self._uid in view.jobs
+        if not is_live and self._is_new("ranks", page.ranks):
             yield {"type": "ranks", "uid": self._uid, "columns": page.ranks}
-        about_job = {"job": page.job, "findings": page.findings, "timeline": page.timeline}
-        about_job["forbidden"] = page.forbidden
+        about_job = {"job": page.job, "findings": page.findings, "timeline": page.timeline, "forbidden": page.forbidden}
         if self._is_new("job", about_job):
             yield {"type": "job", "uid": self._uid, **about_job}
         if self._is_new("events", page.events):
@@ -166,7 +191,10 @@ class JobTopic:
         return True
 
     async def close(self) -> None:
-        """Nothing was started."""
+        """The page may be read to its end: other tabs may wait for it."""
+        if self._page is not None:
+            self._page.cancel()
+            await asyncio.gather(self._page, return_exceptions=True)
 
 
 class LogTopic:
@@ -222,7 +250,7 @@ class LivePage:
         if name == "jobs":
             return JobsTopic(self._sources)
         if topic == "job" and rest:
-            return JobTopic(self._sources, rest)
+            return JobTopic(self._sources, rest, self._changed.set)
         if topic == "logs" and rest:
             uid, _, replica = rest.partition(":")
             lines = self._sources.open_log(uid, replica or "*")

@@ -128,23 +128,26 @@ worlds-big: $(VENV)/dev ## the same with larger bounds: about twelve minutes
 
 bench: bench-local ## the benchmarks that need neither a control plane nor a peer
 
+# Each writes what it has measured into build/bench, too.
 bench-local: $(VENV)/runtime ## `trainyard run`, `up` and the commands beside the same processes by hand
-	@$(BIN)/python -m bench.local --training
+	@$(BIN)/python -m bench.local --training --json build/bench/local.json
 
 bench-servers: $(VENV)/runtime control-plane ## the embedded API server beside kube-apiserver and etcd, in one run
-	@$(BIN)/python -m bench.servers
+	@$(BIN)/python -m bench.servers --json build/bench/servers.json
 
-bench-peers: $(VENV)/dev control-plane ## our operator beside Kubeflow's training-operator: the same PyTorchJobs, in one run
-	@$(BIN)/python -m bench.peers
+# JobSet is built once, beside the control plane: two to three minutes. The pictures of rows that were not measured stay.
+bench-peers: $(VENV)/dev control-plane ## our operator beside training-operator and JobSet; ROWS="idle big beside many tfjob growth" takes some
+	@$(BIN)/python -m bench.peers $(ROWS) --json build/bench/peers.json
+	@$(BIN)/python -m bench.pictures build/bench/peers.json docs/pictures
 
-bench-failover: $(VENV)/runtime control-plane ## how long a job waits when the operator that leads is killed with -9
-	@$(BIN)/python -m bench.failover
+bench-failover: $(VENV)/dev control-plane ## how long a job waits when the leader is killed or stopped: ours, training-operator, JobSet
+	@$(BIN)/python -m bench.failover --json build/bench/failover.json
 
 bench-neighbours: $(VENV)/runtime ## how long a small job waits beside a job of 2,000 that starts
-	@$(BIN)/python -m bench.neighbours
+	@$(BIN)/python -m bench.neighbours --json build/bench/neighbours.json
 
 bench-memory: $(VENV)/dev ## memory, and seconds until ready, of an operator of 10,000 jobs with 100,000 pods
-	@$(BIN)/python -m bench.memory
+	@$(BIN)/python -m bench.memory --json build/bench/memory.json
 
 fuzz-server: $(VENV)/dev control-plane ## thousands of random requests to both API servers, the answers compared
 	@$(BIN)/python -m tests.differential --sequences 5000

@@ -13,12 +13,12 @@ import time
 
 import msgspec
 
+from bench.jobs import SCHEDULER
 from trainyard.app.kubeconfig import find_cluster
 from trainyard.client import ApiClient, ApiError
 from trainyard.objects import format_time
 from trainyard.objects.resources import POD
 
-SCHEDULER = "bench"
 WIDTH = 64  # requests at one time
 
 
@@ -37,9 +37,9 @@ class Container(msgspec.Struct):
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """The containers of a pod; another object has none."""
+    """The containers of a pod. Another object has none, and those of a bookmark are null."""
 
-    containers: list[Container] = []
+    containers: list[Container] | None = None
 
 
 class Object(msgspec.Struct):
@@ -86,7 +86,7 @@ class Kubelet:
         ready = phase == "Running"
         statuses = [
             {"name": container.name, "state": state, "restartCount": 0, "ready": ready, "image": "none", "imageID": ""}
-            for container in pod.spec.containers
+            for container in pod.spec.containers or ()
         ]
         conditions = [{"type": "Ready", "status": str(ready)}]
         status = {"phase": phase, "conditions": conditions, "containerStatuses": statuses}

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from bench.report import ABOVE_CEILING, ABSOLUTE, Goal, Row, growth_exponent, print_table, write_json
 
 ROOT = Path(__file__).parents[1]
 FIRST_LINE = "first line"
@@ -48,30 +47,6 @@ spec:
 
 Measured = dict[str, float]
 Measurement = Callable[[], Measured]
-
-
-@dataclass(slots=True)
-class Row:
-    """What was measured in each round. `goal`: the most that ours may be, or that it may be above the ceiling."""
-
-    name: str
-    unit: str
-    goal: float | None = None
-    goal_is_above_ceiling: bool = False
-    ceiling: list[float] = field(default_factory=list)
-    ours: list[float] = field(default_factory=list)
-
-    def line(self) -> str:
-        """The row of the table."""
-        ours, ceiling = statistics.median(self.ours), statistics.median(self.ceiling) if self.ceiling else None
-        goal = "" if self.goal is None else f"{'+' if self.goal_is_above_ceiling else ''}{self.goal:g}"
-        ratio = f"{ours / ceiling:.1f}" if ceiling else ""
-        spread = f"{min(self.ours):.3g} to {max(self.ours):.3g}"
-        shown = "" if ceiling is None else f"{ceiling:.3g}"
-        return f"{self.name:<44} {self.unit:<6} {goal:>7} {shown:>8} {ours:>8.3g} {ratio:>6}  {spread}"
-
-
-HEAD = f"{'':<44} {'unit':<6} {'goal':>7} {'ceiling':>8} {'ours':>8} {'ratio':>6}  range of ours"
 
 
 def timed(command: Sequence[str], environment: Mapping[str, str], marks: Mapping[str, str]) -> Measured:
@@ -134,9 +109,9 @@ class Bench:
         path.write_text(JOB.replace("COUNT", str(replicas)))
         return str(path)
 
-    def row(self, name: str, unit: str = "s", goal: float | None = None, above_ceiling: bool = False) -> Row:
+    def row(self, name: str, unit: str = "s", goal: float | None = None, kind: str = ABSOLUTE) -> Row:
         """The row of this name; the parameters are those of the first call."""
-        return self.rows.setdefault(name, Row(name, unit, goal, above_ceiling))
+        return self.rows.setdefault(name, Row(name, unit, None if goal is None else Goal(goal, kind)))
 
     def compare(self, ceiling: Measurement, ours: Measurement, rows: Mapping[str, Row]) -> None:
         """Measure both, in an order that alternates. `rows`: what is measured -> its row."""
@@ -178,15 +153,15 @@ class Bench:
         if len(large) > 1:
             exponent = self.row("run: growth exponent of CPU from 40 replicas", "", 1.05)
             for number in range(self.rounds):
-                exponent.ours.append(_exponent({n: row.ours[number] for n, row in large.items()}))
-                exponent.ceiling.append(_exponent({n: row.ceiling[number] for n, row in large.items()}))
+                exponent.ours.append(growth_exponent({n: row.ours[number] for n, row in large.items()}))
+                exponent.ceiling.append(growth_exponent({n: row.ceiling[number] for n, row in large.items()}))
 
     def script(self) -> None:
         """`trainyard run train.py`."""
         path = self.folder / "train.py"
         path.write_text(PROGRAM)
         rows = {
-            "end": self.row("run train.py", goal=0.4, above_ceiling=True),
+            "end": self.row("run train.py", goal=0.4, kind=ABOVE_CEILING),
             "CPU": self.row("run train.py: CPU", "CPU-s"),
         }
         self.compare(lambda: self.python(str(path)), lambda: self.trainyard("run", str(path)), rows)
@@ -244,11 +219,6 @@ class Bench:
             self.row(f"the training example: {name}").ours = [value]
 
 
-def _exponent(cost: Mapping[int, float]) -> float:
-    """The slope of log(cost) over log(N)."""
-    return statistics.linear_regression([math.log(n) for n in cost], [math.log(c) for c in cost.values()]).slope
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
@@ -264,11 +234,8 @@ def main() -> None:
         bench.runs([int(count) for count in args.replicas.split(",") if count])
         if args.training:
             bench.training()
-    print(HEAD)
-    for row in bench.rows.values():
-        print(row.line())
-    if args.json:
-        args.json.write_text(json.dumps([asdict(row) for row in bench.rows.values()], indent=1))
+    print_table(bench.rows.values())
+    write_json(args.json, list(bench.rows.values()))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """What is measured of one operator on one control plane, as numbers: `bench.peers` runs and prints them.
 
-    async with Probe(plane, operator) as probe:
+    async with Probe(plane, subject, operator) as probe:
         seconds = await probe.idle(30)
 
 Rules:
 - Times are between two events that this process sees: the moment before it sends a POST, and the arrival of a watch
   event. One clock.
-- The pods have a scheduler that does not exist, so that nothing but the operator and `bench.kubelet` writes them.
+- The pods have a scheduler that does not exist, so that nothing but the operator, kube-controller-manager and
+  `bench.kubelet` writes them.
 - Each measurement has a namespace of its own. A ceiling is measured after it with the same objects: they are read back
   and created again, without an operator, WIDTH at a time.
 """
@@ -28,41 +29,58 @@ from types import TracebackType
 
 import msgspec
 
-from bench.kubelet import SCHEDULER, Event
+from bench.jobs import SCHEDULER
+from bench.kubelet import Event
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_audit import READS
 from tests.support.control_plane_process import ControlPlaneProcess
 from trainyard.client import ApiClient
 from trainyard.objects import GVK, Json, name_of
-from trainyard.objects.resources import NAMESPACE, POD, SERVICE, SERVICE_ACCOUNT
+from trainyard.objects.resources import JOB, NAMESPACE, POD, SERVICE, SERVICE_ACCOUNT
 
 WIDTH = 64  # requests at one time
 TICKS = os.sysconf("SC_CLK_TCK")
+CONTROLLERS = "kube-controller-manager"  # the program, and how the User-Agent of its requests begins
+_SET_BY_JOB_CONTROLLER = (
+    "controller-uid",
+    "job-name",
+    "batch.kubernetes.io/controller-uid",
+    "batch.kubernetes.io/job-name",
+)
 _numbers = itertools.count(1)
-
-
 _EVENT = msgspec.json.Decoder(Event)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """An operator, and the job that it is given: `job(name, replicas)`."""
+    """An operator, and the jobs that it is given."""
 
     name: str
-    agent: str  # how the User-Agent of its requests begins
+    agent: str
+    """How the User-Agent of its requests begins."""
     gvk: GVK
     job: Callable[[str, int], Json]
-    first_pod: Callable[[str], str]  # its name, from that of the job
+    """From name and replicas."""
+    children: Callable[[int], dict[GVK, int]]
+    """How many objects a job of so many replicas has when it is complete; its replicas are of the first resource. The
+    ceiling is made of the same objects."""
+    name_parts: int
+    """How many parts between dashes a pod's name has after the name of its job."""
+    ended: bytes = b'"type":"Succeeded"'
+    """What a job has in its JSON when it has succeeded, and not before."""
+    webhook_label: str = ""
+    """The label by which its webhooks select pods. Copies are without it: no operator is asked for them."""
 
 
 class Arrivals:
     """When the first watch event of each object of a resource arrived (`time.perf_counter`), and which have ended."""
 
-    def __init__(self, api: ApiClient, gvk: GVK, ended: bytes = b'"phase":"Succeeded"') -> None:
+    def __init__(self, api: ApiClient, gvk: GVK, ended: bytes = b'"phase":"Succeeded"', name_parts: int = 0) -> None:
         self.times: dict[tuple[str, str], float] = {}  # (namespace, name)
+        self.firsts: dict[tuple[str, str], float] = {}  # (namespace, the name without `name_parts`)
         self.counts: Counter[str] = Counter()  # by namespace
         self.over: Counter[str] = Counter()  # by namespace, those that have ended
-        self._api, self._gvk, self._ended = api, gvk, ended
+        self._api, self._gvk, self._ended, self._name_parts = api, gvk, ended, name_parts
         self._over: set[tuple[str, str]] = set()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -89,6 +107,7 @@ class Arrivals:
     def _record(self, key: tuple[str, str], now: float, ended: bool) -> None:
         if key not in self.times:
             self.times[key] = now
+            self.firsts.setdefault((key[0], key[1].rsplit("-", self._name_parts)[0]), now)
             self.counts[key[0]] += 1
         if ended and key not in self._over:
             self._over.add(key)
@@ -121,33 +140,33 @@ async def at_once(calls: Iterable[Callable[[], Awaitable[object]]], width: int =
     await asyncio.gather(*map(run, calls))
 
 
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far, all its threads included."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
 class Probe:
     """Measures the operator of a `Subject` that runs beside this control plane."""
 
     def __init__(self, plane: ControlPlane, subject: Subject, operator: ControlPlaneProcess) -> None:
-        self.plane, self.subject, self.operator = plane, subject, operator
+        self.plane, self.subject = plane, subject
+        self.pids = {process.name: process.pid for process in (*plane.processes, operator)}
+        self.operator = operator.name
         self.api = plane.api()
-        self.pods = Arrivals(self.api, POD)
-        self.services = Arrivals(self.api, SERVICE)
         self.accounts = Arrivals(self.api, SERVICE_ACCOUNT)
-        self.jobs = Arrivals(self.api, subject.gvk, b'"type":"Succeeded"')
+        self.jobs = Arrivals(self.api, subject.gvk, subject.ended)
+        self.pods = Arrivals(self.api, POD, name_parts=subject.name_parts)
+        self.children = {POD: self.pods, **{gvk: Arrivals(self.api, gvk) for gvk in subject.children(1) if gvk != POD}}
 
     async def __aenter__(self) -> Probe:
-        for arrivals in (self.pods, self.services, self.accounts, self.jobs):
+        for arrivals in (self.accounts, self.jobs, *self.children.values()):
             await arrivals.start()
-        await self.idle(3)  # connections are open, and every code path has run once
+        for _ in range(3):  # connections are open then, and every code path has run once
+            namespace = await self.namespace()
+            await self.create(namespace, "warm", 1)
+            await self._complete(namespace, 1)
+            await self._pods_follow(namespace, 1)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for arrivals in (self.pods, self.services, self.accounts, self.jobs):
+        for arrivals in (self.accounts, self.jobs, *self.children.values()):
             await arrivals.stop()
         await self.api.close()
 
@@ -164,12 +183,14 @@ class Probe:
         await self.api.create(self.subject.gvk, namespace, self.subject.job(name, replicas))
         return began
 
+    # --- one-pod jobs
+
     async def first_pod(self, namespace: str, name: str) -> float:
         """Seconds from the POST of a one-pod job to its pod."""
         began = await self.create(namespace, name, 1)
-        key = (namespace, self.subject.first_pod(name))
-        await self.pods.until(lambda: key in self.pods.times)
-        return self.pods.times[key] - began
+        key = (namespace, name)
+        await self.pods.until(lambda: key in self.pods.firsts)
+        return self.pods.firsts[key] - began
 
     async def idle(self, count: int) -> list[float]:
         """Seconds from the POST of a one-pod job to its pod, one job after the other."""
@@ -188,94 +209,150 @@ class Probe:
             seconds.append(self.pods.times[key] - began)
         return seconds
 
-    async def big(self, replicas: int) -> dict[str, float]:
-        """One job: seconds to its first pod, to all of its pods and to all of its children; and the ceiling of the
-        latter two, with the same objects."""
-        namespace, before = await self.namespace(), cpu_seconds(self.operator.pid)
+    async def beside(self, replicas: int, count: int) -> dict[str, list[float]]:
+        """As `idle`, while a job of `replicas` is created, in another namespace and in its own in turn; at most `count`
+        of each, and only those that came before its end."""
+        namespace, other = await self.namespace(), await self.namespace()
+        await self.create(namespace, "big", replicas)
+        await self.pods.until(lambda: self.pods.counts[namespace] > 0)
+        seconds: dict[str, list[float]] = {"another": [], "same": []}
+        for number in range(count):
+            for place, values in seconds.items():
+                if self._is_complete(namespace, replicas, *(1 for _ in seconds["same"])):
+                    break
+                values.append(await self.first_pod(namespace if place == "same" else other, f"one-{number}"))
+        await self._complete(namespace, replicas, *(1 for _ in seconds["same"]))
+        return seconds
+
+    # --- one big job
+
+    async def big(self, replicas: int) -> tuple[str, dict[str, float]]:
+        """One job: seconds to its first replica, to all of them and to all of its children; CPU seconds and requests of
+        the operator and of kube-controller-manager until then. Returns its namespace, too."""
+        namespace, spent = await self.namespace(), self._spent()
         began = await self.create(namespace, "big", replicas)
         await self._complete(namespace, replicas)
-        pods, services = self.pods.within(namespace), self.services.within(namespace)
-        seconds = {
-            "first pod": pods[0] - began,
-            "all pods": pods[-1] - began,
-            "all children": max(pods[-1], services[-1]) - began,
-            "operator CPU": cpu_seconds(self.operator.pid) - before,
-        }
-        return {**seconds, **await self._ceiling(namespace, replicas)}
+        costs = spent()
+        made, *_ = self.subject.children(replicas)
+        times = self.children[made].within(namespace)
+        last = max(self.children[gvk].within(namespace)[-1] for gvk in self.subject.children(replicas))
+        await self._pods_follow(namespace, replicas)
+        seconds = {"first": times[0] - began, "replicas": times[-1] - began, "seconds": last - began}
+        return namespace, {**seconds, **costs}
 
-    async def _complete(self, namespace: str, replicas: int) -> None:
-        await self.pods.until(lambda: self.pods.counts[namespace] == replicas)
-        await self.services.until(lambda: self.services.counts[namespace] == replicas)
-
-    async def _ceiling(self, namespace: str, replicas: int) -> dict[str, float]:
-        pods, services = [await self._copies(gvk, namespace) for gvk in (POD, SERVICE)]
+    async def ceiling(self, namespace: str, replicas: int) -> dict[str, float]:
+        """Seconds that the replicas of `big`, and all of its children, take without an operator."""
+        copies = {gvk: await self._copies(gvk, namespace) for gvk in self.subject.children(replicas)}
         copy = await self.namespace()
         began = time.perf_counter()
-        await at_once(lambda pod=pod: self.api.create(POD, copy, pod) for pod in pods)
-        await self.pods.until(lambda: self.pods.counts[copy] == replicas)
-        middle = time.perf_counter()
-        await at_once(lambda service=service: self.api.create(SERVICE, copy, service) for service in services)
-        await self.services.until(lambda: self.services.counts[copy] == len(services))
-        return {"ceiling of all pods": middle - began, "ceiling of all children": time.perf_counter() - began}
+        ends = []
+        for gvk, objects in copies.items():
+            await at_once(lambda obj=obj, gvk=gvk: self.api.create(gvk, copy, obj) for obj in objects)
+            arrivals, count = self.children[gvk], len(objects)
+            await arrivals.until(lambda arrivals=arrivals, count=count: arrivals.counts[copy] == count)
+            ends.append(time.perf_counter() - began)
+        await self._pods_follow(copy, replicas)
+        return {"replicas": ends[0], "seconds": ends[-1]}
+
+    def _is_complete(self, namespace: str, *jobs: int) -> bool:
+        """Whether all children of jobs with so many replicas have come."""
+        expected = self._expected(*jobs)
+        return all(self.children[gvk].counts[namespace] >= count for gvk, count in expected.items())
+
+    def _expected(self, *jobs: int) -> Counter[GVK]:
+        expected: Counter[GVK] = Counter()
+        for replicas in jobs:
+            expected.update(self.subject.children(replicas))
+        return expected
+
+    async def _complete(self, namespace: str, *jobs: int) -> None:
+        expected = self._expected(*jobs)
+        for gvk, count in expected.items():
+            arrivals = self.children[gvk]
+            await arrivals.until(lambda arrivals=arrivals, count=count: arrivals.counts[namespace] >= count)
+
+    async def _pods_follow(self, namespace: str, replicas: int) -> None:
+        """Until batch Jobs have their pods, too: what comes next is not measured beside kube-controller-manager."""
+        await self.pods.until(lambda: self.pods.counts[namespace] == replicas)
 
     async def _copies(self, gvk: GVK, namespace: str) -> list[Json]:
         """The objects of a namespace as they can be created again."""
         items = (await self.api.list(gvk, namespace))["items"]
-        return [copy_of(item) for item in items]
+        return [copy_of(gvk, item, self.subject.webhook_label) for item in items]
 
-    async def beside(self, replicas: int, count: int, same_namespace: bool) -> list[float]:
-        """As `idle`, while a job of `replicas` is created; at most `count`, and only those that came before its end."""
+    # --- many small jobs
+
+    async def many(self, jobs: int, replicas: int) -> tuple[str, dict[str, float]]:
+        """Many small jobs: seconds until each has succeeded; CPU seconds and requests of the operator and of
+        kube-controller-manager until then. Returns their namespace, too."""
         namespace = await self.namespace()
-        place = namespace if same_namespace else await self.namespace()
-        await self.create(namespace, "big", replicas)
-        await self.pods.until(lambda: self.pods.counts[namespace] > 0)
-        seconds: list[float] = []
-        while len(seconds) < count and self.services.counts[namespace] < replicas:
-            seconds.append(await self.first_pod(place, f"one-{len(seconds)}"))
-        await self._complete(namespace, replicas + (len(seconds) if same_namespace else 0))
-        return seconds
-
-    async def many(self, jobs: int, replicas: int) -> dict[str, float]:
-        """Many small jobs, until each has succeeded: jobs per second, and per job the operator's CPU, requests and
-        events."""
         with kubelet(self.plane):
-            namespace, mark = await self.namespace(), self.plane.audit.mark()
-            before, began = cpu_seconds(self.operator.pid), time.perf_counter()
+            spent, began = self._spent(), time.perf_counter()
             await at_once(
                 (lambda number=number: self.create(namespace, f"job-{number}", replicas)) for number in range(jobs)
             )
             await self.jobs.until(lambda: self.jobs.over[namespace] == jobs)
             seconds = time.perf_counter() - began
-            cpu = cpu_seconds(self.operator.pid) - before
-            sent = [each for each in self.plane.audit.since(mark) if each.agent.startswith(self.subject.agent)]
-            floor = await self._floor(namespace, jobs, replicas)
-        events = sum(each.resource.startswith("events") for each in sent)
-        return {
-            "jobs per second": jobs / seconds,
-            "jobs per second without an operator": jobs / floor,
-            "operator CPU-s per 1,000 jobs": 1000 * cpu / jobs,
-            "requests per job": (len(sent) - sum(each.resource == "leases" for each in sent)) / jobs,
-            "events per job": events / jobs,
-            "reads per job": sum(each.verb in READS for each in sent) / jobs,
-        }
+            return namespace, {"seconds": seconds, **spent()}
 
-    async def _floor(self, namespace: str, jobs: int, replicas: int) -> float:
-        """Seconds that the same children take from the first POST to the end of the last pod, without an operator."""
-        copies = [(gvk, copy) for gvk in (SERVICE, POD) for copy in await self._copies(gvk, namespace)]
+    async def floor(self, namespace: str, jobs: int, replicas: int) -> float:
+        """Seconds that the Pods and Services of `many` take without an operator, from the first POST to the end of the
+        last pod."""
+        resources = [gvk for gvk in self.subject.children(replicas) if gvk != JOB]
+        copies = [(gvk, copy) for gvk in reversed(resources) for copy in await self._copies(gvk, namespace)]
         place = await self.namespace()
         copies.sort(key=lambda each: name_of(each[1]))
-        began = time.perf_counter()
-        await at_once(lambda gvk=gvk, copy=copy: self.api.create(gvk, place, copy) for gvk, copy in copies)
-        await self.pods.until(lambda: self.pods.over[place] == jobs * replicas)
-        return time.perf_counter() - began
+        with kubelet(self.plane):
+            began = time.perf_counter()
+            await at_once(lambda gvk=gvk, copy=copy: self.api.create(gvk, place, copy) for gvk, copy in copies)
+            await self.pods.until(lambda: self.pods.over[place] == jobs * replicas)
+            return time.perf_counter() - began
+
+    def _spent(self) -> Callable[[], dict[str, float]]:
+        """What it returns gives the costs from now to its call: CPU seconds and requests of the operator; `... with
+        controllers`: of the operator and kube-controller-manager together. Leases do not count."""
+        mark, before = self.plane.audit.mark(), self._cpu()
+
+        def spent() -> dict[str, float]:
+            cpu = {name: seconds - before[name] for name, seconds in self._cpu().items()}
+            sent = [each for each in self.plane.audit.since(mark) if each.resource != "leases"]
+            own = [each for each in sent if each.agent.startswith(self.subject.agent)]
+            controllers = sum(each.agent.startswith(CONTROLLERS) for each in sent)
+            return {
+                "CPU": cpu[self.operator],
+                "CPU with controllers": cpu[self.operator] + cpu[CONTROLLERS],
+                "requests": len(own),
+                "requests with controllers": len(own) + controllers,
+                "events": sum(each.resource.startswith("events") for each in own),
+                "reads": sum(each.verb in READS for each in own),
+            }
+
+        return spent
+
+    def _cpu(self) -> dict[str, float]:
+        """User and system time of both programs so far, all their threads included."""
+        seconds = {}
+        for name in (self.operator, CONTROLLERS):
+            fields = Path(f"/proc/{self.pids[name]}/stat").read_text().rpartition(")")[2].split()
+            seconds[name] = (int(fields[11]) + int(fields[12])) / TICKS
+        return seconds
 
 
-def copy_of(item: Json) -> Json:
-    """The object without what a server or a controller has set, and without its owner."""
+def copy_of(gvk: GVK, item: Json, webhook_label: str = "") -> Json:
+    """The object without what a server or a controller has set, without its owner and without that label."""
     metadata = {key: value for key, value in item["metadata"].items() if key in ("name", "labels", "annotations")}
-    spec = {key: value for key, value in item["spec"].items() if key not in ("clusterIP", "clusterIPs")}
-    if spec.get("clusterIP") is None and item["spec"].get("clusterIP") == "None":
-        spec["clusterIP"] = "None"
+    metadata["labels"] = {key: value for key, value in metadata.get("labels", {}).items() if key != webhook_label}
+    spec = dict(item["spec"])
+    if gvk == SERVICE and spec.get("clusterIP") != "None":
+        del spec["clusterIP"]
+    if gvk == SERVICE:
+        spec.pop("clusterIPs", None)
+    if gvk == JOB:
+        del spec["selector"]
+        template = spec["template"]
+        labels = template["metadata"]["labels"]
+        labels = {key: value for key, value in labels.items() if key not in _SET_BY_JOB_CONTROLLER}
+        spec["template"] = {**template, "metadata": {**template["metadata"], "labels": labels}}
     return {"metadata": metadata, "spec": spec}
 
 

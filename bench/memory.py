@@ -6,8 +6,8 @@
 The API server is embedded and a process of its own, filled with running jobs, their pods and Services. The operator is
 `trainyard operator --leader-elect` as a user starts it. For each number of jobs: RSS when everything is reconciled and
 the peak before, seconds and CPU seconds from the start of the process until then, bytes for each job with its children,
-and the requests that it sent. The last line of each column is the exponent of growth, of what comes on top of an
-operator without jobs. Machines are shared: read bytes, CPU seconds and exponents.
+and the requests that it sent; then goals, and the exponents of growth of what comes on top of an operator without
+jobs. Machines are shared: read bytes, CPU seconds and exponents.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bench.report import Goal, Row, growth_exponent, print_columns, print_table, write_json
 from tests.support import steady_jobs
 from trainyard.objects import encode
 from trainyard.server import Server
 
-GOAL_MEMORY, GOAL_SECONDS, GOAL_EXPONENT = 200e6, 15.0, (0.95, 1.05)  # at 10,000 jobs of 10 pods
+GOAL_MEMORY, GOAL_SECONDS, GOAL_EXPONENT = 200e6, 15.0, 1.05  # at 10,000 jobs of 10 pods
 QUIET_SECONDS = 10.0  # after all jobs are reconciled: nothing but the lease is written
 READS = ("list", "watch", "get")
 
@@ -195,41 +196,40 @@ def median_cost(costs: list[Cost]) -> Cost:
     return Cost(**columns)
 
 
-def exponent(sizes: list[int], values: list[float]) -> float:
-    """The slope of the least-squares line through (log size, log value)."""
-    logs = [(math.log(size), math.log(value)) for size, value in zip(sizes, values, strict=True) if value > 0]
-    if len(logs) < 2:
-        return math.nan
-    means = [statistics.mean(column) for column in zip(*logs, strict=True)]
-    over = sum((size - means[0]) * (value - means[1]) for size, value in logs)
-    return over / sum((size - means[0]) ** 2 for size, _ in logs)
-
-
-def report(empty: Cost, costs: list[Cost]) -> None:
-    heads = ("jobs", "pods", "RSS MB", "peak MB", "B/job", "seconds", "CPU s", "reconciles", "lists", "writes")
-    print(" ".join(f"{head:>10}" for head in heads))
-    for cost in (empty, *costs):
+def print_sizes(costs: list[Cost]) -> None:
+    """A line for each number of jobs, the first without any; medians."""
+    empty = costs[0]
+    lines: list[tuple[str, ...]] = [
+        ("jobs", "pods", "RSS MB", "peak MB", "B/job", "seconds", "CPU s", "reconciles", "lists", "writes")
+    ]
+    for cost in costs:
         each = (cost.memory - empty.memory) / cost.jobs if cost.jobs else 0
         megabytes = (f"{size / 1e6:.1f}" for size in (cost.memory, cost.peak))
-        counts = (cost.reconciles, cost.lists, cost.writes)
-        row = (cost.jobs, cost.jobs * cost.pods, *megabytes, f"{each:.0f}", f"{cost.seconds:.1f}", f"{cost.cpu:.2f}")
-        print(" ".join(f"{cell:>10}" for cell in (*row, *counts)))
-    sizes = [cost.jobs for cost in costs]
-    if len(costs) > 1:
-        low, high = GOAL_EXPONENT
-        for name in ("memory", "peak", "cpu", "seconds"):
-            values = [getattr(cost, name) - getattr(empty, name) for cost in costs]
-            print(f"growth of {name}: exponent {exponent(sizes, values):.2f} (goal {low} to {high})")
-        last, before = costs[-1], costs[-2]
-        further = (last.memory - before.memory) / (last.jobs - before.jobs)
-        print(f"each further job: {further:.0f} bytes with its {last.pods} pods and their Services")
-    most = costs[-1]
-    for name, value, goal in (
-        ("RSS, MB", most.memory / 1e6, GOAL_MEMORY / 1e6),
-        ("peak, MB", most.peak / 1e6, GOAL_MEMORY / 1e6),
-        ("list to ready, s", most.seconds, GOAL_SECONDS),
-    ):
-        print(f"{name}: {value:.1f}, goal {goal:.0f} at 10,000 jobs and 100,000 pods, ratio {value / goal:.2f}")
+        counts = (f"{count:.0f}" for count in (cost.reconciles, cost.lists, cost.writes))
+        sizes = (f"{cost.jobs:.0f}", f"{cost.jobs * cost.pods:.0f}")
+        lines.append((*sizes, *megabytes, f"{each:.0f}", f"{cost.seconds:.1f}", f"{cost.cpu:.2f}", *counts))
+    print_columns(lines)
+
+
+def table(rounds: list[list[Cost]]) -> list[Row]:
+    """Rows of the largest number of jobs, and the exponents of growth of what comes on top of an operator without
+    jobs. `rounds`: of each, the costs by number of jobs, the first without any."""
+    goal = Goal(GOAL_MEMORY / 1e6)
+    name = f"{rounds[0][-1].jobs} jobs: "
+    rows = [
+        Row(f"{name}memory", "MB", goal, ours=[costs[-1].memory / 1e6 for costs in rounds]),
+        Row(f"{name}its peak", "MB", goal, ours=[costs[-1].peak / 1e6 for costs in rounds]),
+        Row(f"{name}from the list to ready", "s", Goal(GOAL_SECONDS), ours=[costs[-1].seconds for costs in rounds]),
+        Row(f"{name}writes", "", ours=[float(costs[-1].writes) for costs in rounds]),
+    ]
+    for column in ("memory", "peak", "cpu", "seconds") if len(rounds[0]) > 2 else ():
+        slopes = [
+            growth_exponent({cost.jobs: getattr(cost, column) - getattr(empty, column) for cost in costs})
+            for empty, *costs in rounds
+        ]
+        slopes = [slope for slope in slopes if not math.isnan(slope)]  # of a cost that is not above that of no job
+        rows.append(Row(f"growth of {column} in jobs, exponent", "", Goal(GOAL_EXPONENT), ours=slopes))
+    return rows
 
 
 def main() -> None:
@@ -244,10 +244,10 @@ def main() -> None:
         asyncio.run(serve(args.jobs[0], args.pods))
         return
     rounds = [[measure(jobs, args.pods) for jobs in (0, *args.jobs)] for _ in range(args.rounds)]
-    empty, *costs = (median_cost(list(column)) for column in zip(*rounds, strict=True))
-    report(empty, costs)
-    if args.json:
-        args.json.write_text(json.dumps([asdict(cost) for column in rounds for cost in column], indent=1))
+    print_sizes([median_cost(list(column)) for column in zip(*rounds, strict=True)])
+    print()
+    print_table(table(rounds))
+    write_json(args.json, [cost for costs in rounds for cost in costs])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     make bench-neighbours
 
 An API server in a process of its own, the operator in this one; no node. What is measured is the time from the creation
-of the small job to that of its batch Job. The ceiling is the same alone, in the same run. Prints medians in seconds,
+of the small job to that of its batch Job. The ceiling is the same alone, in the same run. Prints medians, ranges
 and the ratio. Machines are shared: read the ratio.
 """
 
@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+from bench.jobs import tf_job
+from bench.report import Goal, Row, print_table, write_json
 from trainyard import kinds
 from trainyard.client import ApiClient
 from trainyard.core import Config
-from trainyard.objects import Json
 from trainyard.objects.resources import CRD, JOB
 from trainyard.operator import Operator
 
@@ -39,30 +40,17 @@ asyncio.run(main())
 TOKEN = "bench"  # noqa: S105  (of a server that ends with this run)
 
 
-def tf_job(name: str, workers: int) -> Json:
-    template = {"spec": {"containers": [{"name": "tensorflow", "image": "none"}], "restartPolicy": "OnFailure"}}
-    roles = [{"tfReplicaType": "MASTER", "replicas": 1, "template": template}]
-    if workers:
-        roles.append({"tfReplicaType": "WORKER", "replicas": workers, "template": template})
-    return {
-        "apiVersion": kinds.TFJOB.gvk.api_version,
-        "kind": "TfJob",
-        "metadata": {"name": name},
-        "spec": {"replicaSpecs": roles},
-    }
-
-
 async def seconds_to_first(api: ApiClient, name: str, neighbour: str = "", replicas: int = 0) -> float:
     """From the creation of a job with one replica to that of its batch Job. It is created when the first batch Job of
-    the neighbour is there; returns when all of that have come, too."""
+    the neighbour is there; returns when all `replicas` of that have come, too."""
     revision = (await api.list(JOB, "default", field_selector="metadata.name=none"))["metadata"]["resourceVersion"]
-    waits = replicas + 1 if neighbour else 0
+    waits = replicas
     created, took = 0.0, 0.0
     if neighbour:
         await api.create(kinds.TFJOB.gvk, "default", tf_job(neighbour, replicas))
     else:
         created = time.perf_counter()
-        await api.create(kinds.TFJOB.gvk, "default", tf_job(name, 0))
+        await api.create(kinds.TFJOB.gvk, "default", tf_job(name, 1))
     async for line in api.watch(JOB, "default", revision):
         if b'"ADDED"' not in line[:20]:
             continue
@@ -72,13 +60,14 @@ async def seconds_to_first(api: ApiClient, name: str, neighbour: str = "", repli
             waits -= 1
         if not created:
             created = time.perf_counter()
-            await api.create(kinds.TFJOB.gvk, "default", tf_job(name, 0))
+            await api.create(kinds.TFJOB.gvk, "default", tf_job(name, 1))
         if took and waits <= 0:
             return took
     raise SystemExit("the watch ended")
 
 
-async def measure(url: str, replicas: int, rounds: int) -> None:
+async def measure(url: str, replicas: int, rounds: int) -> Row:
+    """The ceiling is the time alone."""
     async with ApiClient(url, TOKEN) as api, ApiClient(url, TOKEN) as own:
         for kind in kinds.ALL:
             await api.create(CRD, "", kinds.crd(kind))
@@ -89,21 +78,21 @@ async def measure(url: str, replicas: int, rounds: int) -> None:
         alone = [await seconds_to_first(api, f"alone-{number}") for number in range(rounds)]
         beside = [await seconds_to_first(api, f"small-{number}", f"big-{number}", replicas) for number in range(rounds)]
         await operator.stop()
-    lone, other = statistics.median(alone), statistics.median(beside)
-    print(f"alone   {lone:.3f} s  ({min(alone):.3f} to {max(alone):.3f})")
-    print(f"beside  {other:.3f} s  ({min(beside):.3f} to {max(beside):.3f})")
-    print(f"beside a job of {replicas} that starts, the first batch Job comes {other / lone:.1f} times as late")
+    return Row(f"first batch Job, beside a job of {replicas} that starts", "s", Goal(0.15), alone, {}, beside)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--replicas", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the row is written, too")
     args = parser.parse_args()
     argv = [sys.executable, "-c", SERVER]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout
-        asyncio.run(measure(server.stdout.readline().strip(), args.replicas, args.rounds))
+        row = asyncio.run(measure(server.stdout.readline().strip(), args.replicas, args.rounds))
+    print_table([row])
+    write_json(args.json, [row])
 
 
 if __name__ == "__main__":

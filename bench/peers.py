@@ -1,127 +1,260 @@
-"""Our operator beside Kubeflow's training-operator: the same PyTorchJobs, each operator on a control plane of its own,
-in turn, several rounds.
+"""Our operator beside Kubeflow's training-operator (the same PyTorchJobs) and JobSet (a JobSet of the same shape), each
+on a control plane of its own, in turn, several rounds.
 
     make bench-peers
-    python -m bench.peers --rounds 3 --replicas 1000 --jobs 300 --json FILE
+    python -m bench.peers idle big --rounds 3 --replicas 1000 --json FILE
 
-The rows are those of docs/performance.md. Prints medians and ranges, each beside the peer's of the same run and beside
-the ceiling measured with the same objects. Machines are shared: read the ratios.
+    idle      one-pod jobs, one after the other
+    big       a job of `--replicas`
+    beside    one-pod jobs while a job of twice as many replicas is created
+    many      four-pod jobs, as many as `--jobs`, their whole life
+    tfjob     `big` with our TfJob, which makes batch Jobs and has no peer
+    growth    `big`, `many` and `tfjob` at other sizes: exponents of time, CPU and requests
+
+The rows are those of docs/performance.md. CPU and requests are the operator's, `with controllers` also those of
+kube-controller-manager, which makes the pods of batch Jobs. Prints medians and ranges beside the peers' of the same run
+and beside the ceiling measured with the same objects. Machines are shared: read the ratios. `bench.pictures` draws the
+JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
+import math
+import os
+import re
 import statistics
+import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from bench.kubelet import SCHEDULER
+from bench.jobs import JOB_SET, job_set, pytorch_job, tf_job
+from bench.jobset import POD_LABEL, JobSet
 from bench.measurements import Probe, Subject
+from bench.report import TIMES_CEILING, Goal, Row, growth_exponent, print_table, write_json
 from tests.drop_in.operators import OperatorUnderTest, TrainingOperator, Trainyard
 from tests.support.control_plane import ControlPlane
 from trainyard import kinds
-from trainyard.objects import Json
+from trainyard.objects.resources import JOB, POD, SERVICE
+
+OURS = "trainyard"
+ROWS = ("idle", "big", "beside", "many", "tfjob", "growth")
+IDLE = 30  # one-pod jobs, one after the other
+PODS = 4  # of each small job
 
 Samples = dict[str, list[float]]
-"""Measured values by the name of the row."""
-IDLE = 30  # one-pod jobs, one after the other
+"""Measured values by name: `idle.pod`, `replicas.1000.seconds`, `jobs.300.CPU`. Times in seconds."""
 
 
-def pytorch_job(name: str, replicas: int) -> Json:
-    container = {"name": "pytorch", "image": "none", "command": ["python", "train.py"]}
-    template = {"spec": {"schedulerName": SCHEDULER, "containers": [container]}}
-    roles = {"Master": 1, "Worker": replicas - 1}
-    specs = {
-        role: {"replicas": count, "restartPolicy": "OnFailure", "template": template}
-        for role, count in roles.items()
-        if count
-    }
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": name},
-        "spec": {"runPolicy": {"cleanPodPolicy": "None"}, "pytorchReplicaSpecs": specs},
-    }
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """An operator under test, with the rows that are measured of it."""
+
+    subject: Subject
+    operator: Callable[[], OperatorUnderTest]
+    rows: frozenset[str]
 
 
-def master(job: str) -> str:
-    return f"{job}-master-0"
+def contenders() -> Iterator[Contender]:
+    rows = frozenset(ROWS) - {"tfjob"}
+    pytorch = kinds.PYTORCHJOB.gvk
+    children = lambda replicas: {POD: replicas, SERVICE: replicas}  # noqa: E731
+    ours = Subject(OURS, "trainyard-operator", pytorch, pytorch_job, children, 2)
+    yield Contender(ours, lambda: Trainyard(module="trainyard"), rows)
+    theirs = Subject("training-operator", "training-operator", pytorch, pytorch_job, children, 2)
+    yield Contender(theirs, TrainingOperator, rows)
+    children = lambda replicas: {POD: replicas, SERVICE: 1}  # noqa: E731
+    ended = b'"terminalState":"Completed"'
+    yield Contender(Subject("jobset", "jobset/", JOB_SET, job_set, children, 4, ended, POD_LABEL), JobSet, rows)
+    children = lambda replicas: {JOB: replicas, SERVICE: 1}  # noqa: E731
+    gvk = kinds.TFJOB.gvk
+    ours = Subject(OURS, "trainyard-operator", gvk, tf_job, children, 3)
+    yield Contender(ours, lambda: Trainyard(gvk.group, "trainyard"), frozenset({"tfjob", "growth"}))
 
 
-def subjects() -> Iterator[tuple[Subject, OperatorUnderTest]]:
-    gvk = kinds.PYTORCHJOB.gvk
-    yield Subject("trainyard", "trainyard-operator", gvk, pytorch_job, master), Trainyard(module="trainyard")
-    yield Subject("training-operator", "training-operator", gvk, pytorch_job, master), TrainingOperator()
-
-
-async def measure(probe: Probe, options: argparse.Namespace) -> Samples:
-    rows = options.rows
+async def measure(probe: Probe, rows: frozenset[str], options: argparse.Namespace) -> Samples:
+    """The values of one round."""
     values: Samples = {}
+
+    def add(prefix: str, measured: dict[str, float]) -> None:
+        values.update({f"{prefix}.{name}": [value] for name, value in measured.items()})
+
     if "idle" in rows:
-        values["idle, first pod"] = await probe.idle(IDLE)
-        values["idle, a bare pod"] = await probe.bare(IDLE)
-    if "big" in rows:
-        for name, value in (await probe.big(options.replicas)).items():
-            values[f"one job of {options.replicas}, {name}"] = [value]
+        values["idle.pod"] = await probe.idle(IDLE)
+        values["idle.bare"] = await probe.bare(IDLE)
     if "beside" in rows:
-        for same, place in ((False, "another"), (True, "the same")):
-            seconds = await probe.beside(2 * options.replicas, IDLE, same)
-            values[f"beside {2 * options.replicas}, {place} namespace"] = seconds
-    if "many" in rows:
-        for name, value in (await probe.many(options.jobs, 4)).items():
-            values[f"{options.jobs} four-pod jobs, {name}"] = [value]
+        for place, seconds in (await probe.beside(2 * options.replicas, IDLE)).items():
+            values[f"beside.{place}"] = seconds
+    curve, whole = ("tfjob", "tfjob") if JOB in probe.children else ("replicas", "big")
+    for size in sizes(rows, whole, options.replicas):
+        namespace, measured = await probe.big(size)
+        add(f"{curve}.{size}", measured)
+        if size == options.replicas and whole in rows:
+            add(f"{curve}.{size}.ceiling", await probe.ceiling(namespace, size))
+    for size in sizes(rows, "many", options.jobs) if curve == "replicas" else ():
+        namespace, measured = await probe.many(size, PODS)
+        add(f"jobs.{size}", measured)
+        if size == options.jobs and "many" in rows:
+            values[f"jobs.{size}.floor"] = [await probe.floor(namespace, size, PODS)]
     return values
+
+
+def sizes(rows: frozenset[str], whole: str, size: int) -> list[int]:
+    """The whole size for its own row; with `growth` also a third and a ninth of it."""
+    parts = [9, 3, 1] if "growth" in rows else [1] if whole in rows else []
+    return [max(1, size // part) for part in parts]
 
 
 async def run(options: argparse.Namespace) -> dict[str, Samples]:
     """By operator: the values of all rounds."""
     results: dict[str, Samples] = defaultdict(lambda: defaultdict(list))
-    chosen = [pair for pair in subjects() if pair[0].name in options.operators]
+    asked = frozenset(options.rows)
+    chosen = [each for each in contenders() if each.subject.name in options.operators and each.rows & asked]
     for number in range(options.rounds):
-        for subject, operator in chosen if number % 2 == 0 else reversed(chosen):
+        for contender in chosen if number % 2 == 0 else reversed(chosen):
+            subject, began = contender.subject, time.monotonic()
             with ControlPlane() as plane:
+                operator = contender.operator()
                 operator.install(plane)
                 with operator.running(plane) as process:
                     async with Probe(plane, subject, process) as probe:
-                        for name, values in (await measure(probe, options)).items():
+                        for name, values in (await measure(probe, contender.rows & asked, options)).items():
                             results[subject.name][name] += values
-            print(f"round {number + 1} of {options.rounds}: {subject.name}", flush=True)
-            if options.json:
-                options.json.write_text(json.dumps(results, indent=1))
+            took = f"{time.monotonic() - began:.0f} s"
+            print(f"round {number + 1} of {options.rounds}: {subject.name}, {subject.gvk.kind}: {took}", flush=True)
+            write_json(options.json, content(options, results))
     return results
 
 
-def show(results: dict[str, Samples]) -> None:
-    names = list(results)
-    rows = dict.fromkeys(row for samples in results.values() for row in samples)
-    width = max(map(len, rows))
-    print(f"{'':<{width}}  " + "  ".join(f"{name:>28}" for name in names))
-    for row in rows:
-        cells = [cell(results[name].get(row, [])) for name in names]
-        print(f"{row:<{width}}  " + "  ".join(f"{text:>28}" for text in cells))
+def content(options: argparse.Namespace, results: dict[str, Samples]) -> dict[str, object]:
+    """What the file of a run has."""
+    facts = {name: getattr(options, name) for name in ("rounds", "replicas", "jobs")}
+    return {"date": time.strftime("%Y-%m-%d", time.gmtime()), "cores": os.cpu_count(), **facts, "samples": results}
 
 
-def cell(values: list[float]) -> str:
-    """Median and range."""
-    if not values:
-        return "-"
-    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+# --- the table
+
+
+class Table:
+    """Rows from the samples of a run; a row that was not measured is left out."""
+
+    def __init__(self, results: dict[str, Samples]) -> None:
+        self._results = results
+        self.rows: list[Row] = []
+
+    def add(
+        self,
+        name: str,
+        unit: str,
+        values: Callable[[Samples], list[float]],
+        goal: Goal | None = None,
+        ceiling: str = "",
+    ) -> None:
+        """`values` gives those of one operator, in this unit; `ceiling` is the name of our sample of the ceiling."""
+        by_operator = {operator: values(samples) for operator, samples in self._results.items()}
+        ours = by_operator.pop(OURS, [])
+        peers = {operator: measured for operator, measured in by_operator.items() if measured}
+        if ours or peers:
+            top = [value * (1000 if unit == "ms" else 1) for value in self._results.get(OURS, {}).get(ceiling, [])]
+            self.rows.append(Row(name, unit, goal, top, peers, ours))
+
+
+def sample(name: str, scale: float = 1) -> Callable[[Samples], list[float]]:
+    return lambda samples: [value * scale for value in samples.get(name, [])]
+
+
+def share(name: str, ceiling: str) -> Callable[[Samples], list[float]]:
+    """A measurement over its own ceiling, round by round."""
+    return lambda samples: [
+        value / top for value, top in zip(samples.get(name, []), samples.get(ceiling, []), strict=False)
+    ]
+
+
+def slowest(name: str, of: int) -> Callable[[Samples], list[float]]:
+    """The slowest of each round, in milliseconds."""
+
+    def maxima(samples: Samples) -> list[float]:
+        values = samples.get(name, [])
+        return [1000 * max(values[start : start + of]) for start in range(0, len(values), of)]
+
+    return maxima
+
+
+def percentile(name: str) -> Callable[[Samples], list[float]]:
+    """The 99th percentile of all rounds, in milliseconds."""
+
+    def last(samples: Samples) -> list[float]:
+        values = samples.get(name, [])
+        return [1000 * statistics.quantiles(values, n=100, method="inclusive")[-1]] if len(values) > 1 else []
+
+    return last
+
+
+def exponents(curve: str, metric: str) -> Callable[[Samples], list[float]]:
+    """The exponent of growth of each round."""
+
+    def slopes(samples: Samples) -> list[float]:
+        costs = points(samples, curve, metric)
+        rounds = (dict(zip(costs, values, strict=True)) for values in zip(*costs.values(), strict=False))
+        return [slope for slope in map(growth_exponent, rounds) if not math.isnan(slope)]
+
+    return slopes
+
+
+def points(samples: Samples, curve: str, metric: str) -> dict[float, list[float]]:
+    """The values of a metric by size: `points(samples, "replicas", "seconds")`."""
+    matches = ((re.fullmatch(rf"{curve}\.(\d+)\.{metric}", name), values) for name, values in samples.items())
+    return dict(sorted((float(match[1]), values) for match, values in matches if match))
+
+
+def table(results: dict[str, Samples], replicas: int, jobs: int) -> list[Row]:
+    made = Table(results)
+    add, most = made.add, Goal(1.18, TIMES_CEILING)  # 85 % of what is possible
+    add("one-pod job, idle, to its Pod", "ms", sample("idle.pod", 1000), Goal(2, TIMES_CEILING), "idle.bare")
+    add(f"  the slowest of {IDLE}", "ms", slowest("idle.pod", IDLE))
+    for curve, job, made_objects in (("replicas", "a job", "Pod"), ("tfjob", "a TfJob", "batch Job")):
+        at = f"{curve}.{replicas}"
+        add(f"{job} of {replicas}: first {made_objects}", "s", sample(f"{at}.first"), Goal(0.05))
+        add(f"  all {made_objects}s", "s", sample(f"{at}.replicas"), None, f"{at}.ceiling.replicas")
+        add("  and all Services", "s", sample(f"{at}.seconds"), most, f"{at}.ceiling.seconds")
+        add("  over the ceiling of the same objects", "x", share(f"{at}.seconds", f"{at}.ceiling.seconds"), Goal(1.18))
+        for metric in ("CPU", "CPU with controllers"):
+            add(f"  {metric}", "s", sample(f"{at}.{metric}"))
+        for metric in ("requests", "requests with controllers"):
+            add(f"  {metric}, each replica", "", sample(f"{at}.{metric}", 1 / replicas))
+    for place in ("another", "same"):
+        name = "another" if place == "another" else "the same"
+        add(f"one-pod job beside one of {2 * replicas}, {name} namespace", "ms", sample(f"beside.{place}", 1000))
+        add("  the 99th percentile", "ms", percentile(f"beside.{place}"), Goal(150))
+    at = f"jobs.{jobs}"
+    add(f"{jobs} four-pod jobs, to the last end", "s", sample(f"{at}.seconds"), most, f"{at}.floor")
+    add("  over the floor of the same objects", "x", share(f"{at}.seconds", f"{at}.floor"), Goal(1.18))
+    add("  CPU, 1,000 jobs", "s", sample(f"{at}.CPU", 1000 / jobs), Goal(3))
+    add("  CPU with controllers, 1,000 jobs", "s", sample(f"{at}.CPU with controllers", 1000 / jobs))
+    for metric in ("requests", "requests with controllers", "events", "reads"):
+        goal = Goal(2 * PODS + 5) if metric == "requests" else None  # without events
+        add(f"  {metric}, each job", "", sample(f"{at}.{metric}", 1 / jobs), goal)
+    for curve, name in (("replicas", "replicas"), ("jobs", "jobs"), ("tfjob", "replicas of a TfJob")):
+        for metric, measured in (("seconds", "time"), ("CPU", "CPU"), ("requests", "requests")):
+            add(f"growth in {name}: exponent of {measured}", "", exponents(curve, metric), Goal(1.05))
+    return made.rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", nargs="*", default=["idle", "big", "beside", "many"])
-    parser.add_argument("--operators", nargs="*", default=["trainyard", "training-operator"])
+    parser.add_argument("rows", nargs="*", default=ROWS, help=f"any of {', '.join(ROWS)}; all of them by default")
+    parser.add_argument("--operators", nargs="*", default=[OURS, "training-operator", "jobset"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--replicas", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=300)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where all values are written")
     options = parser.parse_args()
-    results = asyncio.run(run(options))
-    show(results)
+    if unknown := set(options.rows) - set(ROWS):
+        parser.error(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
+    print_table(table(asyncio.run(run(options)), options.replicas, options.jobs))
 
 
 if __name__ == "__main__":

@@ -4,14 +4,14 @@
     python -m bench.servers --small
 
 Ours is what `trainyard up` serves: TLS, tokens, a log on disk. The real one has etcd without fsync and no controllers.
-For each verb: requests in a second, and CPU of the server for each. The ceiling is a server in the same run that reads
-a request and answers with fixed bytes; where a ratio to it is near 1, the client is what is measured.
-Machines are shared: read the ratios. Ours is one thread, so where other programs keep the processors busy the real one,
-with many threads, is given more of them: read the CPU then.
+For each verb: the time of a request when several connections send one after the other, and the CPU of the server for
+each. The ceiling is a server in the same run that reads a request and answers with fixed bytes; where a ratio to it is
+near 1, the client is what is measured. Machines are shared: read the ratios. Ours is one thread, so where other
+programs keep the processors busy the real one, with many threads, is given more of them: read the CPU then.
 
-Near to twice as many in a second, and no more: a hundred watches. Each line is a TLS record and a write to a socket of
-its own in both servers, and the client, one thread too, has to take it. With a thousand, a writer is faster than they
-can be told, and lines go out together.
+Near to half the time, and no less: a hundred watches. Each line is a TLS record and a write to a socket of its own in
+both servers, and the client, one thread too, has to take it. With a thousand, a writer is faster than they can be told,
+and lines go out together.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from bench.report import Row, print_table, write_json
 from tests.support.control_plane import ControlPlane
 from trainyard.server import Server
 from trainyard.server.auth.certificates import CertificateAuthority
@@ -351,41 +352,52 @@ async def serve_fixed(folder: Path) -> None:
     await server.serve_forever()
 
 
-async def measured(subject: Subject, small: bool) -> tuple[dict[str, float], dict[str, Cost]]:
+async def measured(subject: Subject, small: bool) -> tuple[dict[tuple[str, str], float], dict[str, Cost]]:
     begun = min(subject.start() for _ in range(3))
-    state = {"start-up, s": begun, "memory at rest, MiB": subject.memory()}
+    state = {("start-up", "s"): begun, ("memory at rest", "MiB"): subject.memory()}
     costs = await verbs(subject, 300 if small else 3000)
     costs |= await pods(subject, 1000 if small else 10_000)
-    state["memory after the pods, MiB"] = subject.memory()
+    state["memory after the pods", "MiB"] = subject.memory()
     costs |= await watches(subject, 100 if small else 1000, 20)
     return state, costs
 
 
-async def compare(small: bool) -> None:
+async def compare(small: bool, rounds: int) -> list[Row]:
+    """Rows whose peer is the real server; both in an order that alternates."""
+    rows: dict[str, Row] = {}
     with ceiling() as fixed:
         top = await many(fixed, 3000, lambda line, n: line.ask("GET", "/"))
-    print(f"ceiling: {top.rate:.0f} requests/s, {top.cpu:.3f} ms of CPU each\n")
-    with ours() as subject:
-        our_state, our_costs = await measured(subject, small)
-    with real() as subject:
-        real_state, real_costs = await measured(subject, small)
-    print(f"{'':<36} {'ours':>10} {'real':>10} {'ratio':>8}")
-    for name, value in our_state.items():
-        print(f"{name:<36} {value:>10.2f} {real_state[name]:>10.2f} {real_state[name] / value:>7.1f}x")
-    print(f"\n{'requests in a second':<36} {'ours':>10} {'real':>10} {'ratio':>8} {'of the ceiling':>15}")
-    for name, cost in our_costs.items():
-        there = real_costs[name]
-        share = "" if name.startswith("lines") else f"{cost.rate / top.rate:.2f}"  # lines are no requests
-        print(f"{name:<36} {cost.rate:>10.1f} {there.rate:>10.1f} {cost.rate / there.rate:>7.1f}x {share:>15}")
-    print(f"\n{'CPU of the server, ms for each':<36} {'ours':>10} {'real':>10} {'ratio':>8}")
-    for name, cost in our_costs.items():
-        there = real_costs[name]
-        print(f"{name:<36} {cost.cpu:>10.3f} {there.cpu:>10.3f} {there.cpu / max(cost.cpu, 1e-6):>7.1f}x")
+    for number in range(rounds):
+        for start in (ours, real) if number % 2 == 0 else (real, ours):
+            with start() as subject:
+                state, costs = await measured(subject, small)
+            for (name, unit), value in state.items():
+                _add(rows, subject, name, unit, value)
+            for name, cost in costs.items():
+                # A line of a watch is no request, so that the ceiling of requests is none of it.
+                _add(
+                    rows,
+                    subject,
+                    f"{name}: time",
+                    "ms",
+                    1000 / cost.rate,
+                    0 if name.startswith("lines") else 1000 / top.rate,
+                )
+                _add(rows, subject, f"{name}: CPU", "ms", cost.cpu)
+    return list(rows.values())
+
+
+def _add(rows: dict[str, Row], subject: Subject, name: str, unit: str, value: float, ceiling: float = 0) -> None:
+    row = rows.setdefault(name, Row(name, unit, ceiling=[ceiling] if ceiling else []))
+    values = row.ours if subject.name == "trainyard" else row.peers.setdefault(subject.name, [])
+    values.append(value)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="a tenth of everything")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the rows are written, too")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--ceiling", help=argparse.SUPPRESS)
     words = parser.parse_args()
@@ -396,7 +408,9 @@ def main() -> None:
     elif words.ceiling:
         asyncio.run(serve_fixed(Path(words.ceiling)))
     else:
-        asyncio.run(compare(words.small))
+        rows = asyncio.run(compare(words.small, words.rounds))
+        print_table(rows)
+        write_json(words.json, rows)
 
 
 if __name__ == "__main__":

@@ -67,8 +67,9 @@ def short(module: str) -> str:
 
 
 def purpose(package: str) -> str:
-    """The first sentence of the package's docstring, with `|` escaped for a table."""
-    path = ROOT / "src" / "trainyard" / package / "__init__.py"
+    """The first sentence of the docstring of a package, or of a module, with `|` escaped for a table."""
+    folder = ROOT / "src" / "trainyard" / package
+    path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
     words = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0].split()
     return " ".join(words).split(". ")[0].removesuffix(".").replace("|", "\\|")
 

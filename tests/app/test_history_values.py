@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,13 @@ from trainyard.app.history import (
     read_record,
     read_records,
 )
-from trainyard.app.job_record import JobRecord, as_submitted, event_entry, pod_entry, restarts_of
-from trainyard.app.retention import RetentionLimits, cut_log, mark_interrupted, prune
+from trainyard.app.job_record import JobRecord, as_submitted
+from trainyard.app.retention import RetentionLimits, cut_log, keep, mark_interrupted, prune
 from trainyard.objects import Json
+from trainyard.views.recorded import event_entry, pod_entry, restarts_of
 
+NOW = time.time()
+DAY = 86400
 JOB_UID = "aaaaaaaa-0000-4000-8000-000000000000"
 
 
@@ -78,13 +83,14 @@ def kept_job(root: Path, number: int, result: str = "Succeeded", log: bytes = b"
         ({"TRAINYARD_HISTORY_JOBS": "7", "TRAINYARD_HISTORY_SIZE": "5Mi"}, RetentionLimits(jobs=7, size=5 << 20)),
         ({"TRAINYARD_HISTORY_SIZE": "2.5G"}, RetentionLimits(size=2_500_000_000)),
         ({"TRAINYARD_HISTORY_SIZE": "4096"}, RetentionLimits(size=4096)),
+        ({"TRAINYARD_HISTORY_DAYS": "7"}, RetentionLimits(days=7)),
     ],
 )
 def test_limits_are_read_from_the_environment(variables: dict[str, str], limits: RetentionLimits) -> None:
     assert RetentionLimits.from_environment(variables) == limits
 
 
-@pytest.mark.parametrize("name", ["TRAINYARD_HISTORY_JOBS", "TRAINYARD_HISTORY_SIZE"])
+@pytest.mark.parametrize("name", ["TRAINYARD_HISTORY_JOBS", "TRAINYARD_HISTORY_SIZE", "TRAINYARD_HISTORY_DAYS"])
 @pytest.mark.parametrize("value", ["many", "-1", "1e9", "1Xi", " 5", "٣"])
 def test_an_invalid_limit_is_refused_with_its_name(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"^{name}: .*; write "):
@@ -274,7 +280,7 @@ def test_the_oldest_records_are_removed_first_but_none_that_is_being_written(tmp
     lock = RecorderLock(tmp_path)
     try:
         folders = [kept_job(tmp_path, number, lock=lock.name if number == 1 else "") for number in range(6)]
-        prune(tmp_path, RetentionLimits(jobs=3))
+        prune(tmp_path, RetentionLimits(jobs=3), NOW)
         assert [number for number, folder in enumerate(folders) if folder.exists()] == [1, 4, 5]
     finally:
         lock.close()
@@ -283,11 +289,85 @@ def test_the_oldest_records_are_removed_first_but_none_that_is_being_written(tmp
 def test_jobs_are_removed_until_the_rest_is_small_enough_and_the_newest_stays(tmp_path: Path) -> None:
     folders = [kept_job(tmp_path, number, log=b"x" * 99 + b"\n") for number in range(4)]
     size = sum(path.stat().st_size for path in folders[3].rglob("*") if path.is_file())
-    prune(tmp_path, RetentionLimits(size=2 * size))
+    prune(tmp_path, RetentionLimits(size=2 * size), NOW)
     assert [folder.exists() for folder in folders] == [False, False, True, True]
-    prune(tmp_path, RetentionLimits(size=0))
+    prune(tmp_path, RetentionLimits(size=0), NOW)
     assert [folder.exists() for folder in folders] == [False, False, False, True]
     assert not list(tmp_path.glob(".removed-*"))
+
+
+def test_jobs_are_removed_some_days_after_their_last_change_and_the_newest_stays(tmp_path: Path) -> None:
+    folders = [kept_job(tmp_path, number) for number in range(4)]
+    for folder, days in zip(folders, (91, 89, 200, 300), strict=True):
+        os.utime(folder / RESULT, (NOW - days * DAY, NOW - days * DAY))
+    prune(tmp_path, RetentionLimits(days=0), NOW)
+    assert all(folder.exists() for folder in folders), "0 days are no limit"
+    prune(tmp_path, RetentionLimits(), NOW)
+    assert [folder.exists() for folder in folders] == [False, True, False, True]
+
+
+def test_a_record_that_the_user_keeps_is_exempt_from_every_limit_and_counts_for_none(tmp_path: Path) -> None:
+    folders = [kept_job(tmp_path, number, log=b"x" * 99 + b"\n") for number in range(6)]
+    for folder in folders[:2]:
+        keep(stored(folder), True)
+        os.utime(folder / RESULT, (0, 0))
+    prune(tmp_path, RetentionLimits(jobs=4), NOW)
+    assert all(folder.exists() for folder in folders), "four count, and four may stay"
+    prune(tmp_path, RetentionLimits(jobs=3), NOW)
+    assert [folder.exists() for folder in folders] == [True, True, False, True, True, True]
+    prune(tmp_path, RetentionLimits(size=0), NOW)
+    assert [folder.exists() for folder in folders] == [True, True, False, False, False, True]
+    keep(stored(folders[0]), False)
+    prune(tmp_path, RetentionLimits(), NOW)
+    assert [folder.exists() for folder in folders] == [False, True, False, False, False, True]
+
+
+def stored(folder: Path) -> HistoryRecord:
+    read = read_record(folder)
+    assert read is not None
+    return read
+
+
+def test_the_folders_are_the_only_index(tmp_path: Path) -> None:
+    """Nothing but the folders of jobs has to survive: all other files can be deleted, or come from another machine."""
+    folders = [kept_job(tmp_path / "history", number) for number in range(3)]
+    prune(tmp_path / "history", RetentionLimits(), NOW)
+    listed = [record.name for record in read_records(tmp_path / "history")]
+    copy = tmp_path / "copy"
+    for folder in folders:
+        shutil.copytree(folder, copy / folder.name)
+    assert [record.name for record in read_records(copy)] == listed == ["job2", "job1", "job0"]
+    assert [record.name for record in find_records(copy, "00000001")] == ["job1"]
+
+
+def test_an_event_with_an_unusual_line_end_hides_no_event(tmp_path: Path) -> None:
+    messages = ["a\x85b", "c\u2028d", "e\nf"]
+    kept = record(tmp_path)
+    for number, message in enumerate(messages):
+        kept.record_event({"metadata": {"uid": f"e{number}"}, "message": message})
+    kept.snapshot("lock").write()
+    assert [event["message"] for event in stored(tmp_path).events()] == messages
+
+
+def test_a_list_of_jobs_decodes_no_pods(tmp_path: Path) -> None:
+    folder = kept_job(tmp_path, 1)
+    (folder / RESULT).write_text('{"name": "a", "result": "Failed", "pods": [1e999]}')  # it cannot be decoded
+    (listed,) = read_records(tmp_path)
+    assert (listed.name, listed.result, listed.pods) == ("a", "Failed", [])
+    (folder / RESULT).write_text(json.dumps({"name": "a", "result": "Failed", "pods": [pod_entry(pod(7))]}))
+    assert [entry["name"] for entry in stored(folder).pods] == ["p7"]
+    assert stored(folder).content["pods"] == stored(folder).pods
+
+
+def test_the_number_of_replicas_is_known_without_the_pods(tmp_path: Path) -> None:
+    kept = record(tmp_path)
+    for number, (index, attempt) in enumerate(((0, 0), (0, 1), (1, 0))):
+        kept.record_pod(pod(number, index=index, attempt=attempt), gone=False)
+    kept.snapshot("lock").write()
+    data = json.loads((tmp_path / RESULT).read_text())
+    assert (data["replicas"], stored(tmp_path).replicas) == (2, 2)
+    (tmp_path / RESULT).write_text(json.dumps({name: value for name, value in data.items() if name != "replicas"}))
+    assert stored(tmp_path).replicas == 2, "as earlier versions wrote it"
 
 
 def test_a_long_log_keeps_its_beginning_and_end_and_notes_the_gap(tmp_path: Path) -> None:
@@ -306,7 +386,7 @@ def test_only_the_long_logs_of_jobs_that_are_over_are_cut(tmp_path: Path) -> Non
     try:
         log = b"0123456\n" * 1000
         running, over = kept_job(tmp_path, 1, log=log, lock=lock.name), kept_job(tmp_path, 2, log=log)
-        prune(tmp_path, RetentionLimits(log_size=1000))
+        prune(tmp_path, RetentionLimits(log_size=1000), NOW)
         assert next(running.rglob("1.log")).read_bytes() == log
         assert len(next(over.rglob("1.log")).read_bytes()) < 1200
     finally:
@@ -335,12 +415,12 @@ def test_the_record_of_a_killed_process_is_interrupted_and_not_removed(tmp_path:
 
 def test_a_malformed_result_file_hides_no_other_job(tmp_path: Path) -> None:
     kept_job(tmp_path, 1)
-    for number, text in ((2, "{"), (3, "[]"), (4, "")):
+    for number, text in ((2, "{"), (3, "[]"), (4, ""), (5, '{"a": ' + "[" * 5000)):
         (kept_job(tmp_path, number) / RESULT).write_text(text)
     (tmp_path / "notes.txt").write_text("mine")
     assert [record.name for record in read_records(tmp_path)] == ["job1"]
     mark_interrupted(tmp_path)
-    prune(tmp_path, RetentionLimits())
+    prune(tmp_path, RetentionLimits(), NOW)
 
 
 @pytest.mark.parametrize(

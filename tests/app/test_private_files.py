@@ -73,7 +73,7 @@ def test_files_of_up_are_private_and_its_token_is_in_no_command_line_and_no_log(
             token = kubeconfig["users"][0]["user"]["token"].encode()
             assert len(token) >= 43  # 256 bits
             assert open_to_others(home.state) == []
-            assert holding(token) == [] and holding(b"trainyard.app.daemon", ("cmdline",))
+            assert holding(token) == [] and holding(b"trainyard.daemon", ("cmdline",))
             logs = [path for path in home.state.rglob("*.log*") if path.is_file()]
             assert logs and all(token not in path.read_bytes() for path in logs)
             assert home.say("down")[0] == 0

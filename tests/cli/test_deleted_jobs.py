@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.why_values import NOW, at, elastic, facts, pod
-from trainyard.app.history import HistoryRecord, folder_name, pod_log_folder, read_record
+from tests.views.why_values import NOW, at, elastic, facts, pod
+from trainyard.app.history import HistoryRecord, folder_name, read_record
 from trainyard.app.job_record import JobRecord
+from trainyard.app.recorded_job import NOT_KEPT, diagnosis_of, events_of, facts_of, find_record, gone_pods, kept_logs
 from trainyard.app.retention import RetentionLimits
-from trainyard.cli.diagnosis import Finding, why
-from trainyard.cli.diagnosis.inputs import Facts
-from trainyard.cli.history import _wrap_line, record_lines
-from trainyard.cli.recorded_objects import NOT_KEPT, events_of, facts_of, find_record, findings_of, gone_pods, kept_logs
+from trainyard.cli.record_lines import _wrap_line, record_lines
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, name_of
+from trainyard.views.diagnosis import Finding, why
+from trainyard.views.diagnosis.inputs import Facts
+from trainyard.views.recorded import pod_log_folder
 
 FAILED = ("Failed", "PermanentFailure", "a worker failed")
 UID = "c66e9c6e-0001"
@@ -65,7 +66,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Json, *pods: Jso
 def answer(record: HistoryRecord) -> tuple[Facts, list[Finding]]:
     made = facts_of(record)
     assert made is not None
-    return made, findings_of(record, made)
+    return made, list(diagnosis_of(record, made).findings)
 
 
 def test_why_of_a_job_that_is_gone_is_the_same_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,42 @@ def test_the_commands_of_the_history(tmp_path: Path) -> None:
     assert run_without_cluster(tmp_path, "history").out == ""
 
 
+def test_the_verbs_of_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("story", "rm"):
+        assert ran(tmp_path, [job(prints("MASTER", f"print('{name}')"), name=name)], "--network", "shared").code == 0
+    story, rm = (
+        json.loads(run_without_cluster(tmp_path, "history", "show", name, "-o", "json").out) for name in ("story", "rm")
+    )
+    assert (story["name"], rm["name"], story["kept"]) == ("story", "rm", False), "a job may have the name of a verb"
+    assert (
+        run_without_cluster(tmp_path, "history", "story", "-o", "json").out
+        == run_without_cluster(tmp_path, "history", "-o", "json", "story").out
+    )
+    kept = run_without_cluster(tmp_path, "history", "keep", "story")
+    assert kept.code == 0 and "is kept whatever the limits" in kept.err
+    head, *rows = run_without_cluster(tmp_path, "history").lines
+    assert head.split()[-1] == "KEPT" and {row.split()[1]: row.split()[-1] for row in rows} == {
+        "story": "kept",
+        "rm": "run",
+    }
+    assert "Kept:" in run_without_cluster(tmp_path, "history", "show", "story").out
+    refused = run_without_cluster(tmp_path, "history", "rm", "rm", "story")
+    assert refused.code == 1 and f"trainyard history keep --undo {story['id']}" in " ".join(refused.err.split())
+    assert len(run_without_cluster(tmp_path, "history", "-o", "name").lines) == 2, "none is removed"
+    monkeypatch.setenv("TRAINYARD_HISTORY_JOBS", "1")
+    assert ran(tmp_path, [job(prints("MASTER", "print('next')"), name="next")], "--network", "shared").code == 0
+    left = run_without_cluster(tmp_path, "history", "-o", "name").lines
+    assert story["id"] in left and len(left) == 2, "one counts for the limit"
+    page = tmp_path / "story.html"
+    exported = run_without_cluster(tmp_path, "history", "export", "story", str(page))
+    assert (exported.code, exported.lines) == (0, [str(page)]) and "MASTER 0 ended" in page.read_text()
+    again = run_without_cluster(tmp_path, "history", "export", "story", str(page))
+    assert again.code == 1 and "--force" in again.err
+    assert run_without_cluster(tmp_path, "history", "keep", "--undo", "story").code == 0
+    assert run_without_cluster(tmp_path, "history", "rm", *left).code == 0
+    assert run_without_cluster(tmp_path, "history").out == ""
+
+
 @pytest.mark.parametrize("network", ["namespace", "shared"])
 def test_a_kill_of_everything_loses_no_line(tmp_path: Path, network: str) -> None:
     code = "import time; print('one'); print('two', end=''); time.sleep(600)"
@@ -215,4 +251,4 @@ def test_no_history_where_the_user_wants_none(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("TRAINYARD_HISTORY_JOBS", "0")
     ended = ran(tmp_path, [job(prints("MASTER", "print('hello')"))], "--network", "shared")
     assert ended.code == 0 and ended.of("master-0") == ["hello"]
-    assert not (tmp_path / "state").exists()
+    assert not (tmp_path / "state" / "trainyard" / "history").exists()

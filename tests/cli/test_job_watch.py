@@ -6,14 +6,14 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.cli.why_values import tfjob
+from tests.views.why_values import tfjob
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.cli.codes import FAILED, SUCCEEDED
 from trainyard.cli.job_watch import JobWatch, LogSelection, exit_code
 from trainyard.cli.screen import Descriptors, Screen
-from trainyard.cli.view import JobView
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json, uid_of
+from trainyard.views.job_view import JobView
 
 
 async def created(cluster: LocalCluster, name: str) -> Json:

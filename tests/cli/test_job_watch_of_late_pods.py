@@ -9,11 +9,11 @@ from typing import Any
 
 from trainyard.cli.job_watch import JobWatch, LogSelection
 from trainyard.cli.screen import Descriptors, Screen
-from trainyard.cli.view import JobView
 from trainyard.client import ApiClient, ApiRequest
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json, encode
 from trainyard.objects.labels import OWNER
+from trainyard.views.job_view import JobView
 
 JOB: Json = {
     "metadata": {"name": "a", "namespace": "default", "uid": "job", "resourceVersion": "9"},

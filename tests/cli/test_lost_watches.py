@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, Callable
 
 import pytest
 
-from trainyard.cli.watches import Watches, watch_target
 from trainyard.client import ApiClient, ApiRequest, Unavailable
+from trainyard.controller_runtime.watches import Watches, watch_target
 from trainyard.kinds import TFJOB
 from trainyard.server import Server
 

@@ -7,20 +7,22 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.cli.why_values import NOW, RUNNING, at, ended, facts, pod, tfjob, waits
+from tests.views.why_values import NOW, RUNNING, at, ended, facts, pod, tfjob, waits
 from trainyard import kinds
 from trainyard.app.history import HistoryRecord, folder_name, read_record
 from trainyard.app.job_record import JobRecord
+from trainyard.app.related_objects import RelatedObjects
 from trainyard.app.retention import RetentionLimits
 from trainyard.cli.describe import describe_lines
-from trainyard.cli.diagnosis import why
-from trainyard.cli.get import job_rows
-from trainyard.cli.history import record_fields
-from trainyard.cli.jobs import JobInfo, RelatedObjects
-from trainyard.cli.replica_view import read_pod
-from trainyard.cli.view import JobView, table
+from trainyard.cli.get import jobs_table
+from trainyard.cli.job_lines import table
+from trainyard.cli.jobs import JobInfo
+from trainyard.cli.record_lines import record_fields
 from trainyard.core.children import decode_containers
 from trainyard.objects import Json
+from trainyard.views.diagnosis import why
+from trainyard.views.job_view import JobView
+from trainyard.views.replica_view import read_pod
 
 
 class Case(NamedTuple):
@@ -127,7 +129,7 @@ def test_every_command_shows_the_same_state(case: Case) -> None:
     lines = describe_lines(info, RelatedObjects([case.pod]), NOW)
     described = columns(lines[lines.index("Replicas:") :], "REPLICA", "worker-0")
     assert (described["STATE"], described["RESTARTS"], described["EXIT"]) == shown
-    heads, row = job_rows([info], [case.pod], False, True)
+    heads, row = jobs_table([info], [case.pod], False, True)
     assert dict(zip(heads, row, strict=True))["REPLICAS"] == f"worker: 1 {case.state}"
     ((replica, _),) = facts(job, case.pod).replicas
     assert (replica.state, str(replica.restarts), replica.exit) == shown

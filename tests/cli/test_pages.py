@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 
-from tests.cli.why_values import NOW, RUNNING, at, child, pod, tfjob
+from tests.views.why_values import NOW, RUNNING, at, child, pod, tfjob
 from trainyard import kinds
+from trainyard.app.related_objects import RelatedObjects
 from trainyard.cli.cluster_jobs import count_by_kind_and_state, job_texts
-from trainyard.cli.describe import child_state, describe_lines
+from trainyard.cli.describe import describe_lines
 from trainyard.cli.events import event_rows
 from trainyard.cli.get import ChangedRows
-from trainyard.cli.jobs import JobInfo, RelatedObjects
+from trainyard.cli.jobs import JobInfo
 from trainyard.cli.printing import align_columns, document
 from trainyard.objects import Json
+from trainyard.views.event_view import event_view
 
 
 def event(number: int, **more: Any) -> Json:
@@ -29,7 +31,7 @@ def event(number: int, **more: Any) -> Json:
     return {"metadata": {"name": f"e{number}"}, **statuses, **more}
 
 
-def page(job: Json, **family: list[Json]) -> list[str]:
+def page(job: Json, **family: Any) -> list[str]:
     return describe_lines(JobInfo(kinds.TFJOB, job), RelatedObjects(**family), NOW)
 
 
@@ -57,7 +59,7 @@ def test_a_page_shows_the_newest_events_and_counts_the_others() -> None:
 
 
 def test_an_event_is_one_line_with_its_count() -> None:
-    (_, row) = event_rows([event(1, count=3)], NOW)
+    (_, row) = event_rows([event_view(event(1, count=3))], NOW)
     assert row == ["90s (x3)", "Normal", "R1", "TfJob/mnist", "a b"]
 
 
@@ -74,20 +76,6 @@ def test_a_watched_table_shows_changes_and_deletions(capsys: pytest.CaptureFixtu
         "TfJob  a     Running  1/1      0         2s",
         "TfJob  a     Deleted",
     ]
-
-
-def test_each_child_has_a_state() -> None:
-    done = {"conditions": [{"type": "Complete", "status": "True"}]}
-    going = child("Service", "s")
-    going["metadata"]["deletionTimestamp"] = at(1)
-    children = (
-        child("Job", "a", status=done),
-        child("Job", "b"),
-        child("StatefulSet", "c", spec={"replicas": 2}, status={"readyReplicas": 1}),
-        child("ConfigMap", "d"),
-        going,
-    )
-    assert [child_state(child) for child in children] == ["Complete", "0 active", "1/2 ready", "", "Terminating"]
 
 
 def test_many_jobs_are_counted_and_the_first_few_named() -> None:

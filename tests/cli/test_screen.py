@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from trainyard.cli.output_lines import OutputLineSplitter
 from trainyard.cli.screen import MAX_QUEUED_BYTES, Descriptors, Screen, wants_colour
+from trainyard.views.output_lines import OutputLineSplitter
 
 
 class Pipe(NamedTuple):

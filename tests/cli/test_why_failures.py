@@ -66,6 +66,8 @@ def known(text: str, folder: Path, state: Path) -> str:
         (r", line \d+, in (getaddrinfo|create_connection)", r", line 800, in \1"),
         (r"\n +[~^]+(?=\n)", ""),  # since Python 3.11
         (r"Its last output: .*", "Its last output: ..."),
+        (r"\n +memory: peak \d+ MiB, no limit", ""),  # of small programs it is known if one was measured in time
+        (r"(?<=peak )\d+ MiB", "64 MiB"),
     ):
         text = re.sub(pattern, placeholder, text)
     lines: list[str] = []

@@ -263,7 +263,7 @@ async def test_the_guard_is_checked_in_the_same_step_as_the_write(door: Doorkeep
 
     def guard(request: ApiRequest) -> None:
         looks.append(request)
-        if len(looks) == 3:
+        if len(looks) == 2:
             raise Unavailable(0, "NotLeading", "no more")
 
     api.before_send = guard

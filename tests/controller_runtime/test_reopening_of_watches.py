@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.controller_runtime.fake_clock import run
-from trainyard.cli.watches import Watches
 from trainyard.client import ApiClient, ApiRequest, Gone
 from trainyard.controller_runtime import Reflector, TaskSupervisor, WatchBackoff, WatchTarget
 from trainyard.controller_runtime.object_adapter import dict_adapter
+from trainyard.controller_runtime.watches import Watches
 from trainyard.core import Config
 from trainyard.node.kubelet.api_client import NodeApiClient
 from trainyard.objects import encode

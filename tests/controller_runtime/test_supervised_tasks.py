@@ -250,7 +250,7 @@ def _all_run(tasks: TaskSupervisor) -> bool:
 
 # Files that start tasks without a supervisor: each task ends with the function or object that started it.
 SHORT_LIVED = {
-    "app/daemon.py": "waits beside the work of `serve`",
+    "daemon.py": "waits beside the work of `serve`",
     "app/local.py": "certificates, awaited by `start`",
     "app/operating.py": "waits beside the work of `run`",
     "cli/follow.py": "one log of one container",

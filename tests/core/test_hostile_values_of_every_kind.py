@@ -146,6 +146,16 @@ def test_any_json_as_spec_and_status_gives_a_plan_that_comes_to_rest(kind: Kind)
 
 
 @every_kind
+@pytest.mark.parametrize("type_", ["Failed", "Running", "Suspended", "Blocked"])
+def test_a_stored_condition_without_status_and_reason_is_read(kind: Kind, type_: str) -> None:
+    conditions: list[Json] = [{"type": type_}, {"type": type_, "status": None}, {"type": type_, "status": "True"}]
+    for condition in conditions:
+        specs_to_read: list[Json] = [{}, sample(kind.gvk.kind)["spec"]]
+        for spec in specs_to_read:
+            settled(kind, {**sample(kind.gvk.kind), "spec": spec, "status": {"conditions": [condition]}}, Observed(()))
+
+
+@every_kind
 def test_any_json_as_an_edit_of_a_job_that_runs_gives_a_plan_that_comes_to_rest(kind: Kind) -> None:
     simulated = simulate(kind, copy.deepcopy(sample(kind.gvk.kind)))
     simulated.run()

@@ -66,7 +66,7 @@ class TrainingOperator:
     """Kubeflow's training-operator, with its webhooks."""
 
     def __init__(self) -> None:
-        self.built = operators(_say)
+        self.built = operators(report_build)
         self.manifests = self.built / "training-operator" / "manifests" / "base"
         self._definitions = [
             item for path in sorted((self.manifests / "crds").glob("kubeflow*")) for item in documents(path)
@@ -78,43 +78,46 @@ class TrainingOperator:
         create(plane, *self._definitions)
         create(plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubeflow"}})
         (self._port,) = free_ports(1)
-        create(plane, self._secret(), self._webhooks())
+        create(plane, self._secret(), self.webhooks(self._port))
 
     @contextlib.contextmanager
     def running(self, plane: ControlPlane, gang: str = "") -> Iterator[ControlPlaneProcess]:
+        command, urls = self.command(self._port, *([f"--gang-scheduler-name={gang}"] if gang else []))
+        with process(plane, command, *urls) as operator:
+            yield operator
+
+    def command(self, port: int, *flags: str) -> tuple[list[str], list[str]]:
+        """The command that serves the webhooks at this port, and the URLs that answer when it works."""
         SERVING.mkdir(parents=True, exist_ok=True)
         for file in (self.built / "webhook").iterdir():
             place_file(file, SERVING / file.name)
         (health,) = free_ports(1)
-        flags = [
+        command = [
+            str(self.built / "bin" / "training-operator"),
             "--metrics-bind-address=0",
             f"--health-probe-bind-address=127.0.0.1:{health}",
-            f"--webhook-server-port={self._port}",
+            f"--webhook-server-port={port}",
             f"--kube-api-qps={LIMITS[0]}",
             f"--kube-api-burst={LIMITS[1]}",
             "--controller-threads=4",
-            *([f"--gang-scheduler-name={gang}"] if gang else []),
+            *flags,
         ]
-        program = self.built / "bin" / "training-operator"
-        urls = [
-            f"http://127.0.0.1:{health}/readyz",
-            *(each["clientConfig"]["url"] for each in self._webhooks()["webhooks"]),
-        ]
-        with process(plane, [str(program), *flags], *urls) as operator:
-            yield operator
+        urls = [each["clientConfig"]["url"] for each in self.webhooks(port)["webhooks"]]
+        return command, [f"http://127.0.0.1:{health}/readyz", *urls]
 
     def _secret(self) -> Json:
         data = {file.name: base64.b64encode(file.read_bytes()).decode() for file in (self.built / "webhook").iterdir()}
         metadata = {"name": "training-operator-webhook-cert", "namespace": "kubeflow"}
         return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
 
-    def _webhooks(self) -> Json:
+    def webhooks(self, port: int) -> Json:
+        """Their configuration, for a webhook server at this port."""
         (configuration,) = documents(self.manifests / "webhook" / "manifests.yaml")
         configuration["metadata"]["name"] = "validator.training-operator.kubeflow.org"
         bundle = base64.b64encode((self.built / "webhook" / "ca.crt").read_bytes()).decode()
         for webhook in configuration["webhooks"]:
             path = webhook["clientConfig"]["service"]["path"]
-            webhook["clientConfig"] = {"url": f"https://127.0.0.1:{self._port}{path}", "caBundle": bundle}
+            webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle}
         return configuration
 
 
@@ -123,7 +126,7 @@ class MpiOperator:
     define mpijobs.kubeflow.org."""
 
     def __init__(self) -> None:
-        self.built = operators(_say)
+        self.built = operators(report_build)
         self._definitions = documents(self.built / "mpi-operator" / "manifests" / "base" / "kubeflow.org_mpijobs.yaml")
         self.job_kinds = [gvk for item in self._definitions for gvk in gvks_of(item)]
 
@@ -169,6 +172,17 @@ class Trainyard:
 
 @contextlib.contextmanager
 def process(plane: ControlPlane, command: list[str], *ready: str) -> Iterator[ControlPlaneProcess]:
+    """An operator's process within the block, as `start_process` starts it."""
+    operator = start_process(plane, command, *ready)
+    try:
+        yield operator
+        if not operator.alive:
+            raise operator.complain("ended while it was under test")
+    finally:
+        operator.end(signal.SIGTERM, 10.0)
+
+
+def start_process(plane: ControlPlane, command: list[str], *ready: str) -> ControlPlaneProcess:
     """An operator's process with the administrator's kubeconfig, from when each URL of `ready` answers 200. Its log is
     in the folder of the control plane."""
     name = Path(command[0]).name
@@ -184,11 +198,10 @@ def process(plane: ControlPlane, command: list[str], *ready: str) -> Iterator[Co
     try:
         for url in ready:
             operator.wait_until(lambda url=url: answers(url), f"{url} answered")
-        yield operator
-        if not operator.alive:
-            raise operator.complain("ended while it was under test")
-    finally:
-        operator.end(signal.SIGTERM, 10.0)
+    except BaseException:
+        operator.end()
+        raise
+    return operator
 
 
 def answers(url: str) -> bool:
@@ -235,5 +248,6 @@ def create(plane: ControlPlane, *items: Json) -> None:
             plane.wait_for(f"/apis/{gvk.api_version}/{gvk.plural}")
 
 
-def _say(text: str) -> None:
-    print(f"drop-in: {text}", file=sys.stderr, flush=True)
+def report_build(text: str) -> None:
+    """Print it beside the output of the program that waits for the build."""
+    print(f"operators: {text}", file=sys.stderr, flush=True)

@@ -1,9 +1,10 @@
-"""Kubeflow's training-operator and mpi-operator, with their definitions and examples: built once per machine.
+"""Operators of others, with their definitions and examples: built once per machine. Kubeflow's training-operator and
+mpi-operator are built together.
 
     $XDG_CACHE_HOME/trainyard/operators/KEY/
         bin/training-operator  bin/mpi-operator
         training-operator/...  mpi-operator/...      manifests and examples, as their modules have them
-        webhook/...                                  certificates of the training-operator's webhook server
+        webhook/...                                  certificates of their webhook servers
 
 Rules:
 - The modules are pinned by version and content hash; each operator is built with the go.sum of its own module.
@@ -19,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -62,31 +63,32 @@ MODULES = (
 )
 
 
-def operators(say: Say) -> Path:
-    """The folder of the build, which is made if there is none. Raises BuildError."""
+def operators(say: Say, modules: Sequence[Module] = MODULES) -> Path:
+    """The folder of the build of these modules, which is made if there is none. Raises BuildError."""
     go = find_go()
-    place = cache_folder("operators") / _key(go)
+    place = cache_folder("operators") / _key(go, modules)
     if not place.is_dir():
         place.parent.mkdir(parents=True, exist_ok=True)
-        with build_lock(place.parent, "the operators of Kubeflow", say):
+        with build_lock(place.parent, "operators", say):
             if not place.is_dir():
-                _build(go, place, say)
+                _build(go, place, modules, say)
     return place
 
 
-def _key(go: Go) -> str:
-    content = "\0".join((go.version, *ARGUMENTS, *(f"{module}" for module in MODULES), LAYOUT))
+def _key(go: Go, modules: Sequence[Module]) -> str:
+    content = "\0".join((go.version, *ARGUMENTS, *(f"{module}" for module in modules), LAYOUT))
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def _build(go: Go, place: Path, say: Say) -> None:
+def _build(go: Go, place: Path, modules: Sequence[Module], say: Say) -> None:
     part = place.with_name(f"{place.name}.part")
     shutil.rmtree(part, ignore_errors=True)  # of a build that was killed
     (part / "bin").mkdir(parents=True)
-    say("building the training-operator and the mpi-operator of Kubeflow: four to six minutes on two cores, once")
-    for module in MODULES:
+    names = " and ".join(module.name for module in modules)
+    say(f"building {names}: two to three minutes each on two cores, once")
+    for module in modules:
         source = _download(go, module)
-        for folder in ("manifests", "examples"):
+        for folder in ("manifests", "examples", "config"):
             _copy(source / folder, part / module.name / folder)
         _go(go, ["build", *ARGUMENTS, "-o", str(part / "bin" / module.name), module.package], source)
     (part / "webhook").mkdir()
@@ -122,10 +124,10 @@ def _go(go: Go, arguments: list[str], folder: Path) -> str:
 
 
 def write_certificates(folder: Path) -> None:
-    """ca.crt, ca.key, tls.crt and tls.key of the training-operator's webhook server.
+    """ca.crt, ca.key, tls.crt and tls.key of a webhook server.
 
-    The operator keeps certificates that are valid for its own names; these are valid for 127.0.0.1, too, so that the
-    API server reaches the webhooks by URL.
+    The training-operator keeps certificates that are valid for its own names; these are valid for 127.0.0.1, too, so
+    that the API server reaches the webhooks by URL.
     """
     import ipaddress
 

@@ -65,6 +65,7 @@ only.
 
 - `logs --timestamps` prefixes each line with the time of the request, and `--since` omits a container run only if it
   wrote nothing since then: log files have no timestamps.
+- `top pods` and `top nodes` need no metrics-server: the node measures its pods itself ([top.md](top.md)).
 - `attach` shows output from now on. Containers have no standard input, so `attach -i` and `run -it` are refused;
   `kubectl exec -it POD -- COMMAND` starts a program with one.
 - Only objects of a server-side apply have `managedFields`.
@@ -76,8 +77,7 @@ only.
 | `port-forward` | port-forward is not served here: run `kubectl proxy` ... | `kubectl proxy`, as above |
 | `attach -i`, `run -it` | containers have no standard input to attach to here ... | `kubectl exec -it POD -- COMMAND` |
 | `debug` | containers cannot be added to a running pod here ... | `kubectl exec -it POD -- COMMAND` |
-| `top` | Metrics API not available (a message of kubectl) | `top`, `ps` on this machine: pods are its processes |
-| `autoscale` | a message of kubectl | there are no metrics: `kubectl scale` |
+| `autoscale` | a message of kubectl | no autoscaler runs here: `kubectl scale` |
 | `rollout history`, `undo` of a StatefulSet | controllerrevisions.apps are not served here ... | `kubectl apply` |
 
 `kubectl drain` evicts through the API, without disruption budgets. A pod without a controller needs `--force`, as on

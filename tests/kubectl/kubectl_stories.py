@@ -331,7 +331,7 @@ STORIES: dict[str, tuple[Line, ...]] = {
         Line("port-forward pod/web 18080:8080", "run `kubectl proxy`", code=1,
              differs="a real API server forwards to the node"),
         Line("debug web --image=busybox", "kubectl exec -it POD", code=1, differs="a real one accepts it"),
-        Line("top pods", "Metrics API not available", code=1),
+        Line("top nodes", r"(?m)^{node} +\d+m", differs="a real cluster needs metrics-server for it"),
         Line("attach -i web -c side", "no standard input", code=1, differs="with a real server the node refuses it"),
         Line("debug web --image=busybox --copy-to=copy", "kubectl exec -it POD", code=1, differs="a real one runs it"),
         Line("autoscale deployment none --max=3", 'deployments.apps "none" not found', code=1),

@@ -28,7 +28,7 @@ def test_nothing_is_left_after_a_sigkill(network: str, who: str) -> None:
 # ordinary user lacks: one file of stories shows it.
 STORIES = (
     ("node", ""),
-    ("memory_limits", ""),
+    ("memory_limits usage", ""),
     ("exec services", "namespace"),
     ("network volumes messages service_account", "namespace"),
 )

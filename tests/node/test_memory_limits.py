@@ -17,6 +17,7 @@ from tests.node.sessions import execute
 from trainyard.node.supervisor import memory
 from trainyard.node.supervisor.memory import mechanism as memory_limits
 from trainyard.objects import Json
+from trainyard.objects.usage import peaks_of
 
 LIMIT = {"resources": {"limits": {"memory": "128Mi"}}}
 GROWS = "print('grows', flush=True); data = [b'x' * (8 << 20) for _ in range({})]; print('has grown', flush=True)"
@@ -32,6 +33,7 @@ async def test_a_container_past_its_limit_is_killed_and_its_output_is_kept(clust
     pod = await cluster.phase("big", "Failed")
     assert out_of_memory(pod["status"]), pod["status"]
     assert (await cluster.logs("big")).startswith("grows\n")
+    assert 100 << 20 < peaks_of(pod["metadata"]["annotations"])["main/1"] < 400 << 20
 
 
 async def test_a_container_below_its_limit_and_one_without_any_run_to_their_end(cluster: NodeCluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ async def test_the_tasks_of_a_joined_node_are_restarted(tmp_path: Any) -> None:
             api, tmp_path / "state", images, network="shared", token=TOKEN, print_message=lines.append, member=member
         )
         await node.start()
-        names = ["heartbeat", "watch its Node", "watch pods", "watch services"]
+        names = ["heartbeat", "sample usage", "watch its Node", "watch pods", "watch services"]
         assert sorted(node.tasks.names) == names
         for name in names:
             task = node.tasks.task(name)
@@ -87,11 +88,11 @@ async def test_a_refused_status_is_logged_once_and_a_later_one_is_written(
 ) -> None:
     write, refusals = cluster.node._cluster.write_status, [0]
 
-    async def refuse_twice(pod: Json, status: Json) -> Json | None:
+    async def refuse_twice(pod: Json, status: Json, annotations: Mapping[str, str]) -> Json | None:
         refusals[0] += 1
         if refusals[0] <= 2:
             raise error_for(422, "Invalid", "status.phase: Invalid value")
-        return await write(pod, status)
+        return await write(pod, status, annotations)
 
     monkeypatch.setattr(cluster.node._cluster, "write_status", refuse_twice)
     await cluster.pod("box", "pass")

@@ -85,12 +85,12 @@ async def test_the_pods_of_a_big_job_start_a_few_at_a_time(cluster: NodeCluster)
     sandbox, running, numbers = context.sandbox, 0, []
     spawn = sandbox.spawn
 
-    async def counted(process: Process, log: int) -> None:
+    async def counted(process: Process, log: int) -> int:
         nonlocal running
         running += 1
         numbers.append(running)
         try:
-            await spawn(process, log)
+            return await spawn(process, log)
         finally:
             running -= 1
 

@@ -89,7 +89,7 @@ async def test_one_bad_message_of_a_batch_does_not_drop_the_exits_of_others(
 ) -> None:
     exits: list[tuple[str, int]] = []
 
-    def exited(container: str, code: int, reason: str, unsaved: dict[str, Any]) -> None:
+    def exited(container: str, code: int, reason: str, report: dict[str, Any]) -> None:
         container.split("/")[2]  # as the node does
         exits.append((container, code))
 

@@ -84,7 +84,7 @@ class DaemonProcess:
         log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             daemon = subprocess.Popen(
-                [sys.executable, "-P", "-m", "trainyard.app.daemon", str(self.folder), f"{lock}", f"{write_end}"],
+                [sys.executable, "-P", "-m", "trainyard.daemon", str(self.folder), f"{lock}", f"{write_end}"],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

@@ -9,12 +9,15 @@ $XDG_STATE_HOME/trainyard/history (or ~/.local/state/...), mode 0700, has one fo
     result.json     the outcome: result, times, restarts, how each pod ended (`HistoryRecord`)
     logs/<role>-<index>/attempt-<n>-<pod id>/<container>/<run>.log
     recording       exists while a process records the job: the name of that process's lock file
+    kept            exists when the user wants to keep the record whatever the limits
 
 Rules:
 - A file is written under another name and renamed, so a reader never sees half of it. Nothing is synced to the disk.
 - A process that records holds a lock on a file in `.recorders` as long as it lives. A record without a result whose
   process has ended is "Interrupted"; it is never removed for that.
 - retention.py removes records to keep the history small.
+- The folders are the only index. A list of jobs reads each result.json, but decodes no pods: 200 jobs of 1,000 pods
+  take 0.2 s.
 """
 
 from __future__ import annotations
@@ -34,13 +37,13 @@ import msgspec
 
 from trainyard.app.cluster_folders import HISTORY, state_folder
 from trainyard.app.folder import make_private
-from trainyard.objects import Json, format_time, labels_of, parse_time, uid_of
-from trainyard.objects.labels import ATTEMPT, replica_name
+from trainyard.objects import Json, format_time, parse_time
 from trainyard.objects.printable import quoted_path
+from trainyard.views.recorded import ID_LENGTH
 
-RESULT, RECORDING, LOGS = "result.json", "recording", "logs"
+RESULT, RECORDING, LOGS, KEPT = "result.json", "recording", "logs", "kept"
 INTERRUPTED = "Interrupted"
-ID_LENGTH = 8
+GIVEN_UP = "given up"  # begins the message of a job that was interrupted because it could not run here
 RECORDERS = ".recorders"
 _NAME_LENGTH = 60  # characters of a namespace or a job's name in the name of a folder
 
@@ -48,17 +51,6 @@ _NAME_LENGTH = 60  # characters of a namespace or a job's name in the name of a 
 def history_folder() -> Path:
     """The folder of the history of this user. Raises BackgroundError when there is no home folder."""
     return state_folder() / HISTORY
-
-
-def attempt_of(pod: Json) -> int:
-    """The attempt in the pod's label; 0 without one."""
-    text = str(labels_of(pod).get(ATTEMPT) or "0")
-    return int(text) if text.isdecimal() else 0
-
-
-def pod_log_folder(pod: Json) -> str:
-    """The path of a pod's log folder, relative to the log folder of its job."""
-    return f"{replica_name(pod)}/attempt-{attempt_of(pod)}-{uid_of(pod)[:ID_LENGTH]}"
 
 
 def folder_name(uid: str, namespace: str, name: str, created: float) -> str:
@@ -70,8 +62,9 @@ def folder_name(uid: str, namespace: str, name: str, created: float) -> str:
 def write_file(path: Path, text: str) -> None:
     """Replace a file atomically; mode 0600. Its folder must exist. Raises OSError."""
     new_file = path.with_name(f".{path.name}.new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     try:
-        with open(os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+        with open(os.open(new_file, flags, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
     except OSError:
         new_file.unlink(missing_ok=True)  # on a full disk even a partial file takes space
@@ -83,10 +76,12 @@ def write_file(path: Path, text: str) -> None:
 
 
 class HistoryRecord(msgspec.Struct, frozen=True):
-    """One job of the history: its folder, and the content of its result.json."""
+    """One job of the history: its folder, and the content of its result.json. `data`: all of it but `pods`, which are
+    decoded when they are asked for."""
 
     folder: Path
     data: Json
+    encoded_pods: bytes = b"[]"  # as in the file
 
     def text(self, key: str) -> str:
         """The field of result.json as text; "" when it is missing or null."""
@@ -124,8 +119,26 @@ class HistoryRecord(msgspec.Struct, frozen=True):
 
     @property
     def pods(self) -> list[Json]:
-        """How each pod ended, oldest first."""
-        return [pod for pod in self.data.get("pods") or [] if isinstance(pod, dict)]
+        """How each pod ended, oldest first; [] when that cannot be read."""
+        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+            return msgspec.json.decode(self.encoded_pods, type=list[Json])
+        return []
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas that had a pod."""
+        count = self.data.get("replicas")  # records of earlier versions have no such field
+        return count if isinstance(count, int) else len({str(pod.get("replica")) for pod in self.pods})
+
+    @property
+    def content(self) -> Json:
+        """The content of result.json."""
+        return {**self.data, "pods": self.pods}
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the user keeps the record whatever the limits of the history."""
+        return (self.folder / KEPT).exists()
 
     @property
     def started(self) -> float:
@@ -162,7 +175,7 @@ def _natural(text: str) -> list[tuple[int, str]]:
 def read_events(path: Path) -> list[Json]:
     """The events in an events.yaml: each line is an item of a YAML list, written as JSON. [] when it cannot be read."""
     with contextlib.suppress(OSError, ValueError):
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # a message may have other line ends, such as U+2028
         events = [json.loads(line.removeprefix("- ")) for line in lines if line.startswith("- ")]
         return [event for event in events if isinstance(event, dict)]
     return []
@@ -179,18 +192,21 @@ def read_records(root: Path) -> list[HistoryRecord]:
     return sorted(readable, key=lambda record: (record.started, record.folder.name), reverse=True)
 
 
+_RESULT_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
 def read_record(folder: Path) -> HistoryRecord | None:
     """None when the record cannot be read. A record without a result that no process records any more is
     Interrupted."""
     try:
-        data = json.loads((folder / RESULT).read_bytes())
-    except (OSError, ValueError):
+        fields = _RESULT_DECODER.decode((folder / RESULT).read_bytes())
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return None
-    if not isinstance(data, dict):
-        return None
+    pods = bytes(fields.pop("pods", b"[]"))
+    data = {name: msgspec.json.decode(value) for name, value in fields.items()}
     if not data.get("result") and not is_recorded(folder):
         data = as_interrupted(data, folder)
-    return HistoryRecord(folder, data)
+    return HistoryRecord(folder, data, pods)
 
 
 def as_interrupted(data: Json, folder: Path) -> Json:
@@ -293,4 +309,5 @@ def _names_of_kind(record: HistoryRecord) -> tuple[str, ...]:
 
 def summary(record: HistoryRecord) -> dict[str, Any]:
     """A record as one JSON object, for `-o json`."""
-    return {"id": record.id, **record.data, "folder": str(record.folder), "logs": str(record.logs)}
+    places = {"folder": str(record.folder), "logs": str(record.logs)}
+    return {"id": record.id, **record.content, **places, "kept": record.is_kept}

@@ -10,30 +10,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
 from copy import deepcopy
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from trainyard.app.history import (
-    INTERRUPTED,
-    LOGS,
-    RECORDING,
-    RESULT,
-    attempt_of,
-    events_text,
-    pod_log_folder,
-    read_events,
-    write_file,
-)
+from trainyard.app.history import INTERRUPTED, LOGS, RECORDING, RESULT, events_text, read_events, write_file
 from trainyard.app.retention import RetentionLimits
 from trainyard.kinds import kind_of
-from trainyard.node.kubelet.restore import LOST as LOST_PROCESS
 from trainyard.objects import (
     Json,
+    as_dict,
     find_condition,
     format_time,
     is_condition_true,
@@ -42,13 +30,11 @@ from trainyard.objects import (
     namespace_of,
     uid_of,
 )
-from trainyard.objects.container_statuses import ContainerStatus, container_statuses
-from trainyard.objects.labels import index_of, replica_name, role_of
 from trainyard.objects.yaml_text import as_yaml
+from trainyard.views.recorded import ended_from_outside, event_entry, pod_entry, restarts_of
 
 _SET_BY_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
 _ENDED = ("Succeeded", "Failed")
-LOST = LOST_PROCESS[0]  # the reason of a container run that ended with the cluster
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -140,7 +126,7 @@ class JobRecord(msgspec.Struct):
             self._manifest = as_submitted(job)
         self._job, self._job_changed = job, True
         result, reason, message = result_of(job)
-        status = _dict(job.get("status"))
+        status = as_dict(job.get("status"))
         ended = str(status.get("completionTime") or "") or self.data.get("ended") or format_time(now)
         if is_condition_true(status.get("conditions"), "Suspended"):
             for entry in self.pods.values():
@@ -201,7 +187,7 @@ class JobRecord(msgspec.Struct):
         left_out = self.data.setdefault("leftOut", {}).setdefault(replica, {"pods": 0, "restarts": 0})
         left_out["pods"] += 1
         left_out["restarts"] += int(entry.get("restarts") or 0)
-        if _ended_from_outside(entry):
+        if ended_from_outside(entry):
             left_out["suspended"] = int(left_out.get("suspended") or 0) + 1
         if not self.data.get("logs"):  # those in a folder of the user's own choice are the user's
             self._removed_logs.append(self.logs / str(entry["logs"]))
@@ -220,7 +206,8 @@ class JobRecord(msgspec.Struct):
     def snapshot(self, recorder: str) -> Snapshot:
         """All that has changed since the last snapshot."""
         pods = list(self.pods.values())
-        self.data["restarts"] = restarts_of(pods, _dict(self.data.get("leftOut")))
+        self.data["restarts"] = restarts_of(pods, as_dict(self.data.get("leftOut")))
+        self.data["replicas"] = len(self.uids_by_replica)
         events = list(self.events.values()) if self._events_changed else None
         snapshot = Snapshot(
             self.folder,
@@ -245,124 +232,10 @@ def as_submitted(job: Json) -> Json:
 
 def result_of(job: Json) -> tuple[str, str, str]:
     """(result, reason, message). The result is Succeeded, Failed, or "" while the job has not ended."""
-    status = _dict(job.get("status"))
+    status = as_dict(job.get("status"))
     for result in _ENDED:
         if is_condition_true(status.get("conditions"), result):
             end = find_condition(status.get("conditions"), result) or {}
             return result, str(end.get("reason") or ""), str(end.get("message") or "")
     kind = kind_of(job)
     return (kind.status.legacy_outcome(status) if kind else ""), "", str(status.get("reason") or "")
-
-
-def pod_entry(pod: Json, previous: Json | None = None) -> Json:
-    """The entry of a pod in result.json. The ends of earlier container runs, which the pod's status no longer has, are
-    taken from `previous`, the entry of the pod so far."""
-    meta, status = _dict(pod.get("metadata")), _dict(pod.get("status"))
-    earlier = {str(container.get("name")): container for container in (previous or {}).get("containers") or []}
-    containers = [_container_entry(container, earlier.get(container.name)) for container in container_statuses(status)]
-    ends = [end for container in containers for run in container["runs"] if (end := str(run.get("ended") or ""))]
-    return {
-        "name": name_of(pod),
-        "uid": uid_of(pod),
-        "replica": replica_name(pod),
-        "role": role_of(pod),
-        "index": index_of(pod),
-        "node": str(_dict(pod.get("spec")).get("nodeName") or ""),
-        "attempt": attempt_of(pod),
-        "phase": str(status.get("phase") or "Pending"),
-        "reason": str(status.get("reason") or ""),
-        "message": str(status.get("message") or ""),
-        "created": str(meta.get("creationTimestamp") or ""),
-        "started": str(status.get("startTime") or ""),
-        "ended": max(ends, default="") if status.get("phase") in _ENDED else "",
-        "restarts": sum(_restarts(container) for container in containers if not container["init"]),
-        "stopped": _ended_with_node(status, containers),
-        "containers": containers,
-        "logs": pod_log_folder(pod),
-    }
-
-
-def _restarts(container: Json) -> int:
-    """Restarts after a container ended by itself; restarts after the whole cluster was stopped or killed are not
-    counted."""
-    restarts = int(container["restarts"])
-    lost = sum(1 for run in container["runs"] if run["reason"] == LOST and run["run"] <= restarts)
-    return restarts - lost
-
-
-def _ended_with_node(status: Json, containers: list[Json]) -> bool:
-    """True when the pod ended because its node did, not by itself: the pod that replaces it is no restart."""
-    lost = any(container["runs"] and container["runs"][-1]["reason"] == LOST for container in containers)
-    return status.get("phase") == "Failed" and (lost or is_condition_true(status.get("conditions"), "DisruptionTarget"))
-
-
-_KEPT_RUNS = 10  # runs of a container that are kept: so many first and so many last ones
-
-
-def _container_entry(container: ContainerStatus, previous: Json | None) -> Json:
-    restarts = container.restarts
-    runs = {int(run["run"]): run for run in (previous or {}).get("runs") or []}
-    if terminated := container.previous_terminated:
-        number = restarts if container.state("waiting") is None else restarts + 1
-        runs[number] = _run_entry(number, terminated)
-    if terminated := container.state("terminated"):
-        runs[restarts + 1] = _run_entry(restarts + 1, terminated)
-    kept = [runs[number] for number in sorted(runs)]
-    if len(kept) > 2 * _KEPT_RUNS:
-        kept = [*kept[:_KEPT_RUNS], *kept[-_KEPT_RUNS:]]
-    return {"name": container.name, "init": container.init, "restarts": restarts, "runs": kept}
-
-
-def _run_entry(number: int, terminated: Json) -> Json:
-    return {
-        "run": number,
-        "exitCode": terminated.get("exitCode"),
-        "reason": str(terminated.get("reason") or ""),
-        "message": str(terminated.get("message") or ""),
-        "started": str(terminated.get("startedAt") or ""),
-        "ended": str(terminated.get("finishedAt") or ""),
-    }
-
-
-def restarts_of(pods: Iterable[Json], left_out: Json) -> int:
-    """The restarts of a job: every pod of a replica after its first one, and every restart of a container. A pod that
-    replaces one ended by a suspension, or by a stop of the cluster, is no restart. `left_out`: the field leftOut of
-    result.json, by replica."""
-    pod_counts: dict[str, int] = {}
-    newest: dict[str, Json] = {}
-    total = 0
-    for pod in pods:
-        replica = str(pod["replica"])
-        previous = newest.get(replica)
-        pod_counts[replica] = pod_counts.get(replica, 0) + (0 if previous and _ended_from_outside(previous) else 1)
-        newest[replica] = pod
-        total += int(pod.get("restarts") or 0)
-    for replica, omitted in left_out.items():
-        pod_counts[replica] = pod_counts.get(replica, 0) + int(omitted["pods"]) - int(omitted.get("suspended") or 0)
-        total += int(omitted["restarts"])
-    return total + sum(count - 1 for count in pod_counts.values())
-
-
-def _ended_from_outside(pod: Json) -> bool:
-    return bool(pod.get("suspended") or pod.get("stopped"))
-
-
-def event_entry(event: Json) -> Json:
-    """The entry of a core/v1 Event in events.yaml."""
-    involved, series = _dict(event.get("involvedObject")), _dict(event.get("series"))
-    meta = _dict(event.get("metadata"))
-    last = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
-    return {
-        "time": str(last or meta.get("creationTimestamp") or ""),
-        "type": str(event.get("type") or ""),
-        "reason": str(event.get("reason") or ""),
-        "object": f"{involved.get('kind', '')}/{involved.get('name', '')}",
-        "message": str(event.get("message") or ""),
-        "count": int(series.get("count") or event.get("count") or 1),
-        "source": str(_dict(event.get("source")).get("component") or event.get("reportingComponent") or ""),
-        "uid": uid_of(event),
-    }
-
-
-def _dict(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}

@@ -191,6 +191,7 @@ class LocalCluster:
             self.history = HistoryRecorder(options.history, options.say, self._now)
         self._node = self._new_node(api, self._folder.path, self._images)
         self.server.kubelet = self._node.logs
+        self.server.serve_usage(self._node.usage)
         self._images.select_ahead(str(options.working_directory or ""))
         await _gather(self._node.start(), self._start_controllers(api, certificate, submit))
 

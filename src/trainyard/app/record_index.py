@@ -11,11 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from trainyard.app.history import ID_LENGTH, RECORDING, RESULT, folder_name, job_folders, read_record, write_file
+from trainyard.app.history import RECORDING, RESULT, folder_name, job_folders, read_record, write_file
 from trainyard.app.job_record import JobRecord
 from trainyard.app.retention import RetentionLimits
 from trainyard.objects import Json, encode, format_time, labels_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
+from trainyard.views.recorded import ID_LENGTH
 
 _MAX_ORPHANS = 500  # objects not seen yet whose events are kept
 _EVENTS_PER_ORPHAN = 20  # events kept of each of these objects
@@ -66,7 +67,7 @@ class RecordIndex:
             return self.jobs[uid]
         folder = self._folders.get(uid[:ID_LENGTH])
         if folder is not None and (stored := read_record(folder)) is not None:
-            record = JobRecord.loaded(folder, stored.data, self._options.limits)
+            record = JobRecord.loaded(folder, stored.content, self._options.limits)
         elif make:
             new_record = self._make(uid, namespace, name, self._now() if created is None else created)
             if new_record is None:

@@ -18,10 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from trainyard import kinds
-from trainyard.app.history import (
-    RecorderLock,
-    pod_log_folder,
-)
+from trainyard.app.history import RecorderLock
 from trainyard.app.job_record import JobRecord, result_of
 from trainyard.app.record_index import HistoryOptions, RecordIndex
 from trainyard.app.retention import mark_interrupted, prune
@@ -42,6 +39,7 @@ from trainyard.objects import (
 )
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import EVENT, POD
+from trainyard.views.recorded import pod_log_folder
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +152,7 @@ class HistoryRecorder:
                 self._changed[uid] = record
         await self._write()
         if self._lock:
-            await self._run_in_thread(prune, self._root, self._options.limits)
+            await self._run_in_thread(prune, self._root, self._options.limits, self._now())
             self._lock.close()
             self._lock = None
 
@@ -234,7 +232,7 @@ class HistoryRecorder:
             pause, write_pause = _BETWEEN_WRITES, _WRITE_PAUSE_FACTOR * (time.monotonic() - start)
             if finished and time.monotonic() - self._last_prune > _PRUNE_INTERVAL:
                 self._last_prune = time.monotonic()
-                await self._run_in_thread(prune, self._root, self._options.limits)
+                await self._run_in_thread(prune, self._root, self._options.limits, self._now())
 
     async def _write(self) -> bool:
         """Write the records that have changed; whether one of their jobs has ended."""

@@ -2,6 +2,7 @@
 
 Rules:
 - The oldest jobs are removed first. A job that a live process records is never removed, nor is the newest one.
+- A record that the user keeps (`trainyard history keep`) is never removed, and counts for no limit.
 - Logs in a folder that the user chose (--logs-dir) belong to the user: this module does not touch them."""
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from pathlib import Path
 import msgspec
 
 from trainyard.app.history import (
+    KEPT,
     RECORDERS,
     RECORDING,
     RESULT,
+    HistoryRecord,
     is_held,
     is_recorded,
     job_folders,
@@ -38,24 +41,36 @@ class RetentionLimits(msgspec.Struct, frozen=True):
     """How much of the history is kept."""
 
     jobs: int = 200  # 0 turns the history off
-    size: int = 1 << 30  # bytes, all jobs together; the newest job stays whatever its size
+    size: int = 5_000_000_000  # bytes, all jobs together; the newest job stays whatever its size
+    days: int = 90  # after the last change of a record; 0: whatever its age
     log_size: int = 64 << 20  # bytes of one log file: its beginning and its end are kept; the node has the same limit
     pods: int = 10  # of each replica: so many first and so many last ones are kept, with their logs
     events: int = 1000  # of each job: so many first and so many last ones are kept
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RetentionLimits:
-        """The defaults, changed by TRAINYARD_HISTORY_JOBS and TRAINYARD_HISTORY_SIZE. Raises ValueError."""
+        """The defaults, changed by the variables TRAINYARD_HISTORY_JOBS, _SIZE and _DAYS. Raises ValueError."""
         limits = cls()
-        jobs, size = environment.get("TRAINYARD_HISTORY_JOBS", ""), environment.get("TRAINYARD_HISTORY_SIZE", "")
-        if jobs and not (jobs.isascii() and jobs.isdecimal() and len(jobs) < 10):
+        names = ("TRAINYARD_HISTORY_JOBS", "TRAINYARD_HISTORY_DAYS", "TRAINYARD_HISTORY_SIZE")
+        jobs, days, size = (environment.get(name, "") for name in names)
+        if jobs and not _is_number(jobs):
             raise ValueError(
                 f"TRAINYARD_HISTORY_JOBS: {jobs!r} is not a number of jobs; write 200, or 0 for no history"
             )
+        if days and not _is_number(days):
+            raise ValueError(f"TRAINYARD_HISTORY_DAYS: {days!r} is not a number of days; write 90, or 0 for no limit")
         match = _SIZE.fullmatch(size)
         if size and match is None:
             raise ValueError(f"TRAINYARD_HISTORY_SIZE: {size!r} is not a size; write bytes, or such as 500Mi or 1Gi")
-        return cls(jobs=int(jobs) if jobs else limits.jobs, size=_bytes(match) if match else limits.size)
+        return cls(
+            jobs=int(jobs) if jobs else limits.jobs,
+            days=int(days) if days else limits.days,
+            size=_bytes(match) if match else limits.size,
+        )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10
 
 
 def _bytes(size: re.Match[str]) -> int:
@@ -70,7 +85,7 @@ def mark_interrupted(root: Path) -> None:
     for folder in job_folders(root):
         if (folder / RECORDING).exists() and not is_recorded(folder):
             if (record := read_record(folder)) is not None:
-                write_file(folder / RESULT, json.dumps(record.data))
+                write_file(folder / RESULT, json.dumps(record.content))
             (folder / RECORDING).unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         for path in (root / RECORDERS).iterdir():
@@ -78,9 +93,9 @@ def mark_interrupted(root: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def prune(root: Path, limits: RetentionLimits) -> None:
+def prune(root: Path, limits: RetentionLimits, now: float) -> None:
     """Remove the oldest jobs beyond the limits, and the middle of logs that are too long; running jobs are not
-    changed. Does nothing while another process prunes. Raises OSError."""
+    changed. Does nothing while another process prunes. `now`: Unix seconds. Raises OSError."""
     with _exclusive(root) as locked:
         if not locked:
             return
@@ -88,13 +103,31 @@ def prune(root: Path, limits: RetentionLimits) -> None:
         for folder in job_folders(root):
             recorded = is_recorded(folder)
             sizes[folder] = _trim_and_measure(folder, 0 if recorded else limits.log_size)
-        total, count = sum(sizes.values()), len(sizes)
-        for folder in list(sizes)[:-1]:
-            if (total > limits.size or count > limits.jobs) and not is_recorded(folder):
+        limited = {folder: size for folder, size in sizes.items() if not (folder / KEPT).exists()}
+        total, count, newest = sum(limited.values()), len(limited), max(sizes, default=None)
+        for folder, size in limited.items():
+            is_beyond = total > limits.size or count > limits.jobs or _is_older(folder, limits.days, now)
+            if is_beyond and folder != newest and not is_recorded(folder):
                 remove_record(folder)
-                total, count = total - sizes[folder], count - 1
+                total, count = total - size, count - 1
         for leftover in root.glob(f"{_REMOVED}*"):
             shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _is_older(folder: Path, days: int, now: float) -> bool:
+    """Whether the record was last changed more than so many days before `now`; 0 days are no limit."""
+    try:
+        return days > 0 and (folder / RESULT).stat().st_mtime < now - 86400 * days
+    except OSError:
+        return False
+
+
+def keep(record: HistoryRecord, kept: bool) -> None:
+    """Exempt a record from the limits, or no longer. Raises OSError."""
+    if kept:
+        write_file(record.folder / KEPT, "")
+    else:
+        (record.folder / KEPT).unlink(missing_ok=True)
 
 
 def remove_record(folder: Path) -> None:

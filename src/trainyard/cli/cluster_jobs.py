@@ -15,8 +15,8 @@ async def list_cluster_jobs(cluster: Background, seconds: float) -> list[tuple[s
     """(kind, namespace/name, state) of every job; None when the cluster does not answer within `seconds`."""
     from trainyard.cli.cluster_command import ClusterContext, CommandError
     from trainyard.cli.jobs import list_jobs
-    from trainyard.cli.view import job_state
     from trainyard.client import ApiError
+    from trainyard.views.job_view import job_state
 
     try:
         access = read_kubeconfig([cluster.kubeconfig])

@@ -9,5 +9,3 @@ UNAVAILABLE = 3  # not possible on this machine (image, disk space, package inde
 TIMEOUT = 124  # --timeout has expired
 INTERRUPTED = 130  # SIGINT (Ctrl-C)
 READER_GONE = 141  # the reader of stdout or stderr has closed its end of the pipe (EPIPE)
-
-GIVEN_UP = "given up"  # begins the text of an interruption with UNAVAILABLE

@@ -81,7 +81,7 @@ async def _list_jobs(options: dict[str, Any]) -> list[tuple[str, str, str]]:
     from trainyard.app.kubeconfig import find_cluster
     from trainyard.cli.cluster_command import ClusterContext
     from trainyard.cli.jobs import list_jobs
-    from trainyard.cli.view import job_state
+    from trainyard.views.job_view import job_state
 
     access = find_cluster(options.get("kubeconfig") or "", options.get("context") or "")
     async with asyncio.timeout(COMPLETION_TIMEOUT), access.api() as api:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +13,9 @@ from trainyard.cli.cluster_command import ClusterContext, note, print_output, pr
 from trainyard.cli.completion import job_names
 from trainyard.cli.printing import FORMS, document
 from trainyard.objects import Json, name_of
+
+if TYPE_CHECKING:
+    from trainyard.views.event_view import EventView
 
 
 @click.command()
@@ -33,11 +37,14 @@ def events(job: str | None, output: str | None, **params: Any) -> None:
 
 
 async def _events(context: ClusterContext, job: str, form: str) -> None:
-    from trainyard.cli.jobs import get_job, get_related_objects, last_timestamp
+    from trainyard.app.related_objects import get_related_objects
+    from trainyard.cli.jobs import get_job
     from trainyard.objects.resources import EVENT
+    from trainyard.views.event_view import last_timestamp
 
     if job:
-        events = (await get_related_objects(context, await get_job(context, job))).events
+        info = await get_job(context, job)
+        events = (await get_related_objects(context.api, info.kind, info.job)).events
     else:
         items = (await context.api.list(EVENT, context.namespace)).get("items") or []
         events = sorted(({"apiVersion": "v1", "kind": "Event", **item} for item in items), key=last_timestamp)
@@ -45,8 +52,8 @@ async def _events(context: ClusterContext, job: str, form: str) -> None:
 
 
 def _from_history(job: str, namespace: str, form: str) -> bool:
+    from trainyard.app.recorded_job import events_of
     from trainyard.cli.history_logs import last_record
-    from trainyard.cli.recorded_objects import events_of
 
     record = last_record(job, namespace)
     if record is not None:
@@ -55,29 +62,25 @@ def _from_history(job: str, namespace: str, form: str) -> bool:
 
 
 def _print(events: list[Json], form: str, empty_text: str) -> None:
+    from trainyard.views.event_view import event_view
+
     if form in ("json", "yaml"):
         print_output(document(events, form, False))
     elif form == "name":
         print_output("".join(f"event/{name_of(event)}\n" for event in events))
     elif events:
-        print_table(event_rows(events, time.time(), form == "wide"), form == "wide")
+        print_table(event_rows(map(event_view, events), time.time(), form == "wide"), form == "wide")
     else:
         note(empty_text)
 
 
-def event_rows(events: list[Json], now: float, wide: bool = False) -> list[list[str]]:
+def event_rows(events: Iterable[EventView], now: float, wide: bool = False) -> list[list[str]]:
     """The table of the events with its head. `now`: Unix seconds; `wide`: with the source."""
-    from trainyard.cli.jobs import last_timestamp
-    from trainyard.cli.view import format_since
+    from trainyard.views.durations import format_age
 
     table = [["AGE", "TYPE", "REASON", "OBJECT", *(["SOURCE"] if wide else []), "MESSAGE"]]
     for event in events:
-        involved_object = event.get("involvedObject") or {}
-        count = (event.get("series") or {}).get("count") or event.get("count") or 1
-        age = format_since(last_timestamp(event), now) + (f" (x{count})" if count > 1 else "")
-        object_text = f"{involved_object.get('kind', '')}/{involved_object.get('name', '')}"
-        message = " ".join(str(event.get("message") or "").split())
-        source = (event.get("source") or {}).get("component") or event.get("reportingComponent") or ""
-        cells = [age, str(event.get("type") or ""), str(event.get("reason") or ""), object_text]
-        table.append([*cells, *([str(source)] if wide else []), message])
+        age = "" if event.time is None else format_age(now - event.time)
+        cells = [age + (f" (x{event.count})" if event.count > 1 else ""), event.type, event.reason, event.object]
+        table.append([*cells, *([event.source] if wide else []), event.message])
     return table

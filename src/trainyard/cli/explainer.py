@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from trainyard.cli.codes import TIMEOUT, UNAVAILABLE
 from trainyard.cli.layout import terminal_width
 from trainyard.cli.screen import Screen
-from trainyard.cli.view import JobView, job_result
 from trainyard.objects import Json, uid_of
 from trainyard.objects.structs import replace
+from trainyard.views.job_view import JobView, job_result
 
 if TYPE_CHECKING:  # imported at run time only when a finding is printed
-    from trainyard.cli import diagnosis
+    from trainyard.views import diagnosis
 
 MAX_EVIDENCE_LINES = 6  # lines of a program's output in a finding; the logs are printed anyway
 
@@ -30,20 +30,22 @@ class Explainer:
 
     async def explain_blocks(self, jobs: Iterable[Json]) -> None:
         """Print the findings about what blocks the jobs."""
-        from trainyard.cli import diagnosis
+        from trainyard.cli.findings import format_findings
+        from trainyard.views import diagnosis
 
         for job in list(jobs):
             if job_result(job) or (facts := await self._gather_facts(job)) is None:
                 continue
             findings = [finding for finding in diagnosis.why(facts) if finding.level <= diagnosis.BLOCK]
             if findings := self._unreported(job, findings):
-                for line in diagnosis.finding_lines(facts, findings, MAX_EVIDENCE_LINES, terminal_width()):
+                for line in format_findings(facts, findings, MAX_EVIDENCE_LINES, terminal_width()):
                     self._screen.note(line)
 
     async def explain_end(self, view: JobView, code: int) -> None:
         """Append the findings why the jobs failed, cannot run or have not ended to `explanation`. A failure's findings
         are all printed together, at the end."""
-        from trainyard.cli import diagnosis
+        from trainyard.cli.findings import format_findings
+        from trainyard.views import diagnosis
 
         for job in list(view.jobs.values()):
             if job_result(job) == "Succeeded" or (facts := await self._gather_facts(job)) is None:
@@ -56,7 +58,7 @@ class Explainer:
             ]
             if findings:
                 heading = _heading(facts, code)
-                lines = diagnosis.finding_lines(facts, findings, MAX_EVIDENCE_LINES, terminal_width(), heading)
+                lines = format_findings(facts, findings, MAX_EVIDENCE_LINES, terminal_width(), heading)
                 self.explanation += lines
         if code == UNAVAILABLE and not self.explanation:
             self.explanation.append(f"cannot run here: {view.blocked_reason(time.time())}")

@@ -16,12 +16,12 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from hashlib import sha256
 
-from trainyard.cli.output_lines import OutputLineSplitter
-from trainyard.cli.replica_view import log_prefix
+from trainyard.cli.log_prefixes import log_prefix
 from trainyard.cli.screen import Screen
 from trainyard.client import ApiClient, ApiError, NotFound, Unavailable
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
+from trainyard.views.output_lines import OutputLineSplitter
 
 RETRY_SECONDS = 0.2  # seconds before a broken stream is opened again
 STALLED_SECONDS = 10.0  # a log of an ended container that returns nothing for so long is given up

@@ -47,7 +47,7 @@ def get(which: tuple[str, ...], everywhere: bool, output: str | None, watch: boo
 async def _watch(context: ClusterContext, arguments: tuple[str, ...], everywhere: bool, form: str) -> None:
     """Print the table, and then every row that changes in another column than AGE."""
     from trainyard.cli.jobs import JobInfo, get_job
-    from trainyard.cli.watches import Watches, watch_target
+    from trainyard.controller_runtime.watches import Watches, watch_target
     from trainyard.objects.labels import OWNER
     from trainyard.objects.resources import POD
 
@@ -68,7 +68,7 @@ async def _watch(context: ClusterContext, arguments: tuple[str, ...], everywhere
             if watches.synced:
                 infos = [JobInfo(kind, job) for kind, store in jobs for job in store]
                 infos = [info for info in infos if named_info is None or info.reference == named_info.reference]
-                shown_rows.print(job_rows(infos, list(pods), everywhere, form == "wide"))
+                shown_rows.print(jobs_table(infos, list(pods), everywhere, form == "wide"))
                 await asyncio.sleep(BATCH_SECONDS)
     finally:
         await watches.stop()
@@ -118,7 +118,7 @@ async def _get(context: ClusterContext, arguments: tuple[str, ...], everywhere: 
         note("There are no jobs." if everywhere else f"There are no jobs in namespace {context.namespace}.")
     else:
         pods = await _list_pods(context, infos)
-        print_table(job_rows(infos, pods, everywhere, form == "wide"), form == "wide")
+        print_table(jobs_table(infos, pods, everywhere, form == "wide"), form == "wide")
 
 
 def _parse_arguments(arguments: tuple[str, ...]) -> tuple[Any, str]:
@@ -159,31 +159,18 @@ async def _list_pods(context: ClusterContext, infos: list[JobInfo]) -> list[Json
     return [pod for page in pages for pod in page]
 
 
-def job_rows(infos: list[JobInfo], pods: list[Json], everywhere: bool, wide: bool) -> list[list[str]]:
+def jobs_table(infos: list[JobInfo], pods: list[Json], everywhere: bool, wide: bool) -> list[list[str]]:
     """The table of the jobs with its head. `everywhere`: with the namespace; `wide`: with replicas and the cause."""
-    from trainyard.cli.view import JobView, count_states, format_since, job_message, job_state
-    from trainyard.core import Config, parse_job
-    from trainyard.objects import name_of, namespace_of, uid_of
+    from trainyard.cli.job_lines import states_text
+    from trainyard.views.durations import format_age
+    from trainyard.views.job_row import job_rows
 
     now = time.time()
-    view = JobView.of([info.job for info in infos], pods, now)
     head = ["KIND", "NAME", "STATE", "RUNNING", "RESTARTS", "AGE"]
-    rows = [[*(["NAMESPACE"] if everywhere else []), *head, *(["REPLICAS", "WHY"] if wide else [])]]
-    for info in infos:
-        job = info.job
-        slots = view.slots(uid_of(job))
-        roles = parse_job(info.kind, job, Config()).roles
-        names = {role.name.lower() for role in roles}
-        running = sum(slot.state == "Running" and slot.role in names for slot in slots)
-        restarts = (job.get("status") or {}).get("restarts") or 0
-        row = [namespace_of(job)] if everywhere else []
-        row += [
-            str(job["kind"]),
-            name_of(job),
-            job_state(job),
-            f"{running}/{sum(role.replicas for role in roles)}",
-            f"{restarts}",
-        ]
-        row.append(format_since(job["metadata"].get("creationTimestamp"), now))
-        rows.append([*row, count_states(slots), " ".join(job_message(job).split())] if wide else row)
-    return rows
+    table = [[*(["NAMESPACE"] if everywhere else []), *head, *(["REPLICAS", "WHY"] if wide else [])]]
+    for row in job_rows([info.job for info in infos], pods, now):
+        cells = [row.kind, row.name, row.state, f"{row.running}/{row.replicas}", str(row.restarts)]
+        cells.append("" if row.created is None else format_age(now - row.created))
+        wide_cells = [states_text(row.states), row.message] if wide else []
+        table.append([*([row.namespace] if everywhere else []), *cells, *wide_cells])
+    return table

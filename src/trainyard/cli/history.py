@@ -1,13 +1,17 @@
-"""`trainyard history [JOB]`: the jobs that ran on this machine, from the history folder. Needs no cluster."""
+"""`trainyard history`: the jobs that ran on this machine, from the history folder. Needs no cluster.
+
+`history` alone lists them; `history JOB` is `history show JOB`, and `history --delete JOB` is `history rm JOB`.
+"""
 
 from __future__ import annotations
 
-import os
-import re
 import time
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from trainyard.app.history import (
     HistoryRecord,
@@ -21,45 +25,113 @@ from trainyard.app.history import (
 from trainyard.cli.cluster_command import CommandError, note, print_output, run_and_exit
 from trainyard.cli.codes import INVALID
 from trainyard.cli.completion import history_job_names
-from trainyard.cli.layout import terminal_table, terminal_width, wrapped
-from trainyard.cli.printing import FORMS, align_columns, as_json, as_yaml
-from trainyard.cli.view import format_age, format_clock
-from trainyard.objects import parse_time
-from trainyard.objects.log_files import disk_size
+from trainyard.cli.layout import terminal_table, terminal_width
+from trainyard.cli.printing import FORMS, as_json, as_yaml
+from trainyard.views.durations import format_age
 
-_SHOWN_EVENTS = 20
-_MIN_CELL_WIDTH = 20  # columns for the last cell of a wrapped row
+NAMESPACE = click.option("-n", "--namespace", metavar="NAME", default="", help="Only jobs of this namespace.")
+JOB = click.argument("job", shell_complete=history_job_names)
+JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=history_job_names)
 
 
-@click.command()
-@click.argument("job", required=False, shell_complete=history_job_names)
-@click.option("-n", "--namespace", metavar="NAME", default="", help="Only jobs of this namespace.")
+class HistoryCommands(click.Group):
+    """A group in which a first argument that is no subcommand is the JOB of `show`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The subcommand and its arguments."""
+        return super().resolve_command(ctx, args if args[0] in self.commands else ["show", *args])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The jobs, after the subcommands and options."""
+        return [*super().shell_complete(ctx, incomplete), *history_job_names(ctx, self.params[0], incomplete)]
+
+
+@click.group(cls=HistoryCommands, invoke_without_command=True, subcommand_metavar="[JOB] | COMMAND ...")
+@NAMESPACE
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the N newest jobs.")
 @click.option("-o", "--output", type=click.Choice(FORMS), help="wide adds folders and messages; name prints ids.")
-@click.option("--delete", is_flag=True, help="Remove JOB from the history, with its logs.")
-def history(job: str | None, namespace: str, limit: int | None, output: str | None, delete: bool) -> None:
+@click.option("--delete", is_flag=True, help="Remove JOB from the history, with its logs: as `rm`.")
+@click.pass_context
+def history(ctx: click.Context, namespace: str, limit: int | None, output: str | None, delete: bool) -> None:
     """Show the jobs that `run` and `up` ran on this machine, the newest first, or all that is kept of one JOB.
 
     JOB is a name, KIND/NAME, or an id of the first column. Kept are the manifest, the last state of the job, its
     events, how each pod ended, and all logs, also after `down` and after the job was deleted.
 
-    Examples: trainyard history, trainyard history mnist, trainyard logs mnist
+    Examples: trainyard history, trainyard history mnist, trainyard history export mnist
     """
-    run_and_exit(lambda: _history(job or "", namespace, limit, output or "", delete))
+    ctx.obj = {"namespace": namespace, "output": output, "delete": delete}
+    if ctx.invoked_subcommand is None:
+        run_and_exit(lambda: _list(namespace, limit, output or "", delete))
 
 
-def _history(job: str, namespace: str, limit: int | None, form: str, delete: bool) -> None:
-    if delete and not job:
-        raise CommandError("--delete needs a JOB: a name, KIND/NAME or an id", INVALID)
-    if delete:
-        _delete(_records_of(job, namespace))
-    elif job and form:
-        _print(_records_of(job, namespace)[:1], form, True)
-    elif job:
-        _show(_records_of(job, namespace))
-    else:
-        records = [record for record in read_records(history_folder()) if namespace in ("", record.namespace)]
-        _print(records[:limit], form, False)
+@history.command()
+@JOB
+@NAMESPACE
+@click.option("-o", "--output", type=click.Choice(FORMS), help="For more, or for programs.")
+@click.option("--delete", is_flag=True, hidden=True)
+@click.pass_obj
+def show(group: dict[str, Any], job: str, namespace: str, output: str | None, delete: bool) -> None:
+    """Show all that is kept of JOB, the newest of that name.
+
+    Example: trainyard history show mnist
+    """
+    namespace, form = namespace or group["namespace"], output or group["output"]
+    if delete or group["delete"]:
+        run_and_exit(lambda: _remove(_unique_records([job], namespace)))
+    elif form:
+        run_and_exit(lambda: _print(_records_of(job, namespace)[:1], form, True))
+    run_and_exit(lambda: _show(_records_of(job, namespace)))
+
+
+@history.command()
+@JOBS
+@NAMESPACE
+@click.pass_obj
+def rm(group: dict[str, Any], jobs: tuple[str, ...], namespace: str) -> None:
+    """Remove jobs from the history, with their logs. What `keep` keeps has to be released first.
+
+    Example: trainyard history rm mnist
+    """
+    run_and_exit(lambda: _remove(_unique_records(jobs, namespace or group["namespace"])))
+
+
+@history.command()
+@JOBS
+@NAMESPACE
+@click.option("--undo", is_flag=True, help="Let the limits hold for them again.")
+@click.pass_obj
+def keep(group: dict[str, Any], jobs: tuple[str, ...], namespace: str, undo: bool) -> None:
+    """Keep jobs in the history whatever its limits of number, size and age; they count for none.
+
+    Example: trainyard history keep mnist
+    """
+    run_and_exit(lambda: _keep(_unique_records(jobs, namespace or group["namespace"]), not undo))
+
+
+@history.command()
+@JOB
+@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@NAMESPACE
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.pass_obj
+def export(group: dict[str, Any], job: str, file: Path | None, namespace: str, force: bool) -> None:
+    """Write all that is kept of JOB as one HTML page, which any browser opens without a network.
+
+    It has the result, why, a timeline, the pods, events, logs and the manifest. Of a long log it has the first and the
+    last part. Values of env whose names are those of secrets are masked. FILE is NAME-ID.html without another name.
+
+    Example: trainyard history export mnist
+    """
+    from trainyard.cli.history_export import export_record
+
+    def write() -> None:
+        record = _records_of(job, namespace or group["namespace"])[0]
+        print_output(str(export_record(record, file, force, time.time())))
+
+    run_and_exit(write)
 
 
 def _records_of(job: str, namespace: str) -> list[HistoryRecord]:
@@ -70,6 +142,28 @@ def _records_of(job: str, namespace: str) -> list[HistoryRecord]:
         hint = f"the newest are: {', '.join(names[:5])}" if names else "it is empty"
         raise CommandError(f"no job {job} is in the history of this machine; {hint}")
     return matches
+
+
+def _record_of(job: str, namespace: str) -> HistoryRecord:
+    """The only job of that name. Raises CommandError when there are several, or none."""
+    matches = _records_of(job, namespace)
+    if len(matches) > 1:
+        ids = ", ".join(f"{match.id} ({format_age(time.time() - match.started)} ago)" for match in matches[:5])
+        text = f"{matches[0].name} is the name of {len(matches)} jobs, write the id of one: {ids}"
+        raise CommandError(text, INVALID)
+    return matches[0]
+
+
+def _unique_records(jobs: Sequence[str], namespace: str) -> list[HistoryRecord]:
+    """The records of these jobs, each once. Raises CommandError when a name has none or several."""
+    return list({record.folder: record for record in (_record_of(job, namespace) for job in jobs)}.values())
+
+
+def _list(namespace: str, limit: int | None, form: str, delete: bool) -> None:
+    if delete:
+        raise CommandError("--delete needs a JOB: a name, KIND/NAME or an id", INVALID)
+    records = [record for record in read_records(history_folder()) if namespace in ("", record.namespace)]
+    _print(records[:limit], form, False)
 
 
 def _print(jobs: Sequence[HistoryRecord], form: str, single: bool) -> None:
@@ -85,143 +179,54 @@ def _print(jobs: Sequence[HistoryRecord], form: str, single: bool) -> None:
 
 
 def table(jobs: Sequence[HistoryRecord], now: float, wide: bool = False) -> list[list[str]]:
-    """A row per job, after the header. WHERE is `run`, or the name of the background cluster."""
-    rows = [["ID", "JOB", "KIND", "AGE", "TOOK", "RESULT", "RESTARTS", "WHERE", *(["FOLDER", "WHY"] if wide else [])]]
+    """A row per job, after the header. WHERE is `run`, or the name of the background cluster. There is a column KEPT
+    when the user keeps a job."""
+    from trainyard.cli.record_lines import took
+
+    with_kept = any(record.is_kept for record in jobs)
+    head = ["ID", "JOB", "KIND", "AGE", "TOOK", "RESULT", "RESTARTS", "WHERE", *(["KEPT"] if with_kept else [])]
+    rows = [[*head, *(["FOLDER", "WHY"] if wide else [])]]
     for record in jobs:
         name = record.name if record.namespace == "default" else f"{record.namespace}/{record.name}"
-        row = [record.id, name, record.kind or "?", format_age(now - record.started), _duration(record, now)]
+        row = [record.id, name, record.kind or "?", format_age(now - record.started), took(record, now)]
         row += [record.result or "running", str(record.data.get("restarts") or 0), record.text("where")]
+        row += [("kept" if record.is_kept else "")] if with_kept else []
         more = [with_tilde(record.folder), " ".join(record.text("message").split())]
         rows.append([*row, *(more if wide else [])])
     return rows
 
 
-def _duration(record: HistoryRecord, now: float) -> str:
-    start = parse_time(record.data.get("started")) or record.started
-    return format_clock((record.ended or now) - start)
-
-
-def _delete(matches: list[HistoryRecord]) -> None:
-    from trainyard.app.retention import remove_record
-
-    record = matches[0]
-    if len(matches) > 1:
-        ids = ", ".join(f"{match.id} ({format_age(time.time() - match.started)} ago)" for match in matches[:5])
-        raise CommandError(f"{record.name} is the name of {len(matches)} jobs, write the id of one: {ids}", INVALID)
-    if is_recorded(record.folder):
-        raise CommandError(
-            f"{record.name} still runs (cluster: {record.text('where')}); its history can be deleted afterwards"
-        )
-    remove_record(record.folder)
-    note(f"{record.name} ({record.id}) is deleted from the history.")
-    if record.logs.parent != record.folder:
-        note(f"Its logs stay where --logs-dir put them: {with_tilde(record.logs)}")
-
-
-# One job.
-
-
 def _show(matches: list[HistoryRecord]) -> None:
+    from trainyard.cli.record_lines import record_lines
+
     print_output("\n".join(record_lines(matches[0], time.time(), terminal_width())))
     if len(matches) > 1:
         earlier_ids = ", ".join(f"{match.id} ({format_age(time.time() - match.started)} ago)" for match in matches[1:4])
         note(f"{len(matches) - 1} more of that name: {earlier_ids}{', ...' if len(matches) > 4 else ''}")
 
 
-def record_lines(record: HistoryRecord, now: float, width: int) -> list[str]:
-    """The record of a job as lines of at most `width` columns."""
-    return [part for line in record_fields(record, now) for part in _wrap_line(line, width)]
+def _remove(records: Sequence[HistoryRecord]) -> None:
+    """Remove all of them, or none if one may not be removed."""
+    from trainyard.app.retention import remove_record
+
+    for record in records:
+        if is_recorded(record.folder):
+            raise CommandError(
+                f"{record.name} still runs (cluster: {record.text('where')}); its history can be deleted afterwards"
+            )
+        if record.is_kept:
+            raise CommandError(f"{record.name} is kept; release it first: trainyard history keep --undo {record.id}")
+    for record in records:
+        remove_record(record.folder)
+        note(f"{record.name} ({record.id}) is deleted from the history.")
+        if record.logs.parent != record.folder:
+            note(f"Its logs stay where --logs-dir put them: {with_tilde(record.logs)}")
 
 
-def _wrap_line(line: str, width: int) -> list[str]:
-    """Wrap a line: the rest of a value, or of the last cell of a table row, is aligned below its first word; if the
-    other cells leave no space for it, it is indented below them."""
-    if len(line) <= width:
-        return [line]
-    if label_match := re.match(r"\S+: +", line):
-        return wrapped(line[label_match.end() :], width, label_match[0], " " * label_match.end())
-    cells = line[: line.rfind("  ") + 2]
-    text = line[len(cells) :]
-    if len(cells) <= width - _MIN_CELL_WIDTH:
-        return wrapped(text, width, cells, " " * len(cells))
-    return [*([cells.rstrip()] if cells.strip() else []), *wrapped(text, width, " " * 11)]
+def _keep(records: Sequence[HistoryRecord], kept: bool) -> None:
+    from trainyard.app.retention import keep as keep_record
 
-
-def record_fields(record: HistoryRecord, now: float) -> list[str]:
-    """The record of a job as lines of any width: fields, pods, log files, events."""
-    fields = [
-        ("Name", f"{record.namespace}/{record.name}"),
-        ("Id", record.id),
-        ("Kind", f"{record.kind} ({record.text('apiVersion')})"),
-        ("Result", record.result or "running"),
-        ("Why", " ".join(record.text("message").split())),
-        ("Started", _time_and_age(record.text("started") or record.text("created"), now)),
-        ("Ended", _time_and_age(record.text("ended"), now)),
-        ("Took", _duration(record, now)),
-        ("Restarts", str(record.data.get("restarts") or 0)),
-        ("Deleted", _time_and_age(record.text("deleted"), now)),
-        ("Where", "trainyard run" if record.text("where") == "run" else f"the cluster {record.text('where')}"),
-        ("Folder", with_tilde(record.folder)),
-        ("Logs", with_tilde(record.logs) if record.logs.parent != record.folder else ""),
-    ]
-    lines = align_columns([[f"{name}:", value] for name, value in fields if value])
-    if len(rows := _pod_rows(record)) > 1:
-        lines += ["Pods:", *(f"  {line}" for line in align_columns(rows))]
-    for replica, left_out in (record.data.get("leftOut") or {}).items():
-        lines.append(f"  {replica}: {left_out['pods']} pods between the first and the last ones are left out")
-    files = record.log_files()
-    lines += (
-        ["Logs:", *(f"  {_file_size(path):>8}  {path.relative_to(record.logs)}" for path in files)] if files else []
-    )
-    return [*lines, *_event_lines(record, now)]
-
-
-def _pod_rows(record: HistoryRecord) -> list[list[str]]:
-    """A row per pod, after the header. The restarts are those of the record, which leaves out the ones after the whole
-    cluster ended."""
-    from trainyard.cli.recorded_objects import recorded_pod
-    from trainyard.cli.replica_view import replica_view
-
-    rows = [["REPLICA", "ATTEMPT", "STATE", "RESTARTS", "EXIT", "TIME"]]
-    for entry in record.pods:
-        view = replica_view(recorded_pod(record, entry))
-        took = "" if view.started is None or view.ended is None else format_clock(view.ended - view.started)
-        restarts = str(entry.get("restarts") or 0)
-        rows.append([view.name, str(entry.get("attempt")), view.state, restarts, view.exit, took])
-    return rows
-
-
-def _file_size(path: os.PathLike[str]) -> str:
-    try:
-        stat = os.stat(path)
-    except OSError:
-        return "?"
-    size: float = disk_size(stat.st_size, stat.st_blocks)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
-
-
-def _event_lines(record: HistoryRecord, now: float) -> list[str]:
-    events = sorted(record.events(), key=lambda event: str(event.get("time")))
-    if not events:
-        return ["Events: none"]
-    rows = [["AGE", "TYPE", "REASON", "OBJECT", "MESSAGE"]]
-    for event in events[-_SHOWN_EVENTS:]:
-        timestamp = parse_time(event.get("time"))
-        count = int(event.get("count") or 1)
-        age_text = (
-            f"{format_age(now - timestamp) if timestamp is not None else ''}{f' (x{count})' if count > 1 else ''}"
-        )
-        text = " ".join(str(event.get("message")).split())
-        rows.append([age_text, str(event.get("type")), str(event.get("reason")), str(event.get("object")), text])
-    earlier = len(events) - _SHOWN_EVENTS
-    more = [f"  ({earlier} earlier ones: {with_tilde(record.folder / 'events.yaml')})"] if earlier > 0 else []
-    return ["Events:", *more, *(f"  {line}" for line in align_columns(rows))]
-
-
-def _time_and_age(time_text: str, now: float) -> str:
-    timestamp = parse_time(time_text)
-    return "" if timestamp is None else f"{time_text} ({format_age(now - timestamp)} ago)"
+    extent = "whatever the limits of the history" if kept else "as long as the limits of the history allow"
+    for record in records:
+        keep_record(record, kept)
+        note(f"{record.name} ({record.id}) is kept {extent}.")

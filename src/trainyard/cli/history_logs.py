@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from trainyard.app.history import ID_LENGTH, INTERRUPTED, HistoryRecord, find_records, history_folder
+from trainyard.app.history import INTERRUPTED, HistoryRecord, find_records, history_folder
 from trainyard.cli.cluster_command import CommandError, note
+from trainyard.cli.log_prefixes import log_prefix
 from trainyard.cli.logs import with_screen
-from trainyard.cli.replica_view import log_prefix
-from trainyard.cli.view import format_age
 from trainyard.objects.log_files import pieces, tail_offset
+from trainyard.views.durations import format_age
+from trainyard.views.recorded import ID_LENGTH
 
 if TYPE_CHECKING:
     from trainyard.cli.job_watch import LogSelection
@@ -169,8 +170,8 @@ async def _print_files(
 
 async def _print_file(file: LogFile, prefix: str, tail: int | None, screen: Screen) -> None:
     """Print a log file from its first line, or its last `tail` lines."""
-    from trainyard.cli.output_lines import OutputLineSplitter
     from trainyard.node.kubelet.pod_logs import open_log
+    from trainyard.views.output_lines import OutputLineSplitter
 
     splitter = OutputLineSplitter()
     try:

@@ -222,10 +222,10 @@ async def _list(params: dict[str, Any], form: str) -> int:
 
 
 async def _size(params: dict[str, Any], form: str) -> int:
-    from trainyard.cli.view import format_age
     from trainyard.node.images import store
     from trainyard.node.images.inventory import used_by_entry
     from trainyard.node.images.progress import format_bytes
+    from trainyard.views.durations import format_age
 
     cache, rows = _cache(params), []
     async with _opened(params, params | {"images": ()}) as opened:

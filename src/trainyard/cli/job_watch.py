@@ -12,16 +12,17 @@ import msgspec
 
 from trainyard.cli.codes import FAILED, SUCCEEDED
 from trainyard.cli.follow import LogFollowers
-from trainyard.cli.replica_view import replica_view
+from trainyard.cli.log_prefixes import log_prefixes
 from trainyard.cli.screen import Screen
-from trainyard.cli.view import JobView, job_result
-from trainyard.cli.watches import UNAVAILABLE_TIMEOUT, Watches, watch_target
 from trainyard.client import ApiClient
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.store import Store
+from trainyard.controller_runtime.watches import UNAVAILABLE_TIMEOUT, Watches, watch_target
 from trainyard.objects import GVK, Json, resource_version_of, uid_of
 from trainyard.objects.labels import OWNER, index_of
 from trainyard.objects.resources import POD
+from trainyard.views.job_view import JobView, job_result
+from trainyard.views.replica_view import replica_view
 
 
 class LogSelection(msgspec.Struct, frozen=True):
@@ -82,7 +83,7 @@ class JobWatch:
         """Start the watches of the jobs and of the pods. `resources`: those of the jobs, each with a namespace ("": in
         all)."""
         resources = list(dict.fromkeys(resources))
-        self._screen.align(self.view.log_prefixes(self._selection.role))
+        self._screen.align(log_prefixes(self.view, self._selection.role))
         for gvk, namespace in resources:
             self._job_stores.append(self.watches.watch(watch_target(gvk, namespace), self._handle_job))
         for namespace in dict.fromkeys(namespace for _, namespace in resources if not self._selection.silent):

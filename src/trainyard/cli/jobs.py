@@ -16,13 +16,14 @@ import msgspec
 
 from trainyard import kinds
 from trainyard.app.cluster_folders import BackgroundError
+from trainyard.app.related_objects import list_or_none
 from trainyard.cli.cluster_command import ClusterContext, CommandError, JobNotFound
 from trainyard.cli.codes import INVALID, UNAVAILABLE
-from trainyard.client import ApiError, Forbidden, NotFound
+from trainyard.client import ApiError, NotFound
 from trainyard.core import Kind
 from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
-from trainyard.objects.resources import EVENT, POD
+from trainyard.objects.resources import POD
 
 
 class JobInfo(msgspec.Struct, frozen=True):
@@ -50,14 +51,6 @@ class JobInfo(msgspec.Struct, frozen=True):
     def reference(self) -> str:
         """KIND/NAME as on the command line: tfjob/a."""
         return f"{self.kind.api.singular}/{self.name}"
-
-
-class RelatedObjects(msgspec.Struct, frozen=True):
-    """The objects that belong to a job, as the API server returns them."""
-
-    pods: list[Json] = msgspec.field(default_factory=list)
-    children: list[Json] = msgspec.field(default_factory=list)  # all but pods
-    events: list[Json] = msgspec.field(default_factory=list)  # about the job, its children and its pods
 
 
 def parse_job_reference(text: str) -> tuple[tuple[Kind, ...], str]:
@@ -113,7 +106,8 @@ async def _get_jobs(context: ClusterContext, candidate_kinds: Iterable[Kind], na
 
 async def _get_or_none(context: ClusterContext, gvk: GVK, name: str) -> Json | None:
     try:
-        return _with_type_meta(await context.api.get(gvk, context.namespace, name), gvk)
+        job = await context.api.get(gvk, context.namespace, name)
+        return {"apiVersion": gvk.api_version, "kind": gvk.kind, **job}
     except NotFound:
         return None
 
@@ -148,7 +142,7 @@ async def list_jobs(context: ClusterContext, candidate_kinds: Iterable[Kind] = k
 
     Raises CommandError when the cluster serves none of the kinds."""
     candidate_kinds = tuple(candidate_kinds)
-    pages = await asyncio.gather(*(_list_or_none(context, kind.gvk) for kind in candidate_kinds))
+    pages = await asyncio.gather(*(list_or_none(context.api, kind.gvk, context.namespace) for kind in candidate_kinds))
     if candidate_kinds and all(page is None for page in pages):
         names = ", ".join(dict.fromkeys(kind.gvk.kind for kind in candidate_kinds))
         text = f"this cluster does not know {names}: Trainyard is not installed there"
@@ -163,58 +157,6 @@ async def list_jobs(context: ClusterContext, candidate_kinds: Iterable[Kind] = k
     )
 
 
-async def _list_or_none(context: ClusterContext, gvk: GVK, labels: str = "") -> list[Json] | None:
-    """The objects of a resource; None if the cluster does not serve it."""
-    try:
-        page = await context.api.list(gvk, context.namespace, labels)
-    except NotFound:
-        return None
-    return [_with_type_meta(item, gvk) for item in page.get("items") or []]
-
-
-def _with_type_meta(obj: Json, gvk: GVK) -> Json:
-    return {"apiVersion": gvk.api_version, "kind": gvk.kind, **obj}
-
-
 async def list_pods(context: ClusterContext, job: Json) -> list[Json]:
     """The pods of the job, by its owner label, those of ended attempts included."""
-    job_namespace = ClusterContext(context.api, namespace_of(job), context.access)
-    return await _list_or_none(job_namespace, POD, f"{OWNER}={uid_of(job)}") or []
-
-
-async def get_related_objects(context: ClusterContext, info: JobInfo) -> RelatedObjects:
-    """The pods, children and events of a job. Resources that the API server refuses to list (403) are left out."""
-    job_namespace = ClusterContext(context.api, info.namespace, context.access)
-    child_gvks = [gvk for gvk in dict.fromkeys(info.kind.roles.child_resources) if gvk != POD]
-    labels = f"{OWNER}={uid_of(info.job)}"
-    pods, all_events, *child_pages = await asyncio.gather(
-        _list_if_allowed(job_namespace, POD, labels),
-        _list_if_allowed(job_namespace, EVENT, ""),
-        *(_list_if_allowed(job_namespace, gvk, labels) for gvk in child_gvks),
-    )
-    children = [child for page in child_pages for child in page]
-    uids = {uid_of(obj) for obj in (info.job, *pods, *children)}
-    names = {(obj["kind"], name_of(obj)) for obj in (info.job, *pods, *children)}
-    events = [event for event in all_events if _is_about(event, uids, names)]
-    return RelatedObjects(pods, children, sorted(events, key=last_timestamp))
-
-
-async def _list_if_allowed(context: ClusterContext, gvk: GVK, labels: str) -> list[Json]:
-    try:
-        return await _list_or_none(context, gvk, labels) or []
-    except Forbidden:
-        return []
-
-
-def _is_about(event: Json, uids: set[str], names: set[tuple[str, str]]) -> bool:
-    """True if the event's involvedObject has one of the uids or, without a uid, one of the (kind, name) pairs."""
-    involved_object = event.get("involvedObject") or {}
-    uid = involved_object.get("uid")
-    return uid in uids if uid else (involved_object.get("kind"), involved_object.get("name")) in names
-
-
-def last_timestamp(event: Json) -> str:
-    """The time of an event's last occurrence. RFC 3339 times in UTC sort as text."""
-    series = event.get("series") or {}
-    timestamp = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
-    return str(timestamp or event["metadata"].get("creationTimestamp") or "")
+    return await list_or_none(context.api, POD, namespace_of(job), f"{OWNER}={uid_of(job)}") or []

@@ -68,7 +68,7 @@ def logs(job: str, attempt: int | None, **params: Any) -> None:
 
 async def _logs(context: ClusterContext, job: str, selection: LogSelection) -> None:
     from trainyard.cli.jobs import get_job, list_pods
-    from trainyard.cli.view import job_result
+    from trainyard.views.job_view import job_result
 
     if selection.follow and selection.previous:
         raise CommandError("-f and -p do not go together: what has ended says nothing more", INVALID)
@@ -79,8 +79,8 @@ async def _logs(context: ClusterContext, job: str, selection: LogSelection) -> N
 
 
 def _check_role(info: JobInfo, selection: LogSelection, pods: Sequence[Json]) -> None:
-    from trainyard.cli.replica_view import replica_view
     from trainyard.core import Config, parse_job
+    from trainyard.views.replica_view import replica_view
 
     roles = [role.name.lower() for role in parse_job(info.kind, info.job, Config()).roles]
     roles = list(dict.fromkeys([*roles, *(replica_view(pod).role for pod in pods)]))
@@ -126,7 +126,7 @@ async def _print_current(
     context: ClusterContext, infos: list[JobInfo], selection: LogSelection, screen: Screen
 ) -> list[Json]:
     from trainyard.cli.jobs import list_pods
-    from trainyard.cli.view import job_result, job_state
+    from trainyard.views.job_view import job_result, job_state
 
     for info in infos:
         shown = False
@@ -149,8 +149,8 @@ async def _print_current(
 
 def _slots(pods: list[Json]) -> list[list[Json]]:
     """The pods of each slot, oldest first; slots in order of name."""
-    from trainyard.cli.replica_view import group_by_slot, replica_view
-    from trainyard.cli.view import natural_sort_key
+    from trainyard.views.job_view import natural_sort_key
+    from trainyard.views.replica_view import group_by_slot, replica_view
 
     slots = group_by_slot(pods, replica_view)
     return [slots[name] for name in sorted(slots, key=natural_sort_key)]
@@ -175,7 +175,8 @@ def _container_names(pod: Json, selection: LogSelection) -> list[str]:
 
 def _main_prefixes(pod: Json) -> list[str]:
     """The prefixes of the pod's containers without its init containers."""
-    from trainyard.cli.replica_view import log_prefix, replica_view
+    from trainyard.cli.log_prefixes import log_prefix
+    from trainyard.views.replica_view import replica_view
 
     names = [str(container["name"]) for container in pod["spec"].get("containers") or []]
     return [log_prefix(replica_view(pod).name, name, False, len(names)) for name in names]
@@ -190,9 +191,10 @@ async def _print_run(
     context: ClusterContext, pod: Json, container: str, selection: LogSelection, screen: Screen
 ) -> bool:
     """Print the log of one run of one container. False when the run has not begun."""
-    from trainyard.cli.output_lines import OutputLineSplitter
-    from trainyard.cli.replica_view import log_prefix, replica_view
+    from trainyard.cli.log_prefixes import log_prefix
     from trainyard.client import ApiError
+    from trainyard.views.output_lines import OutputLineSplitter
+    from trainyard.views.replica_view import replica_view
 
     init = container in [item["name"] for item in pod["spec"].get("initContainers") or []]
     prefix = log_prefix(replica_view(pod).name, container, init, len(pod["spec"].get("containers") or []))
@@ -217,7 +219,7 @@ async def _print_run(
 
 async def _follow(context: ClusterContext, infos: list[JobInfo], selection: LogSelection, screen: Screen) -> list[Json]:
     from trainyard.cli.job_watch import JobWatch
-    from trainyard.cli.view import JobView
+    from trainyard.views.job_view import JobView
 
     view = JobView({uid_of(info.job): info.job for info in infos})
     watch = JobWatch(context.api, screen, view, selection)

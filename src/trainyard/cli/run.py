@@ -72,6 +72,7 @@ class CannotStart(Exception):
 @click.option("-n", "--namespace", default="", help="Where the objects go that name no namespace.  [default: default]")
 @options.machine
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Give up after that.")
+@click.option("--no-ui", is_flag=True, help="Without the page that `trainyard ui` opens.")
 @click.option("--keep", is_flag=True, help="Leave the cluster up after the end, until Ctrl-C.")
 @click.option("--save", metavar="FILE", help="Keep the manifest of the script; a file that is there stays as it is.")
 @click.option("--dry-run", is_flag=True, help="Print the manifest that would run (-o yaml, json); start nothing.")
@@ -218,7 +219,7 @@ async def _run(
             else frozenset(kind.gvk for kind, _ in submitted.jobs),
             early=early,
         )
-        settings = session.Settings(params["timeout"], params["keep"], params["output"] or "")
+        settings = session.Settings(params["timeout"], params["keep"], params["output"] or "", not params["no_ui"])
         code = await session.run(submitted, cluster_options, settings, screen, stop_signals)
     except session.CANNOT_RUN as error:
         screen.note(f"cannot run here: {error_text(error)}")

@@ -29,7 +29,7 @@ def scale(job: str, size: str, **params: Any) -> None:
 
 async def _scale(context: ClusterContext, job: str, size: str) -> None:
     from trainyard.cli.jobs import get_job
-    from trainyard.cli.view import job_result
+    from trainyard.views.job_view import job_result
 
     role, _, number = size.rpartition("=")
     if not number.isdecimal() or not number.isascii() or len(number) > 9:

@@ -12,25 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from trainyard.app.history import with_tilde
-from trainyard.app.kubeconfig import ClusterAccess
+from trainyard.app.cluster_folders import BackgroundError
+from trainyard.app.history import GIVEN_UP, history_folder, with_tilde
 from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.cli.cluster_command import ClusterContext
-from trainyard.cli.codes import FAILED, GIVEN_UP, INTERRUPTED, READER_GONE, SUCCEEDED, TIMEOUT, UNAVAILABLE
+from trainyard.cli.codes import FAILED, INTERRUPTED, READER_GONE, SUCCEEDED, TIMEOUT, UNAVAILABLE
 from trainyard.cli.explainer import Explainer
+from trainyard.cli.job_lines import progress, table
 from trainyard.cli.job_watch import JobWatch, exit_code
-from trainyard.cli.jobs import JobInfo
 from trainyard.cli.layout import terminal_width
-from trainyard.cli.replica_view import REFERENCE_TIMEOUT
 from trainyard.cli.screen import Screen
 from trainyard.cli.signals import StopSignals
 from trainyard.cli.submission import Submission, create_objects
-from trainyard.cli.view import JobView, progress, table
 from trainyard.client import ApiError
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.reflector import WatchTarget
@@ -39,9 +38,14 @@ from trainyard.node.kubelet.node import NodeError
 from trainyard.objects import Json, encode, name_of, namespace_of, uid_of
 from trainyard.objects.resources import EVENT, POD
 from trainyard.objects.yaml_text import as_yaml
+from trainyard.views.job_view import JobView
+from trainyard.views.replica_view import REFERENCE_TIMEOUT
 
-if TYPE_CHECKING:  # imported at run time only when a finding is printed
-    from trainyard.cli import diagnosis
+if TYPE_CHECKING:  # imported at run time only when a window is opened, or a finding is printed
+    from trainyard.views import diagnosis
+    from trainyard.window.registry import RegisteredWindow
+
+log = logging.getLogger(__name__)
 
 CANNOT_RUN = (OSError, ApiError, NodeError)
 _INTERRUPTION_TEXTS = {
@@ -67,6 +71,7 @@ class Settings(msgspec.Struct, frozen=True):
     timeout: float | None = None
     keep: bool = False
     output: str = ""
+    has_window: bool = False  # the page of `trainyard ui`
 
 
 async def run(
@@ -78,14 +83,32 @@ async def run(
     cannot run on this machine."""
     cluster = LocalCluster(options)
     session = Session(cluster, submission, screen)
+    window: RegisteredWindow | None = None
     try:
         if not await stop.run_unless(stop.first, cluster.start(session.submit)):
             return _interruption_code(stop, screen)
+        window = await _open_window(cluster) if settings.has_window else None
         return await _run_to_end(session, settings, screen, stop)
     finally:
         session.close()
+        if window is not None:
+            await window.stop("`trainyard run` has ended; `trainyard ui --history` shows it")
         if stop.second.is_set() or not await stop.run_unless(stop.second, cluster.stop()):
             await cluster.stop(kill=True)
+
+
+async def _open_window(cluster: LocalCluster) -> RegisteredWindow | None:
+    """The page of this run; None if it cannot be opened, which stops nothing else."""
+    from trainyard.window import Window, WindowOptions
+    from trainyard.window.registry import RegisteredWindow
+
+    window = RegisteredWindow(f"run-{os.getpid()}", Window(cluster.api, WindowOptions("run", history=history_folder())))
+    try:
+        await window.start()
+    except (OSError, BackgroundError) as error:
+        log.warning("there is no page for `trainyard ui` error=%s", error)
+        return None
+    return window
 
 
 async def _run_to_end(session: Session, settings: Settings, screen: Screen, stop: StopSignals) -> int:
@@ -227,14 +250,13 @@ class Session:
             await self.explainer.explain_blocks(self.view.jobs.values())
 
     async def _gather_facts(self, job: Json) -> diagnosis.Facts | None:
-        from trainyard.cli.evidence import gather_facts
+        from trainyard.app.evidence import gather_facts
 
         kind = kind_of(job)
         if kind is None:
             return None
-        context = ClusterContext(self.cluster.api, namespace_of(job), ClusterAccess(self.cluster.server.tls_url))
         with contextlib.suppress(ApiError):
-            return await gather_facts(context, JobInfo(kind, job), self.watch.deleted_pods.values())
+            return await gather_facts(self.cluster.api, kind, job, self.watch.deleted_pods.values())
         return None
 
     def blocked_reason(self) -> str:

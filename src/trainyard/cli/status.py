@@ -85,7 +85,7 @@ class State(msgspec.Struct, frozen=True):
                 ("Start it", cluster.word("up")),
             ]
         from trainyard.cli.cluster_jobs import count_by_kind_and_state
-        from trainyard.cli.view import format_age
+        from trainyard.views.durations import format_age
 
         since = parse_time(self.facts.get("since"))
         since_text = (

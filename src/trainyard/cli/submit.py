@@ -83,10 +83,11 @@ async def _create_namespaces(context: ClusterContext, submitted: submission.Subm
 
 
 async def _wait_until_ended(context: ClusterContext, infos: list[JobInfo], follow: bool, timeout: float | None) -> int:
+    from trainyard.cli.job_lines import outcome_line
     from trainyard.cli.job_watch import LogSelection, exit_code
     from trainyard.cli.logs import print_logs
-    from trainyard.cli.view import job_result, outcome_line
     from trainyard.cli.why import finding_lines
+    from trainyard.views.job_view import job_result
 
     try:
         async with asyncio.timeout(timeout):

@@ -25,8 +25,8 @@ def suspend(jobs: tuple[str, ...], **params: Any) -> None:
 async def set_suspend(context: ClusterContext, jobs: tuple[str, ...], suspend: bool) -> None:
     """Patch `suspend` where the kind has its policies; it takes precedence over any other place (S2)."""
     from trainyard.cli.jobs import get_job
-    from trainyard.cli.view import job_result
     from trainyard.core import Config, parse_job
+    from trainyard.views.job_view import job_result
 
     infos = [await get_job(context, job) for job in jobs]
     for info in infos:

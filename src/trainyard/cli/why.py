@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from trainyard.cli import options
 from trainyard.cli.cluster_command import ClusterContext, is_local, print_output, run_with_cluster
@@ -16,8 +15,8 @@ from trainyard.objects import Json
 from trainyard.objects.structs import replace
 
 if TYPE_CHECKING:
-    from trainyard.cli.diagnosis import Facts, Finding
     from trainyard.cli.jobs import JobInfo
+    from trainyard.views.diagnosis import Facts, JobDiagnosis
 
 
 @click.command()
@@ -39,49 +38,46 @@ def why(job: str, output: str | None, **params: Any) -> None:
 
 
 async def _why(context: ClusterContext, job: str, form: str) -> None:
-    from trainyard.cli import diagnosis
-    from trainyard.cli.evidence import gather_facts
+    from trainyard.app.evidence import gather_facts
     from trainyard.cli.jobs import get_job
     from trainyard.kinds import notes
+    from trainyard.views.diagnosis import diagnose
 
     info = await get_job(context, job)
-    facts = await gather_facts(context, info)
+    facts = await gather_facts(context.api, info.kind, info.job)
     if await is_local(context):
         facts = replace(facts, notes=tuple(notes(info.kind, info.job)))
-    _print(facts, diagnosis.why(facts), form)
+    _print(facts, diagnose(facts), form)
 
 
 def _from_history(job: str, namespace: str, form: str) -> bool:
     """Print the findings about a job in the history. False when the history has no such job or no readable record."""
+    from trainyard.app.recorded_job import diagnosis_of, facts_of
     from trainyard.cli.history_logs import last_record
-    from trainyard.cli.recorded_objects import facts_of, findings_of
 
     record = last_record(job, namespace)
     facts = facts_of(record) if record else None
     if record is None or facts is None:
         return False
-    _print(facts, findings_of(record, facts), form)
+    _print(facts, diagnosis_of(record, facts), form)
     return True
 
 
-def _print(facts: Facts, findings: list[Finding], form: str) -> None:
-    from trainyard.cli import diagnosis
+def _print(facts: Facts, diagnosis: JobDiagnosis, form: str) -> None:
+    from trainyard.cli.findings import format_findings
 
     if form:
-        finding_values = [
-            {**msgspec.to_builtins(finding), "level": diagnosis.LEVEL_NAMES[finding.level]} for finding in findings
-        ]
-        print_output((as_json if form == "json" else as_yaml)({"job": facts.title, "findings": finding_values}))
+        print_output((as_json if form == "json" else as_yaml)(diagnosis.to_json()))
     else:
-        print_output("\n".join(diagnosis.finding_lines(facts, findings, width=terminal_width())))
+        print_output("\n".join(format_findings(facts, diagnosis.findings, width=terminal_width())))
 
 
 async def finding_lines(context: ClusterContext, info: JobInfo, job: Json, max_evidence_lines: int = 5) -> list[str]:
     """The findings about a job as lines, at most `max_evidence_lines` lines of evidence each: for commands that have
     read the job."""
-    from trainyard.cli import diagnosis
-    from trainyard.cli.evidence import gather_facts
-    from trainyard.cli.jobs import JobInfo
+    from trainyard.app.evidence import gather_facts
+    from trainyard.cli.findings import format_findings
+    from trainyard.views.diagnosis import why
 
-    facts = await gather_facts(context, JobInfo(info.kind, job))
-    return list(diagnosis.finding_lines(facts, diagnosis.why(facts), max_evidence_lines, terminal_width()))
+    facts = await gather_facts(context.api, info.kind, job)
+    return list(format_findings(facts, why(facts), max_evidence_lines, terminal_width()))

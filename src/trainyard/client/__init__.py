@@ -2,7 +2,8 @@
 
 - request.py builds requests and parses responses; pure functions, no I/O.
 - errors.py has one exception class per error response that callers tell apart.
-- api.py sends requests through a transport (transport.py: the interface; http.py: HTTP by aiohttp).
+- api.py sends requests through a transport (transport.py: the interface; http.py: a pool of
+  connections; connector.py opens them; connection.py: HTTP/1.1 on one of them).
 - credentials.py gives the bearer token and the TLS context of each request.
 
 The client has no code for any kind of job and makes no decisions.

@@ -7,7 +7,6 @@ Rules for this file:
 - Short requests have a total timeout. A watch has no read timeout, because silence is normal: `timeoutSeconds` makes
   the server end it, and the connection to a dead peer ends at the latest `DEAD_PEER_MARGIN` after that.
 - Responses are requested uncompressed: gunzip takes longer than the decoding.
-- The first request over a network imports aiohttp: the import takes as long as that of all other modules.
 """
 
 from __future__ import annotations
@@ -278,7 +277,9 @@ class ApiClient:
     def _get_transport(self) -> Transport:
         """The transport, created at the first request."""
         if self._transport is None:
-            from trainyard.client.http import HttpTransport
+            from trainyard.client.http import (
+                HttpTransport,
+            )  # 6 ms, which a client in the server's process does not need
 
             self._transport = HttpTransport(self.url, self._headers, self._proxy, self._server_name)
         return self._transport

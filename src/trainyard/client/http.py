@@ -1,58 +1,33 @@
-"""The HTTP transport to an API server, by aiohttp.
+"""The HTTP transport to an API server: its pool of connections (connection.py, opened by connector.py).
 
 Rules for this file:
 - Short requests share a pool of connections. Streams (watches, logs) use connections outside it, so that a hundred
   followed logs do not block a write.
-- TCP keep-alive detects a dead peer (no FIN, no bytes).
-- The system's CA certificates are loaded by the first request that needs them.
+- A connection that was opened with other credentials is not used again.
+- A GET whose kept connection the server had closed is sent once more, on a new connection. No write is.
 """
 
 from __future__ import annotations
 
-import os
+import asyncio
 import re
-import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from functools import cache
-from types import SimpleNamespace
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
-from yarl import URL
-
+from trainyard.client.connection import Connection, Response, error_message
+from trainyard.client.connector import Connector, header_lines
 from trainyard.client.credentials import Identity
 from trainyard.client.errors import Unavailable
 from trainyard.client.request import ApiRequest
 from trainyard.client.transport import BeforeSend
 
-
-@contextmanager
-def _without_system_cas() -> Iterator[None]:
-    """Hide the system's CA certificates from OpenSSL.
-
-    aiohttp loads them twice at import, which takes a quarter of the time of `trainyard get`.
-    """
-    saved = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
-    os.environ.update(dict.fromkeys(saved, "/nonexistent"))
-    try:
-        yield
-    finally:
-        for name, value in saved.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-with _without_system_cas():
-    import aiohttp
-
 POOL_SIZE = 64  # connections
-CONNECT_TIMEOUT = 10.0
-READ_BUFFER_BYTES = 1 << 20  # bytes
 IDLE_TIMEOUT = (
     45.0  # seconds until an idle connection is closed; API servers close it after 90, load balancers after 60
 )
+NO_RESPONSE = "no response in time"
+_NOT_IN_A_TARGET = re.compile(r"[^\x21-\x7e]")
 
 
 class HttpTransport:
@@ -60,117 +35,136 @@ class HttpTransport:
     `server_name` are as for ApiClient."""
 
     def __init__(self, url: str, headers: Mapping[str, str], proxy: str = "", server_name: str = "") -> None:
-        self._url, self._headers = url, headers
-        self._proxy, self._server_name = proxy or None, server_name or None
-        self._pooled_session: aiohttp.ClientSession | None = None
-        self._stream_session: aiohttp.ClientSession | None = None
+        self._connector = Connector(url, proxy, server_name)
+        self._headers = header_lines({**self._connector.headers, **headers})
+        self._slots = asyncio.Semaphore(POOL_SIZE)
+        self._idle: list[Connection] = []  # the one that was used last is at the end
+        self._open: set[Connection] = set()
+        self._idle_timer: asyncio.TimerHandle | None = None
 
     async def close(self) -> None:
-        """Close both connection pools; a later request opens them again."""
-        for session in (self._pooled_session, self._stream_session):
-            if session is not None:
-                await session.close()
-        self._pooled_session = self._stream_session = None
+        """Close every connection; a later request opens a new one."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        self._idle.clear()
+        for connection in self._open:
+            connection.close(message="the client was closed")
+        self._open.clear()
 
     @asynccontextmanager
     async def open(
         self, request: ApiRequest, identity: Identity, seconds: float | None, guard: BeforeSend | None, *, streams: bool
-    ) -> AsyncIterator[_Reply]:
+    ) -> AsyncIterator[Response]:
         """Send the request and yield the response, whose body is still to be read. `seconds`: the limit for all of it,
-        None for no limit; `guard` may refuse the request. Raises Unavailable when no response comes."""
-        headers = {"Content-Type": request.content_type} if request.content_type else {}
-        if identity.token:
-            headers["Authorization"] = f"Bearer {identity.token}"
+        None for no limit; `guard` may refuse the request, here and in the step that writes it to the connection.
+        Raises Unavailable when no response comes, ValueError for a request that HTTP cannot carry."""
+        if guard is not None:
+            guard(request)
+        deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        if not streams:
+            await self._take_slot(request, deadline)
+        connection: Connection | None = None
+        timer: asyncio.TimerHandle | None = None
         try:
-            if guard is not None:
-                guard(request)
-            async with self._get_session(streams, guard).request(
-                *(request.method, URL(self._url + request.target, encoded=True)),
-                data=request.body,
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT),
-                allow_redirects=False,
-                ssl=identity.secure or (_system_tls_context() if self._url.startswith("https:") else True),
-                proxy=self._proxy,
-                server_hostname=self._server_name,
-                trace_request_ctx=request,
-            ) as response:
-                yield _Reply(response)
+            tls = self._connector.tls_context(identity.secure)
+            message = self._encode(request, identity)
+            connection = None if streams else self._take_idle(tls)
+            is_kept = connection is not None
+            while True:
+                connection = connection or await self._connect(request, tls, deadline)
+                timer = self._close_at(deadline, connection)
+                if guard is not None:
+                    guard(request)
+                response = connection.send(message, _label(request))
+                try:
+                    await response.head()
+                    break
+                except Unavailable as error:
+                    if not is_kept or request.method != "GET" or error.reason == "Timeout":
+                        raise
+                self._end(connection, timer, keep=False)
+                connection, is_kept = None, False
+            yield response
+        finally:
+            if connection is not None:
+                self._end(connection, timer, keep=not streams)
+            if not streams:
+                self._slots.release()
+
+    def _encode(self, request: ApiRequest, identity: Identity) -> bytes:
+        """The request as bytes. Raises ValueError."""
+        target = self._connector.target_prefix + request.target
+        if _NOT_IN_A_TARGET.search(target):
+            raise ValueError(f"{request.method} {target!r}: the path of a request must be percent-encoded")
+        head = f"{request.method} {target} HTTP/1.1\r\n{self._headers}"
+        if identity.token:
+            head += header_lines({"Authorization": f"Bearer {identity.token}"})
+        if request.content_type:
+            head += f"Content-Type: {request.content_type}\r\n"
+        if request.body is not None or request.method != "GET":
+            head += f"Content-Length: {len(request.body or b'')}\r\n"
+        return head.encode("ascii") + b"\r\n" + (request.body or b"")
+
+    async def _take_slot(self, request: ApiRequest, deadline: float | None) -> None:
+        """Wait until fewer than POOL_SIZE requests are in progress. Raises Unavailable at the deadline."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._slots.acquire()
         except TimeoutError:
-            message = f"{request.method} {request.path}: no response in time"
-            raise Unavailable(0, "Timeout", message) from None
-        except (aiohttp.ClientError, OSError) as error:
-            message = f"{request.method} {request.path}: {_error_message(error)}"
-            raise Unavailable(0, "ConnectionLost", message) from None
+            raise Unavailable(0, "Timeout", f"{_label(request)}: {NO_RESPONSE}") from None
 
-    def _get_session(self, streams: bool, guard: BeforeSend | None) -> aiohttp.ClientSession:
-        """The session, created with the guard of the first request: the guard of an ApiClient does not change after
-        it."""
-        if streams:
-            self._stream_session = self._stream_session or self._new_session(0, guard)
-            return self._stream_session
-        self._pooled_session = self._pooled_session or self._new_session(POOL_SIZE, guard)
-        return self._pooled_session
+    def _take_idle(self, tls: ssl.SSLContext | None) -> Connection | None:
+        """The idle connection that was used last; None if there is none."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.tls is tls and not connection.closed:
+                return connection
+            self._discard(connection)
+        return None
 
-    def _new_session(self, limit: int, guard: BeforeSend | None) -> aiohttp.ClientSession:
-        """`limit` is the maximum number of connections, 0 for no limit."""
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=limit, socket_factory=_new_socket, keepalive_timeout=IDLE_TIMEOUT),
-            headers=self._headers,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=READ_BUFFER_BYTES,
-            trace_configs=[_guard_trace_config(guard)] if guard is not None else None,
-        )
+    async def _connect(self, request: ApiRequest, tls: ssl.SSLContext | None, deadline: float | None) -> Connection:
+        """A new connection. Raises Unavailable."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                connection = await self._connector.connect(tls)
+        except TimeoutError:
+            raise Unavailable(0, "Timeout", f"{_label(request)}: {NO_RESPONSE}") from None
+        except OSError as error:
+            raise Unavailable(0, "ConnectionLost", f"{_label(request)}: {error_message(error)}") from None
+        self._open.add(connection)
+        return connection
 
+    def _close_at(self, deadline: float | None, connection: Connection) -> asyncio.TimerHandle | None:
+        """A timer instead of asyncio.timeout: the caller may read the response in several tasks."""
+        if deadline is None:
+            return None
+        return asyncio.get_running_loop().call_at(deadline, connection.close, "Timeout", NO_RESPONSE)
 
-class _Reply:
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self.status = response.status
-        self.headers = response.headers
+    def _end(self, connection: Connection, timer: asyncio.TimerHandle | None, *, keep: bool) -> None:
+        """Keep the connection for the next request if its response is complete; close it otherwise."""
+        if timer is not None:
+            timer.cancel()
+        if not keep or not connection.is_idle:
+            self._discard(connection)
+            return
+        self._idle.append(connection)
+        if self._idle_timer is None:
+            self._idle_timer = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, self._close_idle)
 
-    async def read(self) -> bytes:
-        return await self._response.read()
+    def _discard(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        connection.close()
 
-    def chunks(self) -> AsyncIterator[bytes]:
-        return self._response.content.iter_any()
-
-
-def _guard_trace_config(guard: BeforeSend) -> aiohttp.TraceConfig:
-    """Trace hooks that call the guard again: when the request has its connection, which may take long, and in the step
-    of the event loop that sends its headers and body. A request that the guard rejects there has not been sent."""
-
-    async def call_guard(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
-        guard(context.trace_request_ctx)
-
-    trace_config = aiohttp.TraceConfig()
-    trace_config.on_connection_create_end.append(call_guard)
-    trace_config.on_connection_reuseconn.append(call_guard)
-    trace_config.on_request_chunk_sent.append(call_guard)
-    return trace_config
-
-
-@cache
-def _system_tls_context() -> ssl.SSLContext:
-    """A TLS context with the system's CA certificates."""
-    return ssl.create_default_context()
+    def _close_idle(self) -> None:
+        """Close the connections that have been idle for IDLE_TIMEOUT, and call this again when the next one has."""
+        loop = asyncio.get_running_loop()
+        while self._idle and loop.time() - self._idle[0].last_used >= IDLE_TIMEOUT:
+            self._discard(self._idle.pop(0))
+        next_time = self._idle[0].last_used + IDLE_TIMEOUT if self._idle else None
+        self._idle_timer = loop.call_at(next_time, self._close_idle) if next_time is not None else None
 
 
-def _error_message(error: Exception) -> str:
-    """The message of a connection error, without the representation of aiohttp's objects."""
-    cause = getattr(error, "os_error", None)
-    if isinstance(cause, ConnectionError) and cause.errno:
-        return os.strerror(cause.errno).lower()
-    return re.sub(r" ssl:<[^>]*>", "", str(error)) or type(error).__name__
-
-
-def _new_socket(address: aiohttp.connector.AddrInfoType) -> socket.socket:
-    """A TCP socket with keep-alive, which detects a dead peer after about a minute."""
-    family, socket_type, protocol = address[0], address[1], address[2]
-    sock = socket.socket(family, socket_type, protocol)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return sock
+def _label(request: ApiRequest) -> str:
+    """How errors name a request."""
+    return f"{request.method} {request.path}"

@@ -5,6 +5,7 @@ An invalid child fails the job; all else is retried, and the conditions Blocked 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from trainyard.core import changes
@@ -49,7 +50,7 @@ def find_blocks(
     While it is suspended no child is created, so refused creates are not reported. An invalid child does not fail a job
     that has run, if edits take effect on the child's role (Lifecycle.follows_edits).
     """
-    creates = changes.missing_creates(job, owned) if outcome.phase != "Suspended" else []
+    creates = changes.missing_creates(job, owned) if outcome.phase != "Suspended" else ()
     needed = {create.ref: create for create in creates}
     refused_creates = {ref: refusal for ref, refusal in observed.refused.items() if refusal.verb == "create"}
     refused = {ref: refusal for ref, refusal in refused_creates.items() if ref in needed}
@@ -121,7 +122,7 @@ def _missing_pod(job: Job, replicas: list[Replica], owned: OwnedObjects, now: fl
     return _Wait(f"{replica.name} waits: {child.kind} {child.name} has no pod, and its events say why")
 
 
-def _terminating_pod(job: Job, owned: OwnedObjects, creates: list[PlannedCreate], now: float) -> _Wait:
+def _terminating_pod(job: Job, owned: OwnedObjects, creates: Sequence[PlannedCreate], now: float) -> _Wait:
     """The wait of a new attempt for an older pod that is in Terminating NO_POD_SECONDS past its grace period."""
     older = {child.uid for child in changes.blocking_pods(job, owned)} if creates else set()
     pods = [*owned.pods_without_owner, *(pod for pods in owned.pods_by_owner.values() for pod in pods)] if older else []

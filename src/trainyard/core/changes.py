@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from trainyard.core.job import Job, OwnedObjects, Replica
@@ -20,13 +20,19 @@ after 27 ms instead of 37 when its Service was not created beside it."""
 W = TypeVar("W", PlannedCreate, Patch, Delete)
 
 
-def missing_creates(job: Job, owned: OwnedObjects) -> list[PlannedCreate]:
+def missing_creates(job: Job, owned: OwnedObjects) -> tuple[PlannedCreate, ...]:
     """Creates for the slots and auxiliary objects that do not exist, in creation order.
 
     The objects of a slot come right after it: of a job with 1,000 replicas, each with a Service, the first pods run
     long before the last Service exists. Of a small job all replicas come first. With an invalid spec no auxiliary
-    object with `create_after_replicas` is created: the replicas do not need it.
+    object with `create_after_replicas` is created: the replicas do not need it. `owned`: the children that the job was
+    observed with.
     """
+    creates: tuple[PlannedCreate, ...] = job.cached("missing_creates", lambda: tuple(_missing_creates(job, owned)))
+    return creates
+
+
+def _missing_creates(job: Job, owned: OwnedObjects) -> list[PlannedCreate]:
     blocking = blocking_refs(job, owned)
 
     def missing(dependencies: tuple[Ref, ...]) -> tuple[Ref, ...]:
@@ -89,8 +95,8 @@ def _in_dependency_order(creates: list[PlannedCreate]) -> list[PlannedCreate]:
 
 
 def sendable_creates(
-    job: Job, owned: OwnedObjects, creates: list[PlannedCreate], observed: Observed
-) -> list[PlannedCreate]:
+    job: Job, owned: OwnedObjects, creates: Sequence[PlannedCreate], observed: Observed
+) -> Sequence[PlannedCreate]:
     """The creates that may be sent now: none that depends on a refused object, none while an older pod of its slot may
     run.
 

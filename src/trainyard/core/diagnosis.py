@@ -1,6 +1,6 @@
 """What a kind adds to `trainyard why` and to the progress line (`Diagnosis`), and the values that findings consist of.
 
-The rules that hold for every kind are in `cli/diagnosis`, which also runs those of the kind.
+The rules that hold for every kind are in `views/diagnosis`, which also runs those of the kind.
 """
 
 from __future__ import annotations

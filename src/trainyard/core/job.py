@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -159,13 +159,15 @@ class Job:
         """The adapter of the workload (Job, Pod, StatefulSet) that carries the replicas of a role."""
         return self.kind.roles.carrier(role)
 
-    def slots(self) -> list[Slot]:
+    def slots(self) -> tuple[Slot, ...]:
         """A slot for each replica, or one for the whole role if its carrier has `one_object_per_role`."""
-        return [
-            Slot(role.name, index)
-            for role in self.roles
-            for index in range(min(role.replicas, 1) if self.carrier(role.name).one_object_per_role else role.replicas)
-        ]
+        slots: tuple[Slot, ...] = self.cached("slots", lambda: tuple(self._slots()))
+        return slots
+
+    def _slots(self) -> Iterator[Slot]:
+        for role in self.roles:
+            count = min(role.replicas, 1) if self.carrier(role.name).one_object_per_role else role.replicas
+            yield from (Slot(role.name, index) for index in range(count))
 
     @property
     def restart_scope(self) -> RestartScope:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from trainyard.core import changes
@@ -31,7 +32,7 @@ def plan_writes(
 ) -> PlannedWrites:
     """All writes, refused ones included. `slot_restarts`: replicas that restart without a new attempt of their role."""
     lost, lost_due = node_lost.force_deletes(job, owned, now)
-    creates: list[PlannedCreate] = []
+    creates: Sequence[PlannedCreate] = ()
     if outcome.finished:
         clean = clean_pod_policy.effective_policy(job, outcome.reason)
         deletes, patches = clean_pod_policy.clean_pods(job, owned, clean, outcome.reason)

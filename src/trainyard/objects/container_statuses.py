@@ -35,6 +35,12 @@ class ContainerStatus(NamedTuple):
         return self.state("terminated") or (self.previous_terminated if self.state("waiting") else None)
 
     @property
+    def last_terminated_run(self) -> int:
+        """The number of the run that `last_terminated` describes, from 1."""
+        is_last = self.state("terminated") is not None or self.state("waiting") is not None
+        return self.restarts + (1 if is_last else 0)
+
+    @property
     def restarts(self) -> int:
         """`restartCount`, 0 when unset."""
         return int(self.status.get("restartCount") or 0)

@@ -41,6 +41,11 @@ class Ref(NamedTuple):
     name: str
 
 
+def as_dict(value: object) -> Json:
+    """The value if it is a dict, {} for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
 def _meta(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     meta = obj.get("metadata")
     return meta if isinstance(meta, dict) else {}

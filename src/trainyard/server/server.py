@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from trainyard.controller_runtime.heap import trim_heap
 from trainyard.controller_runtime.tasks import TaskSupervisor
+from trainyard.objects.usage import UsageReport
 from trainyard.server.auth.authentication import Authenticator
-from trainyard.server.builtin import BUILT_IN
+from trainyard.server.builtin import BUILT_IN, metrics
 from trainyard.server.builtin.bootstrap import bootstrap
 from trainyard.server.http.in_process import InProcessKubelet, InProcessTransport
 from trainyard.server.http.limits import Limits
@@ -102,6 +103,11 @@ class Server:
             context_future.set_result(context)
         self.tls_url = f"https://{await self._running_listeners().listen(host, port, context_future)}"
         self._verbs.has_tls_listener = True
+
+    def serve_usage(self, report: Callable[[], UsageReport]) -> None:
+        """Serve metrics.k8s.io. `report` returns the last measurements of the node; it must not block."""
+        for resource in metrics.resources(report):
+            self.registry.add(resource)
 
     def in_process(self) -> InProcessTransport:
         """A client transport for components in this process."""

@@ -26,7 +26,7 @@ def write_conditions(job: Job, replicas: list[Replica], evaluated: list[Conditio
         if condition.type in TYPES or (old is None and not condition.holds):
             continue
         own = set_condition(own, condition.type, condition.holds, condition.reason, condition.message, now)
-        if condition.holds and (old is None or (old["status"], old["reason"]) != ("True", condition.reason)):
+        if condition.holds and (old is None or (old.get("status"), old.get("reason")) != ("True", condition.reason)):
             updates.append(ConditionUpdate(condition.type, condition.reason, condition.message))
     for update, holds in _updates(job, replicas, shared, by_type):
         changed = _append(shared, update, holds, now)
@@ -39,7 +39,7 @@ def write_conditions(job: Job, replicas: list[Replica], evaluated: list[Conditio
 def _set_running_false(conditions: list[Json], by_type: dict[str, Condition], now: float) -> list[Json]:
     """Running becomes False, in its place, when no replica runs. The Training Operator leaves it True."""
     running, evaluated = find_condition(conditions, "Running"), by_type.get("Running")
-    if running is None or running["status"] != "True" or evaluated is None or evaluated.holds:
+    if running is None or running.get("status") != "True" or evaluated is None or evaluated.holds:
         return conditions
     time = format_time(now)
     change = {"status": "False", "reason": evaluated.reason, "message": evaluated.message}
@@ -62,10 +62,10 @@ def _updates(
             condition = by_type[name]
             update = ConditionUpdate(name, condition.reason, condition.message)
             update = job.kind.status.condition_message(job, update, replicas)
-            if name == "Suspended" and running is not None and running["status"] == "True":
+            if name == "Suspended" and running is not None and running.get("status") == "True":
                 updates.append((update._replace(type="Running"), False))
             updates.append((update, True))
-        elif name == "Suspended" and suspended is not None and suspended["status"] == "True":
+        elif name == "Suspended" and suspended is not None and suspended.get("status") == "True":
             resumed = ConditionUpdate(name, "JobResumed", "")
             updates.append((job.kind.status.condition_message(job, resumed, replicas), False))
     return updates
@@ -75,7 +75,7 @@ def _append(conditions: list[Json], update: ConditionUpdate, holds: bool, now: f
     """The list with the condition at its end. The same list when the condition has the same status and reason."""
     status, time = "True" if holds else "False", format_time(now)
     old = find_condition(conditions, update.type)
-    if old is not None and (old["status"], old["reason"]) == (status, update.reason):
+    if old is not None and (old.get("status"), old.get("reason")) == (status, update.reason):
         return conditions
     new = {
         "type": update.type,
@@ -83,7 +83,9 @@ def _append(conditions: list[Json], update: ConditionUpdate, holds: bool, now: f
         "reason": update.reason,
         "message": update.message,
         "lastUpdateTime": time,
-        "lastTransitionTime": old["lastTransitionTime"] if old is not None and old["status"] == status else time,
+        "lastTransitionTime": old.get("lastTransitionTime", time)
+        if old is not None and old.get("status") == status
+        else time,
     }
     kept = [item for item in conditions if item["type"] not in (update.type, EXCLUDED.get(update.type))]
     if update.type in ("Succeeded", "Failed"):

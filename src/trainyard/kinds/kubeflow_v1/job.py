@@ -126,7 +126,7 @@ def _notes(job: Job) -> tuple[Problem, ...]:
     """Fields that only a scheduler or an autoscaler of a cluster reads."""
     texts = {
         ("runPolicy", "schedulingPolicy"): "all pods start at once",
-        ("elasticPolicy", "metrics"): "nobody measures load, so set the number with `trainyard scale`",
+        ("elasticPolicy", "metrics"): "no autoscaler runs here, so set the number with `trainyard scale`",
     }
     spec = job.parsed.spec
     return tuple(

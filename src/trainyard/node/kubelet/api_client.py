@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 
@@ -185,11 +185,13 @@ class NodeApiClient:
             raise ValueError("the API server answered without a token and its expirationTimestamp")
         return str(status["token"]), expiry
 
-    async def write_status(self, pod: Json, status: Json) -> Json | None:
-        """Patch the status of the pod at its resourceVersion. Returns the pod, None when it is deleted; raises
-        Conflict when it has changed, ApiError when the status is refused."""
+    async def write_status(self, pod: Json, status: Json, annotations: Mapping[str, str]) -> Json | None:
+        """Patch the status of the pod at its resourceVersion, and add the annotations. Returns the pod, None when it is
+        deleted; raises Conflict when it has changed, ApiError when the status is refused."""
         meta = pod["metadata"]
-        body = {"metadata": {"uid": uid_of(pod), "resourceVersion": resource_version_of(pod)}, "status": status}
+        body: Json = {"metadata": {"uid": uid_of(pod), "resourceVersion": resource_version_of(pod)}, "status": status}
+        if annotations:
+            body["metadata"]["annotations"] = dict(annotations)
         request = partial(self._api.patch, POD, meta["namespace"], meta["name"], body, "status")
         try:
             return await self._retry(request, self._report_authorization_error)

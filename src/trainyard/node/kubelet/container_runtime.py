@@ -32,6 +32,7 @@ from trainyard.node.kubelet.pod_spec import (
     memory_limit,
     references,
 )
+from trainyard.node.kubelet.progress import METRICS_FILE
 from trainyard.node.kubelet.registration import capacity
 from trainyard.node.kubelet.supervisor_client import Mount, Process, StartError
 from trainyard.node.kubelet.tokens import Tokens
@@ -263,6 +264,7 @@ class ContainerRuntime:
         base_env["PATH"] = ":".join([*prepared.path, base_env["PATH"]])
         base_env["HOSTNAME"] = hostname_of(self._pod)
         base_env["TMPDIR"] = _TMPDIR if network.isolated_network else str(self._tmpdir_link)
+        base_env["TRAINYARD_METRICS"] = f"{base_env['TMPDIR']}/{METRICS_FILE}"
         return base_env
 
     def _namespace_mounts(self, prepared: PreparedImage, volumes: list[Mount]) -> list[Mount]:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable
+from typing import NamedTuple
 
 from trainyard.node.kubelet import termination_message
 from trainyard.node.kubelet.container_runtime import ContainerRuntime
@@ -23,6 +24,15 @@ from trainyard.node.kubelet.pod_spec import containers
 from trainyard.node.kubelet.supervisor_client import SandboxError, StartError
 from trainyard.node.kubelet.volumes import FatalStartError
 from trainyard.objects import Json
+
+
+class ContainerExit(NamedTuple):
+    """The exit of one run of a container, as the supervisor reports it. `peak`: of its memory, bytes, 0 if unknown."""
+
+    run: int
+    code: int
+    reason: str
+    peak: int
 
 
 class ContainerStarter:
@@ -41,8 +51,7 @@ class ContainerStarter:
         self._feed, self._spawn = feed, spawn
         self._tasks: dict[str, asyncio.Task[None]] = {}  # container -> its last start
         self._spawning: set[str] = set()  # containers whose process is being spawned
-        # Container -> run, exit code and reason of a run that ended before its `Started` event.
-        self._early_exits: dict[str, tuple[int, int, str]] = {}
+        self._early_exits: dict[str, ContainerExit] = {}  # container -> exit of a run before its `Started` event
 
     def start(self, container: str, run: int) -> None:
         """Start run number `run` of the container in a task; its events are fed to the lifecycle."""
@@ -54,17 +63,16 @@ class ContainerStarter:
             self._tasks[container].cancel()
             self._spawn(self._feed_dropped(container))
 
-    def exited_early(self, container: str, run: int, code: int, reason: str) -> None:
+    def exited_early(self, container: str, ended: ContainerExit) -> None:
         """The run ended before its `Started` event, right after which `_try_start` feeds its end."""
-        self._early_exits[container] = run, code, reason
+        self._early_exits[container] = ended
 
-    def feed_ended(self, name: str, run: int, code: int, reason: str) -> None:
+    def feed_ended(self, name: str, ended: ContainerExit) -> None:
         """Feed the end of a run, with its termination message."""
         container, folder = self._container(name), self._record.folder
-        message = termination_message.read(
-            container, termination_message.message_file(folder, name, run), self._logs.path(name, run), code
-        )
-        self._feed(Ended(self._node_context.now(), name, code, reason, message))
+        file = termination_message.message_file(folder, name, ended.run)
+        message = termination_message.read(container, file, self._logs.path(name, ended.run), ended.code)
+        self._feed(Ended(self._node_context.now(), name, ended.code, ended.reason, message, ended.peak))
 
     async def _feed_dropped(self, container: str) -> None:
         with contextlib.suppress(asyncio.CancelledError):
@@ -94,13 +102,16 @@ class ContainerStarter:
             self._spawning.add(name)
             fd = self._logs.open(name, run, self._node_context.print_once)
             try:
-                await self._node_context.sandbox.spawn(process, fd)
+                pid = await self._node_context.sandbox.spawn(process, fd)
             finally:
                 os.close(fd)
         self._feed(Started(self._node_context.now(), name))
-        ended_run, code, reason = self._early_exits.pop(name, (-1, 0, ""))
-        if ended_run == run:  # not the end of an earlier run whose start failed
-            self.feed_ended(name, run, code, reason)
+        ended = self._early_exits.pop(name, None)
+        if ended is not None and ended.run == run:  # not the end of an earlier run whose start failed
+            self.feed_ended(name, ended)
+        else:
+            folder, log = self._record.folder / "tmp", self._logs.path(name, run)
+            self._node_context.usage.container_started(run_id, pid, folder, log)
 
     def _container(self, name: str) -> Json:
         return next(candidate for candidate, _ in containers(self._record.pod) if candidate.get("name") == name)

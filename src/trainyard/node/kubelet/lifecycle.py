@@ -74,6 +74,7 @@ class Run(msgspec.Struct, frozen=True):
     message: str
     started: float
     finished: float
+    peak: int = 0  # the largest memory of the run in bytes, 0 if unknown
 
 
 class Container(msgspec.Struct, frozen=True):
@@ -161,6 +162,7 @@ class Ended(msgspec.Struct, frozen=True):
     code: int
     reason: str = ""
     message: str = ""
+    peak: int = 0  # the largest memory of the run in bytes, 0 if unknown
 
 
 class Dropped(msgspec.Struct, frozen=True):
@@ -270,7 +272,7 @@ def _with_container(pod: Pod, new: Container) -> Pod:
 def _with_run_ended(container: Container, event: Ended) -> Container:
     started = container.started if container.state is ContainerState.RUNNING else 0.0
     reason = event.reason or ("Completed" if event.code == 0 else "Error")
-    last = Run(container.run, event.code, reason, event.message, started, event.now)
+    last = Run(container.run, event.code, reason, event.message, started, event.now, event.peak)
     forgiven = started and event.now - started >= BACK_OFF_RESET
     container = _transition(container, "exited" if container.state is ContainerState.RUNNING else "failed")
     return replace(container, last=last, previous=container.last, failures=1 if forgiven else container.failures + 1)

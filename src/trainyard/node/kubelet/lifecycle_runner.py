@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from trainyard.node.kubelet import events, lifecycle, status
-from trainyard.node.kubelet.container_starter import ContainerStarter
+from trainyard.node.kubelet.container_starter import ContainerExit, ContainerStarter
 from trainyard.node.kubelet.lifecycle import Cancel, ContainerState, Ended, Over, Signal, Start, Stop, Tick, Wake
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_cleanup import PodCleanup
@@ -52,22 +52,24 @@ class LifecycleRunner:
         if not isinstance(event, Tick) or record.state.over:
             self._status_writer.trigger()
 
-    def container_exited(self, container: str, run: int, code: int, reason: str) -> None:
-        """The supervisor reports the exit of run number `run`; exits of older runs are ignored."""
+    def container_exited(self, container: str, ended: ContainerExit) -> None:
+        """The supervisor reports the exit of a run; exits of older runs are ignored."""
         container_state = self._record.state.container(container)
-        if container_state.run != run:
+        if container_state.run != ended.run:
             return
         if container_state.state is ContainerState.RUNNING:
-            self._starter.feed_ended(container, run, code, reason)
+            self._starter.feed_ended(container, ended)
         else:
-            self._starter.exited_early(container, run, code, reason)
+            self._starter.exited_early(container, ended)
 
     def supervisor_lost(self) -> None:
         """The supervisor died, and with it all containers."""
         for container in self._record.state.containers:
             if container.state is ContainerState.RUNNING:
                 message = "the process that holds this node's pods was killed"
-                self.feed(Ended(self._node_context.now(), container.name, 137, "Error", message))
+                run_id = self._record.run_id(container.name, container.run)
+                peak = self._node_context.usage.container_ended(run_id, 0)
+                self.feed(Ended(self._node_context.now(), container.name, 137, "Error", message, peak))
 
     def delete(self, grace: float) -> None:
         """The object is deleted, now or after the pod's end: the pod ends within `grace` seconds."""

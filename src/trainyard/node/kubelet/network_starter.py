@@ -68,11 +68,11 @@ class NetworkStarter:
             raise NodeError(f"there is no network {mode!r}; write one of auto, {', '.join(_NETWORKS)}")
         probe_exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-        def exited(container: str, code: int, reason: str, unsaved: dict[str, Any]) -> None:
+        def exited(container: str, code: int, reason: str, report: dict[str, Any]) -> None:
             if container == "probe":
                 probe_exit.set_result(code)
             else:
-                self._callbacks.exited(container, code, reason, unsaved)
+                self._callbacks.exited(container, code, reason, report)
 
         sandbox = Sandbox(mode, self._callbacks._replace(exited=exited), self._hidden)
         await sandbox.start(self._supervisor_process(mode))

@@ -26,9 +26,11 @@ from trainyard.node.kubelet.service_watch import ServiceWatch
 from trainyard.node.kubelet.supervisor_client import SandboxCallbacks, SandboxError
 from trainyard.node.kubelet.supervisor_process import SupervisorProcess
 from trainyard.node.kubelet.unsaved_files import report_claims
+from trainyard.node.kubelet.usage import UsageSampler
 from trainyard.node.network.directory import Directory
 from trainyard.node.network.pod_network import ClusterNetwork
 from trainyard.objects import Json, NamespacedName
+from trainyard.objects.usage import NodeUsage, UsageReport
 
 __all__ = ["LOG_SIZE", "Node", "NodeError"]
 
@@ -112,6 +114,7 @@ class Node:
         self._context = self._pods.context = NodeContext(
             cluster, sandbox, network, self._images, self._state, self._mounts, self._say, self._now
         )
+        self._context.usage = UsageSampler(self._now)
         self._context.working_directory = self._working_directory
         self._context.has_scheduler = self._member.joined
         self._context.log_folder, self._context.log_size = self._log_folder, self._log_size
@@ -123,6 +126,7 @@ class Node:
             raise
         self.tasks.start("watch services", cluster.services(self._services.on_listed, self._services.on_changed).run)
         self.tasks.start("watch pods", cluster.pods(self._pods.on_listed, self._pods.on_changed).run)
+        self.tasks.start("sample usage", self._context.usage.run)
         if self._member.joined:
             node_status = self._node_status
             self.tasks.start("watch its Node", cluster.node(node_status.on_listed, node_status.on_changed).run)
@@ -192,6 +196,15 @@ class Node:
     def logs(self, url: str, disconnected: Callable[[], bool]) -> tuple[int, AsyncIterator[bytes]]:
         """See Kubelet.logs."""
         return self._kubelet.logs(url, disconnected)
+
+    def usage(self) -> UsageReport:
+        """The usage of the machine and of the running pods, as last measured."""
+        if self._context is None:
+            return UsageReport()
+        machine = self._context.usage.machine()
+        node = NodeUsage(self.name, machine.time, machine.window, machine.cores, machine.memory) if machine else None
+        pods = (worker.usage() for worker in self._pods.workers.values())
+        return UsageReport(tuple(pod for pod in pods if pod), node)
 
     async def _register(self) -> None:
         await self._cluster.register(self._kubelet.port, self._now(), self._problem or self.tasks.failing)

@@ -13,6 +13,7 @@ from trainyard.node.kubelet.api_client import NodeApiClient
 from trainyard.node.kubelet.mount_points import MountPoints
 from trainyard.node.kubelet.start_limiter import StartLimiter
 from trainyard.node.kubelet.supervisor_client import Sandbox
+from trainyard.node.kubelet.usage import UsageSampler
 from trainyard.node.network.pod_network import Network
 from trainyard.objects import Json
 
@@ -32,6 +33,7 @@ class NodeContext(msgspec.Struct):
     printed: set[str] = msgspec.field(default_factory=set)  # messages of `print_once`
     mount_points: MountPoints = msgspec.field(default_factory=MountPoints)
     start_limiter: StartLimiter = msgspec.field(default_factory=StartLimiter)
+    usage: UsageSampler = msgspec.field(default_factory=UsageSampler)
     closing: bool = False  # the node stops: no more requests to the API server
     working_directory: Path | None = None  # of pods without the annotation
     has_scheduler: bool = False  # a real cluster's scheduler placed the pods and has handled the fields for scheduling

@@ -79,11 +79,11 @@ class PodManager:
         if worker := self.workers.get(uid):
             worker.output_lost(container, int(run), report)
 
-    def container_exited(self, run_id: str, code: int, reason: str, unsaved: dict[str, Any]) -> None:
+    def container_exited(self, run_id: str, code: int, reason: str, report: dict[str, Any]) -> None:
         """`run_id`: uid/container/run."""
         uid, container, run = run_id.split("/")
         if worker := self.workers.get(uid):
-            worker.container_exited(container, int(run), code, reason, unsaved)
+            worker.container_exited(container, int(run), code, reason, report)
 
     def supervisor_lost(self) -> None:
         """The supervisor died, and with it all containers."""

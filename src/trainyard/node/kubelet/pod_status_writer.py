@@ -5,7 +5,8 @@ Rules:
   next one.
 - A conflict is resolved by a read of the object, and the status is written again. A refused status is printed once and
   written again after a back-off: a later status may be accepted, or the admission rule may change.
-- Conditions of other writers stay as they are on the object."""
+- Conditions of other writers stay as they are on the object.
+- A status has no field for the peak of a container's memory: it is an annotation, written by the same request."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.pod_spec import container_images
 from trainyard.objects import Json, set_condition
+from trainyard.objects.usage import peak_annotation
 
 _RETRY_SECONDS = 0.5, 8.0  # first and longest delay before a refused status is written again
 # Types of the conditions that a node writes.
@@ -77,7 +79,8 @@ class PodStatusWriter:
             if desired == self._written:
                 return
             try:
-                written = await self._node_context.cluster.write_status(self._record.pod, desired)
+                annotations = peak_annotation(status.peaks(self._record.state))
+                written = await self._node_context.cluster.write_status(self._record.pod, desired, annotations)
             except Conflict:  # another client changed the object: get it and write again
                 written = await self._node_context.cluster.pod(self._record.pod)
             except ApiError as error:  # refused; a later status may be accepted, or the admission rule may change

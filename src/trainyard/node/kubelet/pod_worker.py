@@ -15,8 +15,8 @@ from typing import Any, Concatenate, ParamSpec
 
 from trainyard.node.kubelet import events
 from trainyard.node.kubelet.container_runtime import ContainerRuntime
-from trainyard.node.kubelet.container_starter import ContainerStarter
-from trainyard.node.kubelet.lifecycle import DEFAULT_GRACE, Ended, Pod, Stop, Tick
+from trainyard.node.kubelet.container_starter import ContainerExit, ContainerStarter
+from trainyard.node.kubelet.lifecycle import DEFAULT_GRACE, ContainerState, Ended, Pod, Stop, Tick
 from trainyard.node.kubelet.lifecycle_runner import LifecycleRunner
 from trainyard.node.kubelet.lost_output import OUTPUT_LOST, LostOutputReport
 from trainyard.node.kubelet.node_context import NodeContext
@@ -28,6 +28,7 @@ from trainyard.node.kubelet.pod_status_writer import SHUTDOWN_REASON, PodStatusW
 from trainyard.node.kubelet.restore import LOST, ended, ended_with_node, initial_state, returned
 from trainyard.objects import Json, labels_of, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
+from trainyard.objects.usage import ContainerUsage, PodUsage
 
 log = logging.getLogger(__name__)
 
@@ -190,17 +191,41 @@ class PodWorker:
         self._cleanup.report_loss(OUTPUT_LOST, self._lost_output.first_message(container, run, report))
 
     @_fail_pod_on_error
-    def container_exited(self, container: str, run: int, code: int, reason: str, unsaved: dict[str, Any]) -> None:
-        """A container's run has ended. `unsaved`: the count of files that were lost with its root file system."""
-        self._runtime.unsaved.add(container, unsaved)
-        self._lost_output.add(container, run, unsaved.get("lost_output") or ())
-        self._lifecycle.container_exited(container, run, code, reason)
+    def container_exited(self, container: str, run: int, code: int, reason: str, report: dict[str, Any]) -> None:
+        """A container's run has ended. `report`: of its init, see SandboxCallbacks."""
+        self._runtime.unsaved.add(container, report)
+        self._lost_output.add(container, run, report.get("lost_output") or ())
+        run_id, max_rss = self.record.run_id(container, run), int(report.get("max_rss") or 0)
+        peak = self._node_context.usage.container_ended(run_id, max_rss)
+        self._lifecycle.container_exited(container, ContainerExit(run, code, reason, peak))
 
     @_fail_pod_on_error
     def supervisor_lost(self) -> None:
         """The supervisor died, and with it all containers."""
         self._runtime.supervisor_lost()
         self._lifecycle.supervisor_lost()
+
+    def usage(self) -> PodUsage | None:
+        """The usage of the pod; None when none of its containers runs, or one that runs has not been measured."""
+        record, usage = self.record, self._node_context.usage
+        containers, samples = [], []
+        for container in record.state.containers:
+            if container.state is ContainerState.RUNNING:
+                sample = usage.of_container(record.run_id(container.name, container.run))
+                if sample is None:
+                    return None
+                samples.append(sample)
+                containers.append(
+                    ContainerUsage(
+                        container.name, container.run, sample.cores, sample.memory, sample.peak, sample.is_proportional
+                    )
+                )
+        if not samples:
+            return None
+        time, window = min(sample.time for sample in samples), max(sample.window for sample in samples)
+        progress = usage.progress.of_pod(record.uid)
+        key = namespace_of(record.pod), name_of(record.pod), record.uid
+        return PodUsage(*key, time, window, tuple(containers), progress)
 
     def fail(self, error: BaseException) -> None:
         """An exception in the work for this pod: its containers are killed and the pod ends as Failed with the

@@ -84,6 +84,12 @@ def status(pod: Pod, inputs: StatusInputs, conditions: Sequence[Json], now: floa
     return pod_status
 
 
+def peaks(pod: Pod) -> dict[str, int]:
+    """`CONTAINER/RUN` -> the largest memory in bytes of the runs that the status shows as terminated."""
+    runs = [(container.name, run) for container in pod.containers for run in (container.previous, container.last)]
+    return {f"{name}/{run.number}": run.peak for name, run in runs if run is not None}
+
+
 def _conditions(pod: Pod, seen: list[Json], now: float) -> list[Json]:
     incomplete = [container.name for container in pod.containers if container.init and _exit_code(container) != 0]
     unready = [

@@ -75,14 +75,22 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class SandboxCallbacks(NamedTuple):
-    """`exited` is called for every container that ends: container, exit code, reason, and the files removed with its
-    root folder (supervisor/unsaved_count.py, {} for none), with the output that could not be written (`lost_output`,
-    supervisor/log_file.py). `output_lost` is called at the first such output of a container: container, report. `lost`
-    is called when the supervisor dies."""
+    """`exited` is called for every container that ends: container, exit code, reason, and the report of its init: the
+    files removed with its root folder (supervisor/unsaved_count.py), the output that could not be written
+    (`lost_output`, supervisor/log_file.py), and `max_rss`, the largest resident size of a process in bytes.
+    `output_lost` is called at the first such output of a container: container, report. `lost` is called when the
+    supervisor dies."""
 
     exited: Callable[[str, int, str, dict[str, Any]], None] = lambda *_: None
     output_lost: Callable[[str, dict[str, Any]], None] = lambda *_: None
     lost: Callable[[], None] = lambda: None
+
+
+class _Response(NamedTuple):
+    """A response without an error: its file descriptors, and to `spawn` the pid of the init."""
+
+    fds: list[int]
+    pid: int
 
 
 class Sandbox:
@@ -93,7 +101,7 @@ class Sandbox:
         self.mode = mode
         self._hidden = [str(folder.resolve()) for folder in hidden]
         self._callbacks = callbacks
-        self._pending: dict[int, asyncio.Future[list[int]]] = {}
+        self._pending: dict[int, asyncio.Future[_Response]] = {}
         self._request_id = 0
         self._send_lock = asyncio.Lock()
         self._writable: asyncio.Future[None] | None = None  # set when the socket is writable
@@ -166,7 +174,7 @@ class Sandbox:
             log.error("a message of the supervisor cannot be parsed text=%s", message["text"])
         elif message["event"] == "exited":
             code, reason = int(message["code"]), str(message["reason"])
-            self._callbacks.exited(message["container"], code, reason, message.get("unsaved") or {})
+            self._callbacks.exited(message["container"], code, reason, message.get("report") or {})
         elif message["event"] == "output_loss":
             self._callbacks.output_lost(message["container"], message["report"])
         elif self._ready and not self._ready.done():
@@ -184,14 +192,14 @@ class Sandbox:
         if error := message.get("error"):
             future.set_exception(_start_failure(error))
         else:
-            future.set_result(fds)
+            future.set_result(_Response(fds, int(message.get("pid") or 0)))
 
-    async def _request(self, operation: str, fds: tuple[int, ...] = (), **fields: Any) -> list[int]:
+    async def _request(self, operation: str, fds: tuple[int, ...] = (), **fields: Any) -> _Response:
         if self._channel is None:
             raise SandboxError("the supervisor of the pods has ended")
         self._request_id += 1
         request_id = self._request_id
-        future: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[_Response] = asyncio.get_running_loop().create_future()
         self._pending[request_id] = future
         try:
             async with self._send_lock:
@@ -232,10 +240,14 @@ class Sandbox:
         with contextlib.suppress(SandboxError, StartError):
             await self._request("remove_pod", pod=pod)
 
-    async def spawn(self, process: Process, log: int) -> None:
-        """Start a container; returns when its program runs. Raises StartError when it cannot be started, SandboxError.
-        `log`: a descriptor open for reading and appending, which the caller closes."""
-        await self._request("spawn", (log,), **_credentials(), **msgspec.to_builtins(process), hidden=self._hidden)
+    async def spawn(self, process: Process, log: int) -> int:
+        """Start a container; returns when its program runs, with the pid of its init (0: unknown). `log`: a descriptor
+        open for reading and appending, which the caller closes. Raises StartError when it cannot be started,
+        SandboxError."""
+        response = await self._request(
+            "spawn", (log,), **_credentials(), **msgspec.to_builtins(process), hidden=self._hidden
+        )
+        return response.pid
 
     async def execute(self, process: Process, streams: tuple[int, int, int, int], tty: bool) -> None:
         """Start another program (exec) in a running container. `streams`: its stdin, stdout and stderr, and the pipe
@@ -258,12 +270,12 @@ class Sandbox:
 
     async def listen(self, address: str, port: int, udp: bool = False) -> socket.socket:
         """A listening (or UDP) socket in the pods' network. Raises StartError, SandboxError."""
-        (fd,) = await self._request("listen", address=address, port=port, udp=udp)
+        (fd,) = (await self._request("listen", address=address, port=port, udp=udp)).fds
         return _nonblocking_socket(fd)
 
     async def socket(self) -> socket.socket:
         """An unconnected TCP socket in the pods' network. Raises StartError, SandboxError."""
-        (fd,) = await self._request("socket")
+        (fd,) = (await self._request("socket")).fds
         return _nonblocking_socket(fd)
 
 

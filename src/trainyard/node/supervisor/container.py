@@ -61,6 +61,7 @@ def run_init(spec: dict[str, Any], ends: InitDescriptors, pods: Pods | None) -> 
     """Runs in the forked child and does not return."""
     identity = (int(spec["uid"]), int(spec["gid"])) if pods else None
     code = 128
+    write_line(ends.exec_socket, {"pid": reaper.visible_pid()})
     try:
         program, own_root = _prepare(spec, ends, pods)
         os.close(ends.report)

@@ -12,8 +12,9 @@ Rules:
   closed by the end of the container.
 - The init writes lines of JSON to the exec socket: {"output_loss"}, the report on output that could not be written to
   the log (log_file.py), at the first lost byte; {"reason"} when the container exceeds its memory limit, which ends the
-  whole container with 137 (memory.py); at the end the count of files that are removed with the container, and
-  {"lost_output"}: the report on all lost output."""
+  whole container with 137 (memory.py); at the end {"max_rss"}: the largest resident size of one of its processes in
+  bytes, the count of files that are removed with the container, and {"lost_output"}: the report on all lost output.
+  The first line, {"pid"}, is written before its program runs (container.py)."""
 
 from __future__ import annotations
 
@@ -161,11 +162,15 @@ class Init:
         return False
 
     def _end_all(self) -> None:
-        """End all other processes of the container, and send what is lost with it: the count of files, and output."""
+        """End all other processes of the container, and send the peak of their memory and what is lost with it: the
+        count of files, and output."""
         if self._unsaved is None:
             reaper.end_all_below(os.getpid())
+            reaper.reap()
         else:
             reaper.end_all_others()
+        write_line(self._exec_socket.fileno(), {"max_rss": reaper.max_rss()})
+        if self._unsaved is not None:
             with contextlib.suppress(OSError):
                 write_line(self._exec_socket.fileno(), self._unsaved())
         if self._output.log.lost.bytes:

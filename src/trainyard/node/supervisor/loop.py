@@ -7,16 +7,17 @@ whose `fds` is their number. Every request of the node process has `do` and `id`
     add_pod    pod, hostname, address, memory: [folder]      create a pod's namespaces; tmpfs on `memory`
     remove_pod pod
     spawn      container, pod, argv, env, cwd, root, mounts, memory (bytes, 0 for no limit)
-                                                             + 1 fd, the log; answered when the program is running
+                                                             + 1 fd, the log; answered when the program is running,
+                                                             with the init's `pid` as the node process sees it
     exec       container                                     + 5 fds for the container's init, see init.py
     signal     container, kill: bool
     add_route  network, bits                                 makes its addresses local
     listen     address, port, udp                            answered with a socket of the pods' network
     socket                                                   answered with an unconnected TCP socket of it
     event      "ready" | "failed" (why) | "output_loss" (container, report: the first output that could not be
-               written, log_file.py) | "exited" (container, code, reason, maybe unsaved: the files that went with it,
-               unsaved_count.py, and in its field lost_output the reports on all output that could not be written)
-                                                                   from the supervisor, unasked
+               written, log_file.py) | "exited" (container, code, reason, report: the last messages of its init, merged:
+               the files that went with it, unsaved_count.py; lost_output: the reports on all output that could not be
+               written; max_rss: the largest resident size of one of its processes, bytes)  from the supervisor, unasked
 
 Rule: a failure in one request is sent as its response; a failure for one container is logged and does not affect
 others; the supervisor itself ends only with the control socket."""
@@ -263,6 +264,9 @@ class Supervisor:
         if report:
             reply["error"] = Failed.read(report).fields
             self._remove_init(pid)  # the exit of this init is not reported
+        elif init_socket := self._exec_sockets.get(awaited.container):
+            init_socket.read()
+            reply["pid"] = init_socket.message.pop("pid", 0)  # the init wrote it before its program ran
         self.channel.send(reply)
 
     def _signal(self, container: str, kill: bool) -> None:
@@ -290,10 +294,10 @@ class Supervisor:
                 reaper.end_all_below(os.getpid(), spare=frozenset(self._inits))
         finally:  # the exit of a container is reported even when the cleanup fails
             if container is not None:
-                exit_fields: Message = {"code": code, "reason": last_message.pop("reason", "")}
-                is_lossy = last_message.get("files") or last_message.get("lost_output")
-                unsaved_fields: Message = {"unsaved": last_message} if is_lossy else {}
-                self.channel.send({"event": "exited", "container": container, **exit_fields, **unsaved_fields})
+                reason = last_message.pop("reason", "")
+                self.channel.send(
+                    {"event": "exited", "container": container, "code": code, "reason": reason, "report": last_message}
+                )
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -15,6 +16,7 @@ import time
 from . import syscalls  # relative: this program runs without its package, see the package's docstring
 
 END_ALL = signal.SIGUSR2  # to an init: kill all descendants, then exit
+_FORK_BYTES = 1 << 20  # a forked process may have touched so much more than its parent
 INIT_SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, END_ALL}
 
 
@@ -83,6 +85,23 @@ def reap() -> dict[int, int]:
             return ended
         code = os.waitstatus_to_exitcode(status)
         ended[pid] = code if code >= 0 else 128 - code
+
+
+def visible_pid() -> int:
+    """The pid of this process in the pid namespace of /proc: before an init has a root folder of its own, that of the
+    node process."""
+    try:
+        return int(os.readlink("/proc/self"))
+    except OSError:
+        return os.getpid()
+
+
+def max_rss() -> int:
+    """The largest resident size in bytes that one of the reaped descendants of this process has had; 0 when it is not
+    larger than that of this process, from which the descendants were forked."""
+    own, descendant = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    unit = 1024 if syscalls.LINUX else 1
+    return descendant * unit if (descendant - own) * unit > _FORK_BYTES else 0
 
 
 def block_for_init() -> None:

@@ -50,6 +50,7 @@ def _roles() -> dict[str, list[Json]]:
         _rule(["apps"], _APPS, _READ),
         _rule(["batch"], ["jobs", "jobs/status"], _READ),
         _rule(["discovery.k8s.io"], ["endpointslices"], _READ),
+        _rule(["metrics.k8s.io"], ["nodes", "pods"], _READ),
     ]
     edit = [
         *view,

@@ -19,7 +19,7 @@ ALTERNATIVES = {
     (
         "autoscaling",
         "horizontalpodautoscalers",
-    ): "no metrics are collected here, so set the number with `kubectl scale`",
+    ): "no autoscaler runs here, so set the number with `kubectl scale`",
     (
         "policy",
         "poddisruptionbudgets",

@@ -4,8 +4,8 @@ Two forms. Unaggregated: /api, /apis, /apis/GROUP and an APIResourceList for eac
 /api and one at /apis, when the Accept header names APIGroupDiscoveryList; these have an ETag.
 
 Rules for this file:
-- Groups are in kube-apiserver's order: built-in groups first, then those of CRDs by name. `Registry.preferred_groups`
-  come before other groups of CRDs: of two resources of one name kubectl takes the first.
+- Groups are in kube-apiserver's order: built-in groups, then those of CRDs by name, then metrics.
+  `Registry.preferred_groups` come before other groups of CRDs: of two resources of one name kubectl takes the first.
 - Versions of a group are in priority order: v2 before v1 before v1beta1 before v1alpha1.
 """
 
@@ -55,6 +55,7 @@ _FIRST = (
     "coordination.k8s.io",
     "discovery.k8s.io",
 )
+_LAST = ("metrics.k8s.io",)  # as with metrics-server, after the CRDs: `kubectl get pods` is not about PodMetrics
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _SAME_VERSION = {"group": "", "version": ""}
 _PROXY = ("create", "delete", "get", "patch", "update")
@@ -183,7 +184,7 @@ def _response_kind(info: Json, group_version: Json) -> Json:
 def _groups(registry: Registry) -> list[str]:
     first = (*_FIRST, *registry.preferred_groups)
     names = {resource.group for resource in registry.all() if resource.group}
-    return sorted(names, key=lambda name: (first.index(name) if name in first else len(first), name))
+    return sorted(names, key=lambda name: (name in _LAST, first.index(name) if name in first else len(first), name))
 
 
 def _versions(registry: Registry, group: str) -> list[str]:
@@ -221,11 +222,13 @@ def _resources(registry: Registry, group: str, version: str) -> Response:
 def _verbs(resource: Resource) -> tuple[str, ...]:
     if resource.review:
         return ("create",)
+    if resource.computed:
+        return ("get", "list")
     return tuple(verb for verb in _VERBS if resource.deletes_collection or verb != "deletecollection")
 
 
 def _singular(resource: Resource) -> str:
-    return resource.singular or resource.kind.lower()
+    return "" if resource.computed else resource.singular or resource.kind.lower()
 
 
 def _names(resource: Resource) -> Json:
@@ -258,7 +261,7 @@ def _api_resources(resource: Resource) -> list[Json]:
         "verbs": list(_verbs(resource)),
         **_names(resource),
     }
-    if not resource.review:
+    if not (resource.review or resource.computed):
         entry["storageVersionHash"] = _storage_version_hash(resource)
     subresources = [
         {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced, **info}

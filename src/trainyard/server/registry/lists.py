@@ -15,15 +15,16 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-from trainyard.objects import Json, NamespacedName, decode, encode
+from trainyard.objects import Json, NamespacedName, decode, encode, key_of, labels_of
 from trainyard.server import errors
 from trainyard.server.http.paths import Target
 from trainyard.server.http.requests import Request, Response, Watch
 from trainyard.server.registry import list_options, tables
+from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.resources import Resource
 from trainyard.server.registry.selection import Selection, name_in_field_selector, require_field_selector, select
 from trainyard.server.storage.log import RevisionLog
-from trainyard.server.storage.store import Record, next_key
+from trainyard.server.storage.store import Record, View, next_key
 
 Clock = Callable[[], float]
 
@@ -210,6 +211,21 @@ def list_objects(log: RevisionLog, resource: Resource, target: Target, request: 
         if remaining and selected.is_unfiltered:
             meta["remainingItemCount"] = len(remaining)
     return Response(shown.encode_list([record.body for _, record in items], meta))
+
+
+def read_computed(resource: Resource, verb: str, target: Target, request: Request, context: RequestContext) -> Response:
+    """A get or list of a resource whose objects are computed. Raises StatusError 400, 404, 405, 406."""
+    if resource.computed is None or verb not in ("get", "list") or target.subresource:
+        raise errors.method_not_allowed()
+    shown = representation(resource, request, lambda: context.now, verb == "list")
+    selected = selection(resource, target, request)
+    records = {key_of(obj): Record(0, encode(obj), labels_of(obj), {}) for obj in resource.computed.objects(context)}
+    chosen = [record.body for _, record in selected.select_from(View(sorted(records), records))]
+    if verb == "list":
+        return Response(shown.encode_list(chosen, {}))
+    if not chosen:
+        raise resource.computed.not_found(NamespacedName(target.namespace, target.name), context)
+    return Response(shown.encode_object(chosen[0]))
 
 
 def _validate_options(resource: Resource, request: Request) -> None:

@@ -82,7 +82,7 @@ def respond(registry: Registry, request: Request) -> Response | None:
 
 
 def _paths(registry: Registry) -> list[str]:
-    return sorted({_path(resource) for resource in registry.all()})
+    return sorted({_path(resource) for resource in registry.all() if not resource.computed})
 
 
 def _path(resource: Resource) -> str:

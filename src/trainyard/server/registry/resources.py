@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from trainyard.objects import Json, Problem
+from trainyard.objects import Json, NamespacedName, Problem
 from trainyard.schema import Schema
 
 if TYPE_CHECKING:
+    from trainyard.server.errors import StatusError
     from trainyard.server.proxy.targets import PodPort, ProxyName
     from trainyard.server.registry.context import RequestContext
     from trainyard.server.storage.log import RevisionLog
@@ -46,6 +47,13 @@ class ScalePaths(NamedTuple):
     selector: Callable[[Json], str] = lambda obj: ""
     selector_path: tuple[str, ...] = ()
     """The path of the selector, for custom resources."""
+
+
+class ComputedObjects(NamedTuple):
+    """The objects of a resource that is only read: get and list. `not_found` makes the 404 for a name without one."""
+
+    objects: Callable[[RequestContext], Sequence[Json]]
+    not_found: Callable[[NamespacedName, RequestContext], StatusError]
 
 
 def _no_problems(new: Json, old: Json | None) -> list[Problem]:
@@ -87,6 +95,8 @@ class Resource:
     """The pod port to which the subresource `proxy` of an object forwards; None without that subresource."""
     scale: ScalePaths | None = None
     """The paths of /scale; None without /scale."""
+    computed: ComputedObjects | None = None
+    """For virtual resources that are only read: its objects. Nothing is stored."""
     review: Callable[[Json, RequestContext], Json] | None = None
     """For virtual resources (reviews): a create returns the result of this function; nothing is stored."""
     definition: str = ""

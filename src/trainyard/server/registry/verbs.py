@@ -114,8 +114,8 @@ class Verbs:
     def _dispatch(  # noqa: PLR0911  (a verb, a return)
         self, verb: str, resource: Resource, target: Target, request: Request
     ) -> Answer:
-        if resource.review:
-            return self._review(verb, resource, target, request)
+        if resource.review or resource.computed:
+            return self._compute(verb, resource, target, request)
         if target.subresource == "scale" and resource.scale and target.name:
             preflight.check_request(resource, target, request, self._now)
             return self._scale(verb, resource, resource.scale, target, request)
@@ -233,8 +233,11 @@ class Verbs:
         body = self.writes.put(resource, new.object, old, dry=is_dry_run(request))
         return Response(representation.encode_object(body), code, warnings=new.warnings)
 
-    def _review(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
-        """A review: the response is computed, nothing is stored."""
+    def _compute(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
+        """Computed objects, or a review: the response is computed, nothing is stored."""
+        if resource.computed:
+            preflight.check_request(resource, target, request, self._now)
+            return lists.read_computed(resource, verb, target, request, self.context(request.user))
         if verb != "create" or target.name or resource.review is None:
             raise errors.method_not_allowed()
         sent = admission.read_object(resource, decode_body(request), target.namespace, "")

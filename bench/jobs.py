@@ -1,0 +1,54 @@
+"""The jobs of the benchmarks: `replicas` pods that nothing but `bench.kubelet` runs."""
+
+from __future__ import annotations
+
+from trainyard import kinds
+from trainyard.objects import GVK, Json
+
+SCHEDULER = "bench"
+"""The scheduler of the pods. There is none of this name: nothing but the operator and the kubelet writes the pods."""
+JOB_SET = GVK("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
+
+
+def _pod(container: str, **spec: object) -> Json:
+    containers = [{"name": container, "image": "none", "command": ["python", "train.py"]}]
+    return {"spec": {"schedulerName": SCHEDULER, "containers": containers, **spec}}
+
+
+def _job(gvk: GVK, name: str, spec: Json) -> Json:
+    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": {"name": name}, "spec": spec}
+
+
+def pytorch_job(name: str, replicas: int) -> Json:
+    """A PyTorchJob of kubeflow.org with a master."""
+    template = _pod("pytorch")
+    specs = {
+        role: {"replicas": count, "restartPolicy": "OnFailure", "template": template}
+        for role, count in (("Master", 1), ("Worker", replicas - 1))
+        if count
+    }
+    spec = {"runPolicy": {"cleanPodPolicy": "None"}, "pytorchReplicaSpecs": specs}
+    return _job(kinds.PYTORCHJOB.gvk, name, spec)
+
+
+def tf_job(name: str, replicas: int) -> Json:
+    """A TfJob of tensorflow.org with a master: a batch Job for each replica."""
+    template = _pod("tensorflow", restartPolicy="OnFailure")
+    roles = [
+        {"tfReplicaType": role, "replicas": count, "template": template}
+        for role, count in (("MASTER", 1), ("WORKER", replicas - 1))
+        if count
+    ]
+    return _job(kinds.TFJOB.gvk, name, {"replicaSpecs": roles})
+
+
+def job_set(name: str, replicas: int) -> Json:
+    """A JobSet with one Indexed Job, whose pods are made by kube-controller-manager."""
+    job = {
+        "parallelism": replicas,
+        "completions": replicas,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,
+        "template": _pod("pytorch", restartPolicy="Never"),
+    }
+    return _job(JOB_SET, name, {"replicatedJobs": [{"name": "workers", "replicas": 1, "template": {"spec": job}}]})

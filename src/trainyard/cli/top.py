@@ -1,0 +1,184 @@
+"""`trainyard top [JOB]`: CPU, memory and progress of a job's replicas, or of all jobs; live on a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+import msgspec
+
+from trainyard.cli import options
+from trainyard.cli.cluster_command import ClusterContext, note, print_output, run_with_cluster
+from trainyard.cli.completion import job_names
+from trainyard.cli.layout import UNKNOWN_WIDTH, colour_on, prose, table_lines, terminal_width
+from trainyard.objects import Json
+
+if TYPE_CHECKING:
+    from trainyard.views.usage_view import JobUsage, ReplicaUsage, Spread
+
+INTERVAL = 2.0  # seconds between two readings, which is how often a Trainyard node measures
+REPLICA_HEADS = ["REPLICA", "STATE", "STEP", "STEP/S", "CPU", "MEM", "PEAK", "NODE"]
+JOB_HEADS = ["JOB", "KIND", "STATE", "RUNNING", "STEP", "STEP/S", "CPU", "MEM", "PEAK"]
+UNKNOWN = "-"
+
+
+class Reading(NamedTuple):
+    """The usage at one time: of the replicas of one job, or else of jobs. `missing`: why there are no figures."""
+
+    title: str
+    replicas: tuple[ReplicaUsage, ...] | None
+    jobs: tuple[JobUsage, ...]
+    missing: str
+
+
+@click.command()
+@click.argument("job", required=False, default="", shell_complete=job_names)
+@options.cluster
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Jobs in all namespaces.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="For programs: once.")
+@click.option("--once", is_flag=True, help="Print once, also on a terminal.")
+def top(job: str, everywhere: bool, output: str | None, once: bool, **params: Any) -> None:
+    """Show CPU, memory and steps of the replicas of a job, or one line for each job.
+
+    On a terminal it is shown anew every 2 s, until q or Ctrl-C.
+
+    Example: trainyard top mnist
+    """
+    run_with_cluster(params, lambda context: _top(context, job, everywhere, output or "", once))
+
+
+async def _top(context: ClusterContext, job: str, everywhere: bool, form: str, once: bool) -> None:
+    if everywhere and not job:
+        context = msgspec.structs.replace(context, namespace="")
+    if not (form or once) and colour_on(1):
+        from trainyard.cli.live import show_live
+
+        async def lines() -> list[str]:
+            height = shutil.get_terminal_size((UNKNOWN_WIDTH, 24)).lines
+            return reading_lines(await _read(context, job), terminal_width(), height - 1, colour=True)
+
+        await show_live(lines, INTERVAL)
+        return
+    reading = await _read(context, job)
+    if form:
+        print_output(_json(reading))
+    elif not reading.replicas and not reading.jobs:
+        note(f"{job} has no replicas." if job else "There are no jobs." if everywhere else _no_jobs(context))
+    else:
+        print_output("\n".join(table_lines(_table(reading), terminal_width(), colour_on(1))))
+    if reading.missing and not form:
+        note(reading.missing)
+
+
+def _no_jobs(context: ClusterContext) -> str:
+    return f"There are no jobs in namespace {context.namespace}."
+
+
+async def _read(context: ClusterContext, job: str) -> Reading:
+    from trainyard.app.pod_metrics import read_pod_metrics
+    from trainyard.cli.jobs import get_job, list_jobs, list_pods
+    from trainyard.objects import uid_of
+    from trainyard.objects.labels import OWNER
+    from trainyard.objects.resources import POD
+    from trainyard.views.job_row import job_row
+    from trainyard.views.job_view import JobView
+    from trainyard.views.usage_view import by_pod, job_usage, replica_usages
+
+    if job:
+        info = await get_job(context, job)
+        owner = f"{OWNER}={uid_of(info.job)}"
+        pods, (items, missing) = await asyncio.gather(
+            list_pods(context, info.job), read_pod_metrics(context.api, info.namespace, owner)
+        )
+        view, metrics = JobView.of([info.job], pods, time.time()), by_pod(items)
+        usages = replica_usages(info.namespace, view.slots(uid_of(info.job)), metrics)
+        return Reading(info.reference, tuple(usages), (), missing)
+    infos = await list_jobs(context)
+    page, (items, missing) = await asyncio.gather(
+        context.api.list(POD, context.namespace, OWNER), read_pod_metrics(context.api, context.namespace, OWNER)
+    )
+    view = JobView.of([info.job for info in infos], page.get("items") or (), time.time())
+    metrics, jobs = by_pod(items), []
+    for info in infos:
+        slots = view.slots(uid_of(info.job))
+        jobs.append(job_usage(job_row(view, uid_of(info.job), slots), replica_usages(info.namespace, slots, metrics)))
+    jobs.sort(key=lambda usage: (-(usage.cpu or 0.0), -(usage.memory or 0), usage.namespace, usage.name))
+    return Reading("", None, tuple(jobs), missing)
+
+
+def reading_lines(reading: Reading, width: int, height: int, colour: bool) -> list[str]:
+    """The lines of a screen of that size: a title, the table, one line for the rows that do not fit, and what is
+    missing."""
+    missing = prose(reading.missing, width).split("\n") if reading.missing else []
+    title = f"{reading.title or 'jobs'}  {time.strftime('%H:%M:%S')}  q ends"
+    rows = _table(reading)
+    room = max(1, height - 2 - len(missing))  # without the title and the head
+    rest = len(rows) - 1 - room
+    lines: list[str] = []
+    if rest > 0:
+        room -= 1
+        hidden = (reading.replicas or ())[room:]
+        lines = [rest_line(len(rows) - 1 - room, hidden)[:width]]
+    return [title[:width], *table_lines(rows[: room + 1], width, colour), *lines, *missing]
+
+
+def rest_line(count: int, hidden: Sequence[ReplicaUsage]) -> str:
+    """The line for the replicas below the screen."""
+    from trainyard.views.usage_view import spreads
+
+    texts = [f"{name} {_spread_text(name, spread)}" for name, spread in spreads(hidden).items()]
+    return f"and {count} more" + (f": min/median/max {', '.join(texts)}" if texts else "")
+
+
+def _spread_text(name: str, spread: Spread) -> str:
+    show = {"step": _step, "cpu": _cpu, "memory": _size}[name]
+    return "/".join(show(value) for value in (spread.minimum, spread.median, spread.maximum))
+
+
+def _table(reading: Reading) -> list[list[str]]:
+    if reading.replicas is not None:
+        return [REPLICA_HEADS, *map(_replica_row, reading.replicas)]
+    namespaces = {usage.namespace for usage in reading.jobs}
+    head = [*(["NAMESPACE"] if len(namespaces) > 1 else []), *JOB_HEADS]
+    return [head, *(_job_row(usage, len(namespaces) > 1) for usage in reading.jobs)]
+
+
+def _replica_row(usage: ReplicaUsage) -> list[str]:
+    return [usage.replica, usage.state, *_figures(usage), usage.node]
+
+
+def _job_row(usage: JobUsage, with_namespace: bool) -> list[str]:
+    running = f"{usage.running}/{usage.replicas}"
+    row = [usage.name, usage.kind, usage.state, running, *_figures(usage)]
+    return [usage.namespace, *row] if with_namespace else row
+
+
+def _figures(usage: ReplicaUsage | JobUsage) -> Iterable[str]:
+    rate = UNKNOWN if usage.steps_per_second is None else f"{usage.steps_per_second:.2f}"
+    return _step(usage.step), rate, _cpu(usage.cpu), _size(usage.memory), _size(usage.peak_memory)
+
+
+def _step(step: float | None) -> str:
+    return UNKNOWN if step is None else f"{step:,.0f}"
+
+
+def _cpu(cores: float | None) -> str:
+    return UNKNOWN if cores is None else f"{cores * 1000:.0f}m"
+
+
+def _size(size: float | None) -> str:
+    from trainyard.views.memory import format_bytes
+
+    return UNKNOWN if size is None else format_bytes(size)
+
+
+def _json(reading: Reading) -> str:
+    from trainyard.cli.printing import as_json
+
+    usages: Json = {"job": reading.title} if reading.replicas is not None else {}
+    key = "replicas" if reading.replicas is not None else "jobs"
+    return as_json({**usages, key: msgspec.to_builtins(reading.replicas or reading.jobs), "missing": reading.missing})

@@ -1,0 +1,221 @@
+"""The process behind `trainyard up`: a LocalCluster and its window until SIGTERM. Only app/daemon_process.py starts it.
+
+    python -m trainyard.daemon FOLDER LOCK PIPE    (two file descriptors; the options are JSON on stdin)
+
+Rules:
+- It writes its progress into the pipe until the cluster is ready, one JSON object a line. When the reader closes the
+  pipe before that, `trainyard up` was interrupted, and the daemon ends.
+- The first SIGTERM: every pod ends within its grace period. The second one: at once. SIGHUP is ignored: the daemon
+  outlives its terminal. SIGUSR1 dumps all stacks into the log.
+- The end of the process releases the lock; no child process inherits the lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Coroutine
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from trainyard.app.background import error_text
+from trainyard.app.cluster_folders import HISTORY, BackgroundError, command_line
+from trainyard.app.config import ConfigError
+from trainyard.app.config import read_config as read_config
+from trainyard.app.local import LocalCluster, LocalClusterOptions
+from trainyard.app.logs import configure_logging
+from trainyard.app.record_index import HistoryOptions
+from trainyard.app.retention import RetentionLimits
+from trainyard.app.stack_dump import dump_stacks_on_signal
+from trainyard.client import ApiError
+from trainyard.node.kubelet.node import NodeError
+from trainyard.objects import encode, format_time
+from trainyard.objects.manifest import ManifestError
+from trainyard.objects.printable import printable
+from trainyard.server import DiskError, NotWritten
+from trainyard.window import Window, WindowOptions
+from trainyard.window.registry import RegisteredWindow
+
+log = logging.getLogger("trainyard.daemon")
+
+
+class StartupPipe:
+    """The pipe to `trainyard up`. After the cluster is ready there is only the log."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self.reader_gone = asyncio.Event()  # the reader has closed the pipe before the cluster is ready
+
+    def note(self, text: str) -> None:
+        """Write a note into the log and the pipe."""
+        print(printable(text, line=True), flush=True)  # standard output is the log
+        self.send(note=text)
+
+    def send(self, **message: Any) -> None:
+        """Write one message into the pipe: note, or ready, or failed with code."""
+        if self._fd >= 0:
+            try:
+                os.write(self._fd, encode(message) + b"\n")
+            except BrokenPipeError:
+                self.reader_gone.set()
+
+    def close(self) -> None:
+        """Close the write end: the parent reads the end of the file."""
+        os.close(self._fd)
+        self._fd = -1
+
+
+class Signals:
+    """`stop` is set by the first SIGTERM or SIGINT, `kill` by the second one."""
+
+    def __init__(self) -> None:
+        self.stop, self.kill = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, lambda: (self.kill if self.stop.is_set() else self.stop).set())
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        dump_stacks_on_signal()
+
+
+async def run_daemon(folder: Path, arguments: dict[str, Any], pipe: StartupPipe) -> int:
+    """Run the cluster until SIGTERM, or until its start fails. Returns the exit code, which no caller uses."""
+    signals = Signals()
+    cluster: LocalCluster | None = None
+    window: RegisteredWindow | None = None
+    try:
+        again = (folder / "state").exists()
+        cluster = LocalCluster(parse_options(folder, arguments, pipe))
+        if not await _run_unless(signals.stop, pipe.reader_gone, cluster.start()):
+            return 1
+        cluster.write_kubeconfig(folder / "kubeconfig", f"trainyard-{folder.name}")
+        window = await _open_window(cluster, folder)
+        _write_facts(folder, cluster, again)
+        pipe.send(ready=True)
+        if pipe.reader_gone.is_set():
+            return 1
+        pipe.close()
+        await signals.stop.wait()
+        log.warning("stopping: every pod ends within its grace period")
+        return 0
+    except (ManifestError, ConfigError) as error:
+        pipe.send(failed="\n".join(map(str, error.problems)), code=2)
+        return 2
+    except DiskError as error:
+        fix = (
+            f"\nTo move it away and start with an empty state: {command_line('up --fresh', folder.name)}"
+            if error.unusable
+            else ""
+        )
+        pipe.send(failed=f"{error}{fix}", code=3)
+        return 3
+    except (OSError, ApiError, NodeError, NotWritten) as error:
+        pipe.send(failed=f"cannot start: {error_text(error)}", code=3)
+        return 3
+    finally:
+        (folder / "cluster.json").unlink(missing_ok=True)
+        if window is not None:
+            await window.stop()
+        if cluster is not None and not await _run_unless(signals.kill, signals.kill, cluster.stop()):
+            await cluster.stop(kill=True)
+
+
+async def _open_window(cluster: LocalCluster, folder: Path) -> RegisteredWindow | None:
+    """The page of the cluster; None if it cannot be opened, which stops nothing else. Its sessions are signed with the
+    cluster's token: a page that is open is connected again when the cluster is up again."""
+    window = Window(
+        cluster.api,
+        WindowOptions(folder.name, history=folder.parent / HISTORY),
+        sha256(cluster.token.encode()).digest(),
+    )
+    registered = RegisteredWindow(folder.name, window, is_lasting=True)
+    try:
+        await registered.start()
+    except (OSError, BackgroundError) as error:
+        log.warning("there is no page, `trainyard ui` will not find this cluster error=%s", error)
+        return None
+    return registered
+
+
+def parse_options(folder: Path, arguments: dict[str, Any], pipe: StartupPipe) -> LocalClusterOptions:
+    """The options of the command line of `trainyard up`, from the JSON on stdin."""
+    current = arguments.get("working_directory")
+    return LocalClusterOptions(
+        network=arguments["network"],
+        images=tuple(map(Path, arguments["images"])),
+        cache=Path(arguments["cache"]) if arguments["cache"] else None,
+        python=arguments.get("python", ""),
+        mounts={claim: Path(source) for claim, source in arguments["mounts"].items()},
+        config=read_config(Path(arguments["config"]) if arguments["config"] else None, pipe.note),
+        say=pipe.note,
+        operator=arguments.get("operator", True),
+        working_directory=Path(current) if current else None,
+        state_folder=folder / "state",
+        # These folders have the kubeconfigs of all background clusters, and the user's own.
+        hidden=(folder.parent, Path(os.path.expanduser("~/.kube"))),
+        history=HistoryOptions(
+            folder.parent / HISTORY,
+            folder.name,
+            Path(arguments["logs_dir"]) if arguments.get("logs_dir") else None,
+            RetentionLimits.from_environment(os.environ),
+        ),
+    )
+
+
+def _write_facts(folder: Path, cluster: LocalCluster, again: bool) -> None:
+    facts = {
+        "pid": os.getpid(),
+        "since": format_time(time.time()),
+        "network": cluster.network,
+        "server": cluster.server.tls_url,
+        "folder": str(cluster.folder),
+        "again": again,
+    }
+    new_file = folder / "cluster.json.new"
+    new_file.write_text(json.dumps(facts))
+    new_file.replace(folder / "cluster.json")
+
+
+async def _run_unless(first: asyncio.Event, second: asyncio.Event, work: Coroutine[Any, Any, Any]) -> bool:
+    """True when the coroutine has finished; its exception is raised. When one of the events is set first, the coroutine
+    is cancelled: False."""
+    task = asyncio.ensure_future(work)
+    wait_tasks = [asyncio.ensure_future(event.wait()) for event in (first, second)]
+    try:
+        await asyncio.wait({task, *wait_tasks}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+        return task.done()
+    finally:
+        for pending in (task, *wait_tasks):
+            pending.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await pending
+
+
+def main() -> None:
+    """Write the process id into the lock file, read the options from stdin, and run the cluster."""
+    folder, lock, pipe = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    for fd in (lock, pipe):
+        os.set_inheritable(fd, False)
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    arguments = json.load(sys.stdin)
+    os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
+    level = os.environ.get("TRAINYARD_LOG", "WARNING").upper()
+    configure_logging("text", level)
+    sys.exit(asyncio.run(_main(folder, arguments, pipe)))
+
+
+async def _main(folder: Path, arguments: dict[str, Any], pipe: int) -> int:
+    return await run_daemon(folder, arguments, StartupPipe(pipe))
+
+
+if __name__ == "__main__":
+    main()

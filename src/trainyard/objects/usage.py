@@ -1,0 +1,106 @@
+"""The usage of CPU and memory as values: measured by a node, served as metrics.k8s.io by the API server.
+
+Units: CPU in cores, memory in bytes, `time` in Unix seconds, `window` in seconds before it, over which CPU is the mean.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from trainyard.objects.labels import PREFIX
+
+PEAK_MEMORY = PREFIX + "peak-memory"
+"""Annotation of a Pod and of its PodMetrics, JSON: `CONTAINER/RUN` -> the largest memory of that run in bytes. A Pod
+has the runs that its status shows as terminated, its PodMetrics those that go on. Runs are counted from 1."""
+MEMORY_MEASURE = PREFIX + "memory-measure"
+"""Annotation of a PodMetrics: PSS (pages that processes share are counted once) or RSS (once for each process)."""
+
+
+METRICS = PREFIX + "metrics"
+"""Annotation of a PodMetrics, JSON: the progress that the program of the pod has reported, see `Progress`."""
+
+
+class Progress(NamedTuple):
+    """The last values that a program has reported, such as {"step": 10.0, "loss": 0.4}. `steps_per_second`: None
+    before a second step. `source`: where they were read: file, output, or pattern (an output line that is no JSON)."""
+
+    values: Mapping[str, float]
+    steps_per_second: float | None
+    source: str
+
+    @property
+    def annotation(self) -> dict[str, str]:
+        """The annotation METRICS."""
+        fields = {"values": dict(self.values), "stepsPerSecond": self.steps_per_second, "source": self.source}
+        return {METRICS: json.dumps(fields, separators=(",", ":"))}
+
+
+class ContainerUsage(NamedTuple):
+    """The usage of one run of a container. `peak`: the largest memory since its start. `is_proportional`: PSS."""
+
+    name: str
+    run: int
+    cores: float
+    memory: int
+    peak: int
+    is_proportional: bool
+
+
+class PodUsage(NamedTuple):
+    """The usage of a pod whose running containers have all been measured."""
+
+    namespace: str
+    name: str
+    uid: str
+    time: float
+    window: float
+    containers: tuple[ContainerUsage, ...]
+    progress: Progress | None = None
+
+
+class NodeUsage(NamedTuple):
+    """The usage of a node's machine by all programs."""
+
+    name: str
+    time: float
+    window: float
+    cores: float
+    memory: int
+
+
+class UsageReport(NamedTuple):
+    """The usage that a node has measured. `node` is None before its first measurement."""
+
+    pods: tuple[PodUsage, ...] = ()
+    node: NodeUsage | None = None
+
+
+def peak_annotation(peaks: Mapping[str, int]) -> dict[str, str]:
+    """The annotation PEAK_MEMORY with these peaks, {} without any."""
+    known = {run: peak for run, peak in peaks.items() if peak}
+    return {PEAK_MEMORY: json.dumps(known, separators=(",", ":"))} if known else {}
+
+
+def progress_of(annotations: Mapping[str, object]) -> Progress | None:
+    """The progress in the annotations of a PodMetrics; None when there is none or it cannot be parsed."""
+    try:
+        fields = json.loads(str(annotations.get(METRICS) or "null"))
+        values = {str(name): float(value) for name, value in fields["values"].items()}
+        rate = fields.get("stepsPerSecond")
+        return Progress(values, None if rate is None else float(rate), str(fields.get("source") or ""))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def peaks_of(annotations: Mapping[str, object]) -> dict[str, int]:
+    """`CONTAINER/RUN` -> peak of the memory in bytes, from the annotations of a Pod or PodMetrics; {} when there are
+    none or they cannot be parsed."""
+    try:
+        peaks = json.loads(str(annotations.get(PEAK_MEMORY) or "{}"))
+    except ValueError:
+        return {}
+    if not isinstance(peaks, dict):
+        return {}
+    return {run: peak for run, peak in peaks.items() if isinstance(peak, int) and not isinstance(peak, bool)}

@@ -1,0 +1,90 @@
+"""The containers of a pod, and how they terminated: the cause, the last lines of the output, and the fix."""
+
+from __future__ import annotations
+
+import signal
+
+from trainyard.core.diagnosis import Cause
+from trainyard.objects import Json
+from trainyard.objects.container_statuses import ContainerStatus
+from trainyard.views.diagnosis.inputs import Facts, container_context, container_field, container_spec, log_key
+from trainyard.views.diagnosis.launchers import process_lines
+from trainyard.views.diagnosis.output import CAUSE_LINES, OUT_OF_MEMORY, cause_of, port_in_use, ports_in
+from trainyard.views.diagnosis.waiting_reasons import volume_cause
+from trainyard.views.memory import memory_peak
+
+KILLED = 128 + signal.SIGKILL
+NO_OUTPUT = "it printed nothing"
+SHOWN_LINES = 40  # last lines of a finding
+
+
+def termination(
+    facts: Facts, pod: Json, container: ContainerStatus, terminated: Json
+) -> tuple[str, str, tuple[str, ...], str]:
+    """How a container terminated: (text, place, last lines, fix), the fields of a `Finding` after its level."""
+    code, reason = int(terminated["exitCode"]), str(terminated.get("reason") or "Error")
+    lines = last_lines(facts, pod, container.name, terminated)
+    cause = termination_cause(facts, pod, container, code, reason, lines)
+    memory = memory_lines(pod, container, code, lines)
+    lines = shown_lines(facts, lines)
+    summary = f"ended with exit code {code} ({reason})" + (
+        f" in init container {container.name}" if container.init else ""
+    )
+    summary += f": {cause.explanation}" if cause.explanation else ""
+    where = container_field(pod, container.name, f"state.terminated.exitCode={code}")
+    return summary, where, (*(lines or (NO_OUTPUT,)), *memory), cause.fix or default_fix(lines, container)
+
+
+def termination_cause(
+    facts: Facts, pod: Json, container: ContainerStatus, code: int, reason: str, lines: tuple[str, ...]
+) -> Cause:
+    """Why a container terminated: from its exit code, its last lines, its spec and the ports in use on the machine."""
+    if cause := next((volume for line in lines[-2:] if (volume := volume_cause(line))), None):
+        return cause
+    ports = [*ports_in(lines), *declared_ports(pod, container.name)] if port_in_use(lines) else []
+    holders = tuple((port, facts.listeners[port]) for port in dict.fromkeys(ports) if port in facts.listeners)
+    cause = cause_of(lines, code, reason, container_context(facts, pod, container.name, container.status, holders))
+    return facts.kind.diagnosis.refine(facts.parsed_job, cause)
+
+
+def memory_lines(pod: Json, container: ContainerStatus, code: int, lines: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The peak and the limit of the memory of a run that SIGKILL ended, or whose last lines say that memory was short,
+    as a line of evidence; () otherwise, and when the peak is unknown. `code`: its exit code."""
+    if code != KILLED and not any(OUT_OF_MEMORY.search(line) for line in lines[-CAUSE_LINES:]):
+        return ()
+    text = memory_peak(pod, container).text
+    return (f"memory: {text}",) if text else ()
+
+
+def declared_ports(pod: Json, container: str) -> list[int]:
+    """The containerPorts of a container."""
+    port_specs = container_spec(pod, container).get("ports")
+    ports = (
+        [port.get("containerPort") for port in port_specs if isinstance(port, dict)]
+        if isinstance(port_specs, list)
+        else []
+    )
+    return [number for number in ports if isinstance(number, int)]
+
+
+def shown_lines(facts: Facts, lines: tuple[str, ...]) -> tuple[str, ...]:
+    """The last lines of the program itself, not those of its launcher."""
+    return process_lines(lines, facts.kind.diagnosis.launcher)[-SHOWN_LINES:]
+
+
+def default_fix(lines: tuple[str, ...], container: ContainerStatus) -> str:
+    """The fix when the cause is unknown."""
+    if lines:
+        return "mend what its last lines say"
+    if container.init:
+        return f"let init container {container.name} print what it does (`set -x` in a shell), and make the job again"
+    return "let the program print what it does (`set -x` in a shell), and make the job again"
+
+
+def last_lines(facts: Facts, pod: Json, container_name: str, terminated: Json) -> tuple[str, ...]:
+    """The last lines of the output; without output, the termination message of the container.
+
+    More than SHOWN_LINES where a launcher may have printed the last ones."""
+    message = str(terminated.get("message") or "")
+    lines = facts.logs.get(log_key(pod, container_name)) or tuple(message.splitlines())
+    return lines if facts.kind.diagnosis.launcher else lines[-SHOWN_LINES:]

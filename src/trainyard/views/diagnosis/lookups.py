@@ -1,0 +1,78 @@
+"""What has to be read for the `Facts` about a job, worked out from its pods: which logs, nodes and ports, and what a
+Service means for the kind's endpoint. The caller reads it: `app/evidence.py` by requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from trainyard.core.diagnosis import Endpoint
+from trainyard.objects import Json, find_condition, is_condition_true, name_of
+from trainyard.objects.container_statuses import container_statuses
+from trainyard.objects.labels import matches_labels
+from trainyard.objects.structs import replace
+from trainyard.views.diagnosis.containers import declared_ports
+from trainyard.views.diagnosis.inputs import Logs, log_key
+from trainyard.views.diagnosis.output import port_in_use, ports_in
+
+MAX_LOGS = 8  # containers whose last lines are read
+
+
+class LogToRead(NamedTuple):
+    """A container whose last lines are read. `previous`: those of its run before the present one."""
+
+    pod: Json
+    container: str
+    previous: bool
+
+
+def logs_to_read(pods: Iterable[Json]) -> list[LogToRead]:
+    """At most MAX_LOGS containers: failed ones first, then running ones."""
+    failed, running = [], []
+    for pod in pods:
+        for container in container_statuses(pod.get("status")):
+            waiting = container.state("waiting") or {}
+            terminated = container.ended_run
+            if terminated is not None and terminated.get("exitCode"):
+                previous = bool(waiting) and waiting.get("reason") != "CrashLoopBackOff"
+                failed.append(LogToRead(pod, container.name, previous))
+            elif container.state("running") is not None and not container.init:
+                running.append(LogToRead(pod, container.name, False))
+    return [*failed, *running][:MAX_LOGS]
+
+
+def has_unscheduled(pods: Iterable[Json]) -> bool:
+    """Whether a pod has PodScheduled=False, so that the nodes are evidence."""
+    conditions = [find_condition((pod.get("status") or {}).get("conditions"), "PodScheduled") for pod in pods]
+    return any(scheduled is not None and scheduled.get("status") == "False" for scheduled in conditions)
+
+
+def node_name_of(pod: Json) -> str:
+    """The node of a pod; "" while it has none."""
+    return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+def ports_in_use(pods: Iterable[Json], logs: Logs) -> set[int]:
+    """The ports of which the logs of these pods say that they are in use."""
+    ports: set[int] = set()
+    for pod in pods:
+        for container in container_statuses(pod.get("status")):
+            lines = logs.get(log_key(pod, container.name), ())
+            if port_in_use(lines):
+                ports.update((*ports_in(lines), *declared_ports(pod, container.name)))
+    return ports
+
+
+def resolve_endpoint(endpoint: Endpoint, service: Json | None, pods: Iterable[Json]) -> Endpoint:
+    """The endpoint, with what its Service tells. `service`: None when there is none; `pods`: those of its namespace."""
+    if service is None:
+        is_address = endpoint.service.replace(".", "").isdecimal()  # an IP address need not be a Service's
+        return endpoint if is_address else replace(endpoint, looked_up=True, exists=False)
+    selector = (service.get("spec") or {}).get("selector") or {}
+    ready_pods = sum(
+        is_condition_true((pod.get("status") or {}).get("conditions"), "Ready")
+        for pod in pods
+        if matches_labels(selector, pod["metadata"].get("labels") or {})
+    )
+    endpoint = replace(endpoint, service=name_of(service), looked_up=bool(selector), exists=True)
+    return replace(endpoint, ready_pods=ready_pods)

@@ -1,0 +1,150 @@
+"""The usage of replicas and jobs: what `trainyard top` shows, from pods and their PodMetrics.
+
+Order: the replicas that lag behind the others of their role come first, then those that use most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+import msgspec
+
+from trainyard.objects import Json, as_dict, name_of, namespace_of
+from trainyard.objects.quantities import exact
+from trainyard.objects.usage import MEMORY_MEASURE, peaks_of, progress_of
+from trainyard.views.job_row import JobRow
+from trainyard.views.job_view import natural_sort_key
+from trainyard.views.replica_view import ReplicaView
+
+
+class ReplicaUsage(msgspec.Struct, frozen=True, rename="camel"):
+    """The usage of one replica. Its JSON has the fields below in camelCase, null for what is unknown. `cpu` in cores,
+    memory in bytes."""
+
+    replica: str
+    role: str
+    state: str
+    pod: str
+    node: str
+    step: float | None = None
+    steps_per_second: float | None = None
+    cpu: float | None = None
+    memory: int | None = None
+    peak_memory: int | None = None
+    memory_measure: str = ""  # PSS, RSS; "" where another program than a Trainyard node measures
+    metrics: dict[str, float] = {}  # the last values that the program has reported
+    metrics_source: str = ""  # file, output, pattern
+    lag: float = 0.0  # steps behind the median of its role
+
+
+class JobUsage(msgspec.Struct, frozen=True, rename="camel"):
+    """The usage of one job: sums of CPU and memory, the largest peak of a replica, the median step of those that have
+    one. Its JSON is as that of ReplicaUsage."""
+
+    namespace: str
+    kind: str
+    name: str
+    state: str
+    running: int
+    replicas: int
+    step: float | None = None
+    steps_per_second: float | None = None
+    cpu: float | None = None
+    memory: int | None = None
+    peak_memory: int | None = None
+
+
+class Spread(msgspec.Struct, frozen=True, rename="camel"):
+    """The least, the median and the greatest of some values."""
+
+    minimum: float
+    median: float
+    maximum: float
+
+
+Metrics = Mapping[tuple[str, str], Json]  # PodMetrics by namespace and name of the pod
+
+
+def by_pod(pod_metrics: Iterable[Json]) -> Metrics:
+    """The PodMetrics by namespace and name of their pod."""
+    return {(namespace_of(item), name_of(item)): item for item in pod_metrics}
+
+
+def replica_usages(namespace: str, slots: Iterable[ReplicaView], metrics: Metrics) -> list[ReplicaUsage]:
+    """The usage of the replicas of a job, in the order above."""
+    usages = [_replica_usage(slot, metrics.get((namespace, slot.pod), {})) for slot in slots]
+    steps: dict[str, list[float]] = {}
+    for usage in usages:
+        if usage.step is not None:
+            steps.setdefault(usage.role, []).append(usage.step)
+    usages = [msgspec.structs.replace(usage, lag=_lag(usage, steps.get(usage.role))) for usage in usages]
+    return sorted(
+        usages,
+        key=lambda usage: (-usage.lag, -(usage.cpu or 0.0), -(usage.memory or 0), natural_sort_key(usage.replica)),
+    )
+
+
+def _replica_usage(slot: ReplicaView, pod_metrics: Json) -> ReplicaUsage:
+    annotations = as_dict(as_dict(pod_metrics.get("metadata")).get("annotations"))
+    containers = [as_dict(as_dict(entry).get("usage")) for entry in pod_metrics.get("containers") or ()]
+    progress = progress_of(annotations)
+    peak = sum(peaks_of(annotations).values()) or slot.peak_memory
+    return ReplicaUsage(
+        replica=slot.name,
+        role=slot.role,
+        state=slot.state,
+        pod=slot.pod,
+        node=slot.node,
+        step=progress.values.get("step") if progress else None,
+        steps_per_second=progress.steps_per_second if progress else None,
+        cpu=_total(containers, "cpu"),
+        memory=None if (memory := _total(containers, "memory")) is None else int(memory),
+        peak_memory=peak or None,
+        memory_measure=str(annotations.get(MEMORY_MEASURE) or ""),
+        metrics=dict(progress.values) if progress else {},
+        metrics_source=progress.source if progress else "",
+    )
+
+
+def _total(usages: Sequence[Json], resource: str) -> float | None:
+    values = [exact(str(usage[resource])) for usage in usages if resource in usage]
+    return float(sum(value for value in values if value is not None)) if values else None
+
+
+def _lag(usage: ReplicaUsage, steps: list[float] | None) -> float:
+    """A replica without a step lags behind those of its role that have one: it has not begun."""
+    if not steps or usage.state == "Succeeded":
+        return 0.0
+    return max(0.0, median(steps) - (usage.step or 0.0))
+
+
+def job_usage(row: JobRow, usages: Sequence[ReplicaUsage]) -> JobUsage:
+    """The usage of a job from that of its replicas."""
+
+    def known(field: str) -> list[float]:
+        return [value for usage in usages if (value := getattr(usage, field)) is not None]
+
+    memory, peaks = known("memory"), known("peak_memory")
+    return JobUsage(
+        namespace=row.namespace,
+        kind=row.kind,
+        name=row.name,
+        state=row.state,
+        running=row.running,
+        replicas=row.replicas,
+        step=median(steps) if (steps := known("step")) else None,
+        steps_per_second=median(rates) if (rates := known("steps_per_second")) else None,
+        cpu=sum(cpu) if (cpu := known("cpu")) else None,
+        memory=int(sum(memory)) if memory else None,
+        peak_memory=int(max(peaks)) if peaks else None,
+    )
+
+
+def spreads(usages: Iterable[ReplicaUsage]) -> dict[str, Spread]:
+    """The spread of step, cpu and memory, by the name of the field; without those that no replica has."""
+    usages, spread_of = list(usages), dict[str, Spread]()
+    for field in ("step", "cpu", "memory"):
+        if values := [value for usage in usages if (value := getattr(usage, field)) is not None]:
+            spread_of[field] = Spread(min(values), median(values), max(values))
+    return spread_of

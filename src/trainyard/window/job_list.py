@@ -1,0 +1,97 @@
+"""The rows of the list of jobs: those that exist, and the records of the history of those that are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from trainyard.app.history import HistoryRecord, read_records
+from trainyard.objects import parse_time
+from trainyard.objects.structs import replace
+from trainyard.views.job_row import job_row
+from trainyard.window.observation import Observation
+
+COLUMNS = (
+    "uid",
+    "namespace",
+    "kind",
+    "name",
+    "state",
+    "running",
+    "replicas",
+    "restarts",
+    "created",
+    "started",
+    "ended",
+    "message",
+    "live",
+)
+ROWS_PER_STEP = 50  # rows worked out in one step of the event loop: a row takes 50 us
+MAX_MESSAGE = 300  # characters: a list of 10,000 jobs is a megabyte
+HISTORY_SECONDS = 5.0  # the history is read again at most so often
+
+Row = list[Any]
+
+
+class JobList:
+    """Makes rows, in the order of COLUMNS. `history` is the folder of the history; None for none."""
+
+    def __init__(self, observation: Observation | None, history: Path | None) -> None:
+        self._observation, self._history = observation, history
+        self._records: list[HistoryRecord] = []
+        self._read_at = float("-inf")
+
+    async def rows(self) -> AsyncIterator[Row]:
+        """The rows of all jobs, the newest first; those of the history last."""
+        jobs = self._observation.view.jobs if self._observation else {}
+        newest_first = sorted(jobs, key=lambda uid: str(jobs[uid]["metadata"].get("creationTimestamp")), reverse=True)
+        for number, uid in enumerate(newest_first):
+            if number % ROWS_PER_STEP == 0:
+                await asyncio.sleep(0)
+            if (row := self.live_row(uid)) is not None:
+                yield row
+        for record in await self._recorded():
+            if record.text("uid") not in jobs:
+                yield recorded_row(record)
+
+    def live_row(self, job_uid: str) -> Row | None:
+        """The row of a job that exists; None for another one."""
+        if self._observation is None or job_uid not in self._observation.view.jobs:
+            return None
+        row = job_row(self._observation.view, job_uid)
+        row = replace(row, message=row.message[:MAX_MESSAGE])
+        return [*(getattr(row, column) for column in COLUMNS[:-1]), True]
+
+    async def recorded_row_of(self, job_uid: str) -> Row | None:
+        """The row of a job that is gone; None if the history has none."""
+        records = await self._recorded(0.0)
+        return next((recorded_row(record) for record in records if record.text("uid") == job_uid), None)
+
+    async def _recorded(self, max_age: float = HISTORY_SECONDS) -> list[HistoryRecord]:
+        now = time.monotonic()
+        if self._history is not None and now - self._read_at > max_age:
+            self._records, self._read_at = await asyncio.to_thread(read_records, self._history), now
+        return self._records
+
+
+def recorded_row(record: HistoryRecord) -> Row:
+    """The row of a record."""
+    values = {
+        "uid": record.text("uid"),
+        "namespace": record.namespace,
+        "kind": record.kind,
+        "name": record.name,
+        "state": record.result or "Running",
+        "running": 0,
+        "replicas": record.replicas,
+        "restarts": record.data.get("restarts") or 0,
+        "created": record.started or None,
+        "started": parse_time(record.data.get("started")),
+        "ended": record.ended,
+        "message": " ".join(record.text("message").split())[:MAX_MESSAGE],
+        "live": False,
+    }
+    return [values[column] for column in COLUMNS]

@@ -1,0 +1,65 @@
+"""The listener of the window: loopback only, plain HTTP, which browsers trust there.
+
+It has a port of its own: that of the API server speaks TLS with the cluster's own CA, about which a browser warns.
+Until the first browser connects it is a socket and nothing else: what answers is imported then (http.py, a third of a
+second), so that a `trainyard run` that nobody looks at costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+from trainyard.window.options import WindowOptions
+from trainyard.window.sessions import Sessions
+
+if TYPE_CHECKING:
+    from trainyard.client import ApiClient
+    from trainyard.window.http import HttpPages
+
+
+class Window:
+    """`await start()`, then `link()` for each browser, finally `await stop()`. `api`: a client of the cluster, whose
+    rights the page has; None for a history alone. `secret`: signs sessions, which are valid at a later window with the
+    same one."""
+
+    def __init__(self, api: ApiClient | None, options: WindowOptions, secret: bytes = b"") -> None:
+        self._api, self._options = api, options
+        self.sessions = Sessions(secret or secrets.token_bytes(32), time.time)
+        self.url = ""
+        """The address of the page, without an invitation."""
+        self._listener: asyncio.Server | None = None
+        self.pages: HttpPages | None = None
+        """None until the first connection."""
+
+    async def start(self, port: int = 0) -> None:
+        """Listen on 127.0.0.1, on `port` if that is free. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError):
+            self._listener = await loop.create_server(self._new_connection, "127.0.0.1", port)
+        self._listener = self._listener or await loop.create_server(self._new_connection, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}/ui/"
+
+    def link(self) -> str:
+        """A link that opens the page, once and within a minute. The invitation is in the fragment: browsers send that
+        to no server, and the page removes it from the history at once."""
+        return f"{self.url}#token={self.sessions.invite()}"
+
+    async def stop(self, reason: str = "the cluster stops") -> None:
+        """Tell the pages, close the listener and the watches. Idempotent."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+        pages, self.pages = self.pages, None
+        if pages is not None:
+            await pages.close(reason)
+
+    def _new_connection(self) -> asyncio.Protocol:
+        if self.pages is None:
+            from trainyard.window.http import HttpPages
+
+            self.pages = HttpPages(self._api, self._options, self.sessions, self.link)
+        return self.pages.new_connection()

@@ -1,0 +1,105 @@
+"""`trainyard ui` as a user has it: a link to the page of a cluster that is up, of a run, of the history."""
+# ruff: noqa: S310  (the URLs are those that the command has printed)
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.run_values import Ended, Started, job, private, replicas
+from trainyard.objects import Json
+
+pytestmark = pytest.mark.slow
+
+
+def command(folder: Path, *line: str) -> Ended:
+    env = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+    env |= {**private(folder), "HOME": str(folder), "COLUMNS": "80"}
+    full_line = [sys.executable, "-m", "trainyard", *line]
+    ended = subprocess.run(full_line, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return Ended(ended.returncode, ended.stdout.splitlines(), ended.stderr, ended.stdout)
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Path]:
+    assert command(tmp_path, "up", "--network", "shared").code == 0
+    yield tmp_path
+    command(tmp_path, "down", "--delete")
+
+
+def session_of(link: str) -> tuple[str, str]:
+    """The address of the page and a session, as a browser gets them from a link."""
+    page, _, token = link.strip().partition("#token=")
+    body = json.dumps({"token": token}).encode()
+    request = urllib.request.Request(f"{page}v1/session", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=10) as response:
+        return page, json.load(response)["session"]
+
+
+def jobs(page: str, session: str) -> dict[str, Json]:
+    """The rows of the first frame with jobs, by the name of the job."""
+    request = urllib.request.Request(f"{page}v1/live?subscribe=jobs", headers={"Authorization": f"Bearer {session}"})
+    with urllib.request.urlopen(request, timeout=20) as response:
+        for line in response:
+            frame: dict[str, Any] = json.loads(line)
+            if frame["type"] == "jobs":
+                rows = [dict(zip(frame["columns"], row, strict=True)) for row in frame["rows"]]
+                return {row["name"]: row for row in rows}
+    raise AssertionError("no frame with jobs")
+
+
+def write_job(folder: Path, code: str) -> Path:
+    path = folder / "job.json"
+    path.write_text(json.dumps(job(replicas("MASTER", code))))
+    return path
+
+
+def test_a_link_opens_the_page_of_the_cluster_once(up: Path) -> None:
+    assert command(up, "submit", str(write_job(up, "print(1)")), "--wait").code == 0
+    printed = command(up, "ui")
+    assert (printed.code, printed.err) == (0, "") and len(printed.lines) == 1
+    page, session = session_of(printed.out)
+    assert jobs(page, session)["story"]["state"] == "Succeeded"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        session_of(printed.out)
+    assert command(up, "ui", "default").code == 0
+    unknown = command(up, "ui", "other")
+    assert (unknown.code, unknown.out) == (3, "") and "there is: default" in unknown.err
+
+
+def test_a_page_that_is_open_is_connected_again_after_the_cluster_was(up: Path) -> None:
+    page, session = session_of(command(up, "ui").out)
+    assert command(up, "down").code == 0
+    gone = command(up, "ui")
+    assert gone.code == 3 and "trainyard ui --history" in gone.err.replace("\n  ", " ")
+    assert command(up, "up").code == 0
+    assert jobs(page, session) == {}
+    assert command(up, "ui").out.startswith(page)
+
+
+def test_the_key_for_links_can_be_read_by_its_owner_alone(up: Path) -> None:
+    (file,) = (up / "state" / "trainyard" / ".windows").glob("*.json")
+    assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_run_has_a_page_while_it_runs(tmp_path: Path) -> None:
+    run = Started(tmp_path, [job(replicas("MASTER", "import time; print('here', flush=True); time.sleep(60)"))])
+    try:
+        run.until("here")
+        page, session = session_of(command(tmp_path, "ui").out)
+        assert jobs(page, session)["story"]["state"] in ("Created", "Running")
+        assert command(tmp_path, "ui", f"run-{run.process.pid}").code == 0
+    finally:
+        run.interrupt()
+        run.end()
+    assert command(tmp_path, "ui").code == 3
+    assert list((tmp_path / "state" / "trainyard" / ".windows").iterdir()) == []

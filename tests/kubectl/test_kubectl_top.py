@@ -1,0 +1,56 @@
+"""`kubectl top` at the embedded cluster, which measures its pods itself: a real one needs metrics-server for it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+
+from tests.kubectl.kubectl_clusters import Person
+
+pytestmark = pytest.mark.cluster
+
+FIRST_SAMPLE = 4.0  # seconds
+BUSY = "sh -c 'while :; do :; done' & exec sleep 600"
+
+
+def run(person: Person, name: str, script: str, labels: str = "app=top") -> None:
+    arguments = ("--image=busybox", "--restart=Never", f"--labels={labels}", "--command", "--", "sh", "-c", script)
+    person("run", name, *arguments)
+    person("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+
+
+def test_pods_have_their_usage_four_seconds_after_their_start(here: Person) -> None:
+    run(here, "busy", BUSY)
+    started = time.monotonic()
+    here.until("top", "pods", says=r"(?m)^busy +\d+m +\d+Mi")
+    assert time.monotonic() - started <= FIRST_SAMPLE
+    cpu = re.search(r"busy +(\d+)m", here("top", "pods", "-l", "app=top", "--no-headers"))
+    assert cpu and int(cpu[1]) > 50  # how much of a core it gets depends on what else runs
+    assert re.search(r"(?m)^POD +NAME +CPU\(cores\) +MEMORY\(bytes\)", here("top", "pods", "--containers"))
+    assert re.search(r"(?m)^busy +busy +\d+m +\d+Mi", here("top", "pods", "--containers"))
+    assert re.search(rf"(?m)^{here.namespace} +busy +\d+m", here("top", "pods", "-A"))
+    assert here("top", "pod", "busy", "--no-headers").split()[0] == "busy"
+    assert "CPU" in here("get", "podmetrics", "busy") and "busy" in here("get", "podmetrics")
+
+
+def test_a_pod_without_a_sample_and_one_that_is_not_there(here: Person) -> None:
+    assert 'pods "none" not found' in here.refused("top", "pod", "none")
+    here("run", "ended", "--image=busybox", "--restart=Never", "--command", "--", "true")
+    here("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/ended", "--timeout=60s")
+    raw = here.refused("get", "--raw", f"/apis/metrics.k8s.io/v1beta1/namespaces/{here.namespace}/pods/ended")
+    assert f'podmetrics.metrics.k8s.io "{here.namespace}/ended" not found' in raw
+
+
+def test_the_node_has_the_usage_of_the_machine(here: Person) -> None:
+    here.until("top", "nodes", says=r"(?m)^local +\d+m +\d+% +\d+Mi +\d+%")
+
+
+def test_the_group_is_in_discovery(here: Person) -> None:
+    assert "metrics.k8s.io/v1beta1" in here("api-versions").split()
+    resources = here("api-resources", "--api-group=metrics.k8s.io", "-o", "wide")
+    assert re.search(r"(?m)^pods +metrics.k8s.io/v1beta1 +true +PodMetrics +get,list", resources)
+    run(here, "plain", "exec sleep 600")
+    assert json.loads(here("get", "pod", "plain", "-o", "json"))["kind"] == "Pod"

@@ -1,0 +1,182 @@
+"""What counts as a step in what a program writes, and how fast it makes them."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainyard.node.kubelet import progress
+from trainyard.node.kubelet.progress import (
+    METRICS_FILE,
+    GrowingFile,
+    ProgressReader,
+    StepRate,
+    parse_lines,
+    parse_object,
+    parse_pattern,
+)
+from trainyard.objects.usage import Progress, progress_of
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ('{"step": 10, "loss": 0.4}', {"step": 10.0, "loss": 0.4}),
+        ('{"step": 10, "name": "x", "ok": true, "none": null, "list": [1]}', {"step": 10.0}),
+        ('{"loss": NaN, "a": Infinity, "b": 1e999, "step": 3}', {"step": 3.0}),
+        ('{"' + "n" * 65 + '": 1, "m": 2}', {"m": 2.0}),
+        ('{"step": 1' + "0" * 400 + "}", {}),
+        ('{"step": 10', {}),
+        ("[1, 2]", {}),
+        ("{'step': 10}", {}),
+        ("", {}),
+        ("{" * 5000, {}),
+    ],
+)
+def test_an_object_of_numbers(line: str, values: dict[str, float]) -> None:
+    assert parse_object(line) == values
+
+
+def test_an_object_has_at_most_so_many_values() -> None:
+    fields = ", ".join(f'"m{number}": {number}' for number in range(100))
+    assert len(parse_object(f"{{{fields}}}")) == progress.MOST_VALUES
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("step=10 loss=0.4", {"step": 10.0, "loss": 0.4}),
+        ("step: 1,200, loss: 4.1e-2", {"step": 1200.0, "loss": 0.041}),
+        ("Step 14201 loss 0.41", {"step": 14201.0, "loss": 0.41}),
+        ("step   100  loss 0.4112  accuracy 0.901  (own step 51)", {"step": 100.0, "loss": 0.4112, "accuracy": 0.901}),
+        ("stopped at step 12.", {"step": 12.0}),
+        ("{'loss': 2.31, 'learning_rate': 5e-05, 'epoch': 0.5}", {"loss": 2.31, "epoch": 0.5}),
+        ("global_step = 7 | train_loss = 1.5", {"step": 7.0, "loss": 1.5}),
+        ("[12:00:01] iter: 3, val_loss: 9", {"step": 3.0}),
+        ("INFO:tensorflow:loss = 0.5, step = 100 (0.2 sec)", {"loss": 0.5, "step": 100.0}),
+        ("step=1 step=2", {"step": 1.0}),
+        ("loss=nan", {}),
+        ("time-step=4 my_step=5 xstep 6 step=0x10 step=1.2.3 step=abc", {}),
+        ("steps_per_second: 4", {}),
+        ("the next step: load the data", {}),
+        ("", {}),
+    ],
+)
+def test_known_names_in_a_line_of_text(line: str, values: dict[str, float]) -> None:
+    assert parse_pattern(line) == values
+
+
+@pytest.mark.parametrize(
+    ("text", "is_output", "values", "source"),
+    [
+        (b'{"step": 1, "loss": 3}\n{"step": 2}\n', False, {"step": 2.0}, "file"),
+        (b'{"loss": 3}\n{"acc": 1}\n', False, {"loss": 3.0, "acc": 1.0}, "file"),
+        (b'hello\n{"step": 2}\nstep=9\n', True, {"step": 2.0}, "output"),
+        (b"step=1 loss=2\nstep=2 loss=1\nsaved\n", True, {"step": 2.0, "loss": 1.0}, "pattern"),
+        (b"\x1b[32mstep\x1b[0m=5\n", True, {"step": 5.0}, "pattern"),
+        (b"step=5\rstep=6\r", True, {"step": 6.0}, "pattern"),
+        (b"step=5\n" + b"x" * 3000 + b" step=6\n", True, {"step": 5.0}, "pattern"),
+        (b"step=5\n", False, {}, "pattern"),
+        (b"\xff\xfe step=5\n", True, {"step": 5.0}, "pattern"),
+        (b"", True, {}, "pattern"),
+    ],
+)
+def test_the_newest_values_of_lines(text: bytes, is_output: bool, values: dict[str, float], source: str) -> None:
+    assert parse_lines(text, is_output) == (values, source)
+
+
+@given(st.binary(max_size=4096), st.booleans())
+def test_no_bytes_are_an_error(text: bytes, is_output: bool) -> None:
+    values, _ = parse_lines(text, is_output)
+    assert all(value == value for value in values.values())
+
+
+@pytest.mark.parametrize("piece", ["step=", "step ", "1,", "step=1,", "{", "loss: 1e", " ", "a"])
+def test_the_longest_lines_take_a_moment_only(piece: str) -> None:
+    text = ((piece * progress.LONGEST_LINE)[: progress.LONGEST_LINE - 1] + "\n").encode() * 32
+    begin = time.process_time()
+    parse_lines(text, is_output=True)
+    assert time.process_time() - begin < 0.5
+
+
+def test_only_whole_lines_that_are_new_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    file = GrowingFile(lambda: os.open(path, os.O_RDONLY))
+    assert file.read() == b""
+    path.write_bytes(b"one\ntw")
+    assert [file.read(), file.read()] == [b"one\n", b""]
+    path.write_bytes(b"one\ntwo\nthree\n")
+    assert [file.read(), file.read()] == [b"two\nthree\n", b""]
+    path.write_bytes(b"new\n")  # written anew
+    assert file.read() == b"new\n"
+    path.write_bytes(b"new\nlast\n")
+    assert file.read() == b"last\n"
+
+
+def test_of_many_new_bytes_the_last_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"x" * 10 * progress.LONGEST_READ + b"\nlast\n")
+    assert len(GrowingFile(lambda: os.open(path, os.O_RDONLY)).read()) == progress.LONGEST_READ
+
+
+def rate_of(at: float, *steps: tuple[float, float]) -> float | None:
+    rate = StepRate()
+    for when, step in steps:
+        rate.add(when, step)
+        rate.per_second(when)
+    return rate.per_second(at)
+
+
+@pytest.mark.parametrize(
+    ("at", "steps", "rate"),
+    [
+        (2.0, ((2.0, 5.0),), None),
+        (4.0, ((2.0, 5.0), (4.0, 15.0)), 5.0),
+        (6.0, ((2.0, 5.0), (4.0, 15.0)), 2.5),  # it stands since
+        (4.0, ((2.0, 5.0), (4.0, 5.0)), None),
+        (8.0, ((2.0, 50.0), (4.0, 60.0), (6.0, 1.0), (8.0, 5.0)), 2.0),  # restarted
+        (202.0, ((2.0, 1.0), (102.0, 2.0), (202.0, 3.0)), 0.01),  # slow steps
+        (62.0, tuple((2.0 * n, float(n if n < 16 else 16 + 10 * (n - 16))) for n in range(1, 32)), 5.0),
+    ],
+)
+def test_steps_per_second(at: float, steps: tuple[tuple[float, float], ...], rate: float | None) -> None:
+    assert rate_of(at, *steps) == (rate if rate is None else pytest.approx(rate))
+
+
+def test_the_file_comes_before_the_output_and_the_object_before_the_pattern(tmp_path: Path) -> None:
+    log = tmp_path / "main" / "1.log"
+    log.parent.mkdir()
+    log.write_text("step=1 loss=9\n")
+    reader = ProgressReader(tmp_path)
+    assert reader.read([log], 2.0) == Progress({"step": 1.0, "loss": 9.0}, None, "pattern")
+    with log.open("a") as output:
+        output.write('{"step": 2}\nstep=3\n')
+    assert reader.read([log], 4.0) == Progress({"step": 2.0}, 0.5, "output")
+    with log.open("a") as output:
+        output.write("step=50\n")
+    assert reader.read([log], 4.0) == Progress({"step": 2.0}, 0.5, "output")
+    (tmp_path / METRICS_FILE).write_text('{"step": 4, "lr": 1}\n')
+    assert reader.read([log], 6.0) == Progress({"step": 4.0, "lr": 1.0}, 0.75, "file")
+    with log.open("a") as output:
+        output.write('{"step": 7}\n')
+    last = reader.read([log], 6.0)
+    assert last == Progress({"step": 4.0, "lr": 1.0}, 0.75, "file") == progress_of(last.annotation if last else {})
+
+
+def test_a_link_or_a_pipe_in_place_of_the_file_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text('{"step": 4}\n')
+    (tmp_path / METRICS_FILE).symlink_to(tmp_path / "secret")
+    assert ProgressReader(tmp_path).read([], 2.0) is None
+    (tmp_path / METRICS_FILE).unlink()
+    os.mkfifo(tmp_path / METRICS_FILE)
+    assert ProgressReader(tmp_path).read([tmp_path / "none" / "1.log"], 2.0) is None
+
+
+@pytest.mark.parametrize("value", ["", "3", "[]", "{}", '{"values": 3}', '{"values": {"a": "x"}}', "nonsense", "null"])
+def test_an_annotation_that_is_none_of_ours_has_no_progress(value: str) -> None:
+    assert progress_of({"trainyard.dev/metrics": value}) is None

@@ -1,0 +1,65 @@
+"""What a browser sends to a window: for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import urlsafe_b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+
+from trainyard.objects import Json
+
+
+class Browser:
+    """A page's requests. `url`: that of the window."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
+        self.url, self.http, self.session = url, http, ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.session}"}
+
+    async def log_in(self, link: str) -> int:
+        token = link.partition("#token=")[2]
+        async with self.http.post(f"{self.url}v1/session", json={"token": token}) as response:
+            self.session = (await response.json()).get("session", "")
+            return response.status
+
+    async def get(self, path: str) -> tuple[int, Any, Any]:
+        async with self.http.get(f"{self.url}{path}", headers=self.headers) as response:
+            body = await response.read()
+            is_json = response.content_type == "application/json"
+            return response.status, json.loads(body) if is_json else body, response.headers
+
+    @asynccontextmanager
+    async def live(self, *topics: str) -> AsyncIterator[Live]:
+        encoded = urlsafe_b64encode(self.session.encode()).decode().rstrip("=")
+        protocols = ("v1.trainyard.dev", f"base64url.bearer.authorization.k8s.io.{encoded}")
+        async with self.http.ws_connect(f"{self.url}v1/live", protocols=protocols) as socket:
+            await socket.send_json({"subscribe": topics})
+            yield Live(socket)
+
+
+class Live:
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.socket = socket
+        self.frames: list[Json] = []
+
+    async def frame(self, kind: str, condition: Any = lambda frame: True) -> Json:
+        """The next frame of that type for which the condition is true."""
+        async with asyncio.timeout(30):
+            while True:
+                frame: Json = await self.socket.receive_json()
+                self.frames.append(frame)
+                if frame["type"] == kind and condition(frame):
+                    return frame
+
+
+def row_of(frame: Json, name: str) -> Json | None:
+    rows = [dict(zip(frame["columns"], row, strict=True)) for row in frame["rows"]]
+    return next((row for row in rows if row["name"] == name), None)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+
+from trainyard.window.sessions import (
+    INVITATION_SECONDS,
+    MAX_TRIES,
+    SESSION_SECONDS,
+    TICKET_SECONDS,
+    TRY_SECONDS,
+    Sessions,
+    TooManyTries,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_an_invitation_gives_one_session_once() -> None:
+    sessions = Sessions(b"a", Clock())
+    invitation = sessions.invite()
+    session = sessions.accept(invitation)
+    assert session is not None and sessions.is_valid(session)
+    assert sessions.accept(invitation) is None
+    assert not sessions.is_valid(invitation) and not sessions.is_valid("")
+
+
+def test_an_invitation_and_a_session_expire() -> None:
+    clock = Clock()
+    sessions = Sessions(b"a", clock)
+    late, early = sessions.invite(), sessions.invite()
+    session = sessions.accept(early)
+    clock.seconds += INVITATION_SECONDS + 1
+    assert sessions.accept(late) is None
+    assert session is not None and sessions.is_valid(session)
+    clock.seconds += SESSION_SECONDS
+    assert not sessions.is_valid(session)
+
+
+def test_guesses_are_limited_and_the_limit_passes() -> None:
+    clock = Clock()
+    sessions = Sessions(b"a", clock)
+    for _ in range(MAX_TRIES):
+        assert sessions.accept("guess") is None
+    with pytest.raises(TooManyTries):
+        sessions.accept(sessions.invite())
+    clock.seconds += TRY_SECONDS + 1
+    assert sessions.accept(sessions.invite()) is not None
+
+
+def test_a_ticket_is_for_one_path_once_and_soon() -> None:
+    clock = Clock()
+    sessions = Sessions(b"a", clock)
+    ticket = sessions.issue_ticket("jobs/u/logs/f")
+    assert sessions.take_ticket(ticket) == "jobs/u/logs/f"
+    assert sessions.take_ticket(ticket) is None
+    late = sessions.issue_ticket("x")
+    clock.seconds += TICKET_SECONDS + 1
+    assert sessions.take_ticket(late) is None
+
+
+def test_a_session_outlives_its_server_but_not_its_secret() -> None:
+    clock = Clock()
+    first = Sessions(b"a", clock)
+    session = first.accept(first.invite())
+    assert session is not None
+    assert Sessions(b"a", clock).is_valid(session)
+    assert not Sessions(b"b", clock).is_valid(session)
+
+
+@pytest.mark.parametrize("session", ["", ".", "9999999999", "9999999999.", "9999999999.x", "x.y", "\u00e9.\u00e9"])
+def test_a_session_that_was_made_up_is_not_valid(session: str) -> None:
+    assert not Sessions(b"a", Clock()).is_valid(session)
+
+
+def test_the_end_of_a_session_cannot_be_changed() -> None:
+    sessions = Sessions(b"a", Clock())
+    session = sessions.accept(sessions.invite())
+    assert session is not None
+    assert not sessions.is_valid(f"9999999999.{session.partition('.')[2]}")
+    assert not sessions.is_valid(f"key.{sessions.key}") or not sessions.is_valid(f"9999999999.{sessions.key}")
+
+
+def test_the_key_of_one_window_is_not_that_of_another() -> None:
+    first, second = Sessions(b"a", Clock()), Sessions(b"b", Clock())
+    assert first.may_invite(first.key)
+    assert not first.may_invite(second.key) and not first.may_invite("")

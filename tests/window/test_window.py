@@ -1,0 +1,252 @@
+"""The window on a real local cluster, by HTTP and WebSocket: what a browser would send, and what it must not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.window.browsing import Browser, row_of
+from trainyard.app.history import history_folder
+from trainyard.app.local import LocalCluster, LocalClusterOptions
+from trainyard.app.record_index import HistoryOptions
+from trainyard.objects import GVK, Json, uid_of
+from trainyard.window import Window, WindowOptions
+from trainyard.window.access import ROUTES
+
+TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
+
+
+def job(name: str, code: str, replicas: int = 1) -> Json:
+    container = {"name": "tensorflow", "image": "example.invalid/x", "command": [sys.executable, "-uc", code]}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    roles = [
+        {"replicas": 1, "tfReplicaType": "MASTER", "template": template},
+        {"replicas": replicas, "tfReplicaType": "WORKER", "template": template},
+    ]
+    spec = {"replicaSpecs": roles, "backoffLimit": 0}
+    return {"apiVersion": TFJOB.api_version, "kind": "TfJob", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    history = HistoryOptions(history_folder(), "default")
+    options = LocalClusterOptions(
+        network="shared", cache=tmp_path / "cache", say=lambda text: None, parent=tmp_path, history=history
+    )
+    async with LocalCluster(options) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def window(cluster: LocalCluster) -> AsyncIterator[Window]:
+    window = Window(cluster.api, WindowOptions("default", history=history_folder()))
+    await window.start()
+    yield window
+    await window.stop()
+
+
+@pytest.fixture
+async def browser(window: Window) -> AsyncIterator[Browser]:
+    async with aiohttp.ClientSession() as http:
+        browser = Browser(window.url, http)
+        assert await browser.log_in(window.link()) == 200
+        yield browser
+
+
+async def test_a_job_appears_runs_and_ends_on_an_open_page(cluster: LocalCluster, browser: Browser) -> None:
+    async with browser.live("jobs") as live:
+        hello = await live.frame("hello")
+        assert (hello["cluster"], hello["mode"], hello["readOnly"]) == ("default", "local", True)
+        assert (await live.frame("jobs"))["reset"] is True
+        created = await cluster.api.create(TFJOB, "default", job("a", "print('step 1')"))
+        await live.frame("jobs", lambda frame: (row_of(frame, "a") or {}).get("state") == "Succeeded")
+        uid = uid_of(created)
+        await live.socket.send_json({"subscribe": [f"job:{uid}", f"logs:{uid}:*"]})
+        ranks = await live.frame("ranks", lambda frame: "Succeeded" in frame["columns"]["state"])
+        assert ranks["columns"]["replica"] == ["master-0", "worker-0"]
+        details = await live.frame("job", lambda frame: frame["job"]["row"]["state"] == "Succeeded")
+        assert details["timeline"][0]["replica"] == "master-0"
+        lines = [line for frame in live.frames if frame["type"] == "log" for line in frame["lines"]]
+        if not lines:
+            lines = (await live.frame("log"))["lines"]
+        assert list({text for _, text in lines}) == ["step 1"]
+
+
+async def test_a_failed_replica_is_named_by_its_finding(cluster: LocalCluster, browser: Browser) -> None:
+    created = await cluster.api.create(TFJOB, "default", job("b", "import sys; sys.exit('no data: /tmp/x')"))
+    async with browser.live("jobs", f"job:{uid_of(created)}") as live:
+        await live.frame("job", lambda frame: "no data: /tmp/x" in json.dumps(frame["findings"]))
+
+
+async def test_a_program_that_is_started_again_shows_its_last_output(cluster: LocalCluster, browser: Browser) -> None:
+    again = job("again", "import sys; print('I failed'); sys.exit(137)")
+    again["spec"]["backoffLimit"] = 100
+    for role in again["spec"]["replicaSpecs"]:
+        role["template"]["spec"]["restartPolicy"] = "OnFailure"
+    uid = uid_of(await cluster.api.create(TFJOB, "default", again))
+    async with browser.live(f"job:{uid}") as live:
+        await live.frame("ranks", lambda frame: "CrashLoopBackOff" in frame["columns"]["state"])
+    async with browser.live(f"logs:{uid}:*") as live:
+        await live.frame("log", lambda frame: "I failed" in [text for _, text in frame["lines"]])
+
+
+async def test_logs_are_read_by_range_and_downloaded_whole(
+    cluster: LocalCluster, window: Window, browser: Browser
+) -> None:
+    created = await cluster.api.create(
+        TFJOB, "default", job("c", "print('x' * 1000); print('<script>alert(1)</script>')")
+    )
+    uid, text = uid_of(created), b"x" * 1000 + b"\n<script>alert(1)</script>\n"
+    async with browser.live(f"job:{uid}") as live:
+        await live.frame("job", lambda frame: frame["job"]["row"]["state"] == "Succeeded")
+    _, listed, _ = await browser.get(f"v1/jobs/{uid}/logs")
+    file = next(each["file"] for each in listed["files"] if each["replica"] == "master-0")
+    status, body, headers = await browser.get(f"v1/jobs/{uid}/logs/{file}?offset=-26&limit=100")
+    assert (status, body) == (200, text[-26:])
+    assert (headers["X-Log-Size"], headers["X-Log-Offset"], headers["X-Log-Next"]) == ("1027", "1001", "1027")
+    ticket_url = f"{browser.url}v1/tickets"
+    async with browser.http.post(
+        ticket_url, json={"path": f"jobs/{uid}/logs/{file}"}, headers=browser.headers
+    ) as answer:
+        ticket = (await answer.json())["ticket"]
+    browser.session = ""  # a download link carries no header
+    assert (await browser.get(f"v1/download/{ticket}"))[1] == text
+    assert (await browser.get(f"v1/download/{ticket}"))[0] == 404
+    assert (await browser.get(f"v1/jobs/{uid}/logs/{file}"))[0] == 401
+    await browser.log_in(window.link())
+    for other in ("../job", "%2e%2e/%2e%2e/job.yaml", "master-0/attempt-0-x/tensorflow/1", "x"):
+        assert (await browser.get(f"v1/jobs/{uid}/logs/{other}"))[0] == 404
+
+
+async def test_a_job_that_is_gone_is_shown_from_the_history(cluster: LocalCluster, browser: Browser) -> None:
+    created = await cluster.api.create(TFJOB, "default", job("gone", "print('it was here')"))
+    uid = uid_of(created)
+    async with browser.live("jobs") as live:
+        await live.frame("jobs", lambda frame: (row_of(frame, "gone") or {}).get("state") == "Succeeded")
+        await cluster.api.delete(TFJOB, "default", "gone")
+        frame = await live.frame("jobs", lambda frame: (row_of(frame, "gone") or {}).get("live") is False)
+    assert (row_of(frame, "gone") or {})["uid"] == uid
+    status, page, _ = await browser.get(f"v1/jobs/{uid}")
+    assert status == 200 and page["job"]["row"]["name"] == "gone"
+    _, body, _ = await browser.get(f"v1/jobs/{uid}/logs/{page['logs'][0]['file']}")
+    assert body == b"it was here\n"
+    assert b"kind: TfJob" in (await browser.get(f"v1/jobs/{uid}/yaml"))[1]
+
+
+async def test_the_yaml_has_no_managed_fields(cluster: LocalCluster, browser: Browser) -> None:
+    created = await cluster.api.create(TFJOB, "default", job("d", "pass"))
+    status, text, _ = await browser.get(f"v1/jobs/{uid_of(created)}/yaml")
+    assert status == 200 and b"managedFields" not in text and b"name: d" in text
+
+
+async def test_the_cluster_is_watched_only_while_a_page_is_open(
+    cluster: LocalCluster, window: Window, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainyard.window.observation.LINGER_SECONDS", 0.0)
+    verbs, listed = cluster.server.verbs, ("list", "jaxjobs")
+    before = verbs[listed]
+    await browser.get("")
+    assert verbs[listed] == before
+    async with browser.live("jobs") as live:
+        await live.frame("jobs")
+        assert verbs[listed] == before + 1
+        async with browser.live("jobs") as second:
+            await second.frame("jobs")
+        assert verbs[listed] == before + 1
+    assert window.pages is not None
+    async with asyncio.timeout(20):
+        while window.pages.observes:  # noqa: ASYNC110  (the end of a task of the window)
+            await asyncio.sleep(0.01)
+
+
+# Who may not.
+
+
+async def test_an_invitation_is_valid_once(window: Window) -> None:
+    async with aiohttp.ClientSession() as http:
+        browser, link = Browser(window.url, http), window.link()
+        assert await browser.log_in(link) == 200
+        assert await browser.log_in(link) == 401
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.scope == "session"], ids=str)
+async def test_without_a_session_there_is_no_data(window: Window, route: Any) -> None:
+    path = route.path.replace("{uid}", "u").replace("{file*}", "f")
+    async with aiohttp.ClientSession() as http:
+        for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": f"Bearer {window.sessions.key}"}):
+            url = window.url.removesuffix("/ui/") + path
+            async with http.request(
+                route.method, url, headers=headers, json={} if route.method == "POST" else None
+            ) as got:
+                assert got.status == 401, await got.text()
+
+
+@pytest.mark.parametrize(
+    "method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW"]
+)
+async def test_any_other_verb_is_refused_on_every_route(window: Window, method: str) -> None:
+    paths = {route.path for route in ROUTES} | {"/", "/api", "/ui", "/ui/v1", "/ui/v1/actions"}
+    async with aiohttp.ClientSession() as http:
+        for path in paths - {route.path for route in ROUTES if route.method == method}:
+            concrete = path.partition("{")[0] + ("x" if "{" in path else "")
+            url = window.url.removesuffix("/ui/") + concrete
+            async with http.request(method, url, allow_redirects=False) as got:
+                assert got.status in (401, 404, 405, 400), (method, path, got.status)
+
+
+async def test_every_response_has_the_headers_of_the_policy(window: Window) -> None:
+    async with aiohttp.ClientSession() as http:
+        for path in ("", "v1/live", "nowhere", "v1/session"):
+            async with http.get(f"{window.url}{path}") as got:
+                assert "require-trusted-types-for 'script'" in got.headers["Content-Security-Policy"]
+                assert got.headers["X-Content-Type-Options"] == "nosniff"
+                assert got.headers["Referrer-Policy"] == "no-referrer"
+                assert "Set-Cookie" not in got.headers
+
+
+async def test_a_foreign_host_or_page_is_refused_before_anything_else(window: Window, browser: Browser) -> None:
+    for headers, status in (({"Host": "evil.example"}, 421), ({"Origin": "http://127.0.0.1:1"}, 403)):
+        for path in ("", "v1/live", "v1/jobs/u"):
+            async with browser.http.get(f"{window.url}{path}", headers=browser.headers | headers) as got:
+                assert got.status == status
+    async with browser.http.post(f"{window.url}v1/session", data={"token": "x"}) as got:
+        assert got.status == 415  # a form
+
+
+async def test_the_owner_of_the_key_gets_a_link_and_nobody_else_does(window: Window) -> None:
+    async with aiohttp.ClientSession() as http:
+        url = f"{window.url}v1/invitations"
+        async with http.post(url, headers={"Authorization": "Bearer guess"}) as got:
+            assert got.status == 401
+        async with http.post(url, headers={"Authorization": f"Bearer {window.sessions.key}"}) as got:
+            link = (await got.json())["link"]
+        assert await Browser(window.url, http).log_in(link) == 200
+
+
+async def test_the_page_and_its_files_are_served_with_a_version(window: Window) -> None:
+    async with aiohttp.ClientSession() as http:
+        async with http.get(window.url) as got:
+            page = await got.text()
+            assert got.content_type == "text/html" and got.headers["Cache-Control"] == "no-store"
+        path = page.partition('src="')[2].partition('"')[0]
+        assert path.startswith("static/") and "@" not in path
+        async with http.get(window.url + path) as got:
+            assert got.status == 200 and got.content_type == "text/javascript"
+            assert "immutable" in got.headers["Cache-Control"]
+        for other in ("static/x/app.js", f"{path.rpartition('/')[0]}/../../../etc/passwd", f"{path}x"):
+            async with http.get(window.url + other) as got:
+                assert got.status == 404
+
+
+async def test_pages_hear_why_the_window_ends(window: Window, browser: Browser) -> None:
+    async with browser.live("jobs") as live:
+        await live.frame("hello")
+        await window.stop("the cluster stops")
+        assert (await live.frame("bye"))["reason"] == "the cluster stops"

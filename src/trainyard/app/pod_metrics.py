@@ -1,4 +1,4 @@
-"""The PodMetrics of metrics.k8s.io, and a sentence for what is missing: on a real cluster metrics-server serves them."""
+"""The PodMetrics of metrics.k8s.io, and a sentence for what is missing: on a cluster metrics-server serves them."""
 
 from __future__ import annotations
 

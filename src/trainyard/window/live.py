@@ -119,6 +119,7 @@ class JobTopic:
     def __init__(self, sources: Sources, job_uid: str) -> None:
         self._sources, self._uid = sources, job_uid
         self._is_dirty = True
+        self._is_settling = False  # it was changed at the last refresh
         self._refresh_at = 0.0
         self._sent: dict[str, bytes] = {}
 
@@ -135,15 +136,16 @@ class JobTopic:
 
     async def frames(self) -> AsyncIterator[Any]:
         """Those that are not the same as the ones that were sent last."""
-        self._refresh_at = time.monotonic() + (self.settle_seconds if self._is_dirty else self.refresh_seconds)
-        self._is_dirty = False
+        max_age = self.settle_seconds / 2 if self._is_settling else MAX_PAGE_AGE
+        self._is_settling, self._is_dirty = self._is_dirty, False
+        self._refresh_at = time.monotonic() + (self.settle_seconds if self._is_settling else self.refresh_seconds)
         view, ranks = self._sources.observation.view if self._sources.observation else None, None
         if view is not None and self._uid in view.jobs:
             slots = view.slots(self._uid)
             ranks = rank_columns(slots) | usage_columns(slots, await self._sources.pages.usages(self._uid))
             if self._is_new("ranks", ranks):
                 yield {"type": "ranks", "uid": self._uid, "columns": ranks}
-        page = await self._sources.pages.page(self._uid, MAX_PAGE_AGE)
+        page = await self._sources.pages.page(self._uid, max_age)
         if page is None:
             yield {"type": "gone", "uid": self._uid}
             return

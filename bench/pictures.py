@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.peers import ROWS, Samples, points, table
+from bench.peers import OURS, ROWS, Samples, points, table
 from bench.report import growth_exponent, write_table
 from bench.svg import Axis, Chart, Line, Point, picture
 
@@ -37,13 +37,16 @@ def latency(results: Mapping[str, Samples], replicas: int) -> tuple[str, list[Ch
     charts, sentences = [], []
     for name, title in (
         ("idle.pod", "idle"),
-        ("beside.another", f"beside {2 * replicas}, other namespace"),
-        ("beside.same", f"beside {2 * replicas}, same namespace"),
+        ("beside.another", f"beside a job of {2 * replicas}, other namespace"),
+        ("beside.same", f"beside a job of {2 * replicas}, same namespace"),
     ):
         measured = {operator: [1000 * value for value in each.get(name, [])] for operator, each in results.items()}
         measured = {operator: values for operator, values in measured.items() if values}
         if measured:
             lines = [Line(operator, cumulative(values)) for operator, values in measured.items()]
+            bare = results.get(OURS, {}).get("idle.bare", []) if name == "idle.pod" else []
+            if bare:
+                lines.append(Line("a bare Pod", cumulative([1000 * value for value in bare]), reference=True))
             charts.append(Chart(title, Axis("ms from the POST to the Pod", log=True), Axis("% of jobs"), lines))
             medians = ", ".join(
                 f"{operator} {statistics.median(values):.0f} ms" for operator, values in measured.items()

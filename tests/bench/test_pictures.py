@@ -18,6 +18,7 @@ from tests.bench.test_svg import SVG, charts_of, curves, parsed, position
 ROOT = Path(__file__).parents[2]
 OURS = {
     "idle.pod": [0.010, 0.020, 0.030, 0.040],
+    "idle.bare": [0.002, 0.004],
     "replicas.100.seconds": [1.0, 1.2, 1.1],
     "replicas.1000.seconds": [11.0, 9.0, 10.0],
 }
@@ -45,7 +46,7 @@ def test_a_latency_curve_reaches_each_share_at_its_value() -> None:
     (chart,) = charts_of(drawn(RUN)["latency.svg"])
     x, y = position(chart, "x", True), position(chart, "y", False)
     curve = curves(chart)["trainyard"]
-    assert set(curves(chart)) == {"trainyard", "training-operator"}
+    assert set(curves(chart)) == {"trainyard", "training-operator", "a bare Pod"}
     for value, share in ((10, 0), (10, 25), (20, 25), (20, 50), (40, 75), (40, 100)):
         assert (pytest.approx(x(value), abs=0.02), pytest.approx(y(share), abs=0.02)) in curve
 

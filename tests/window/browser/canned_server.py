@@ -68,12 +68,21 @@ class CannedServer:
     def add_job(self, **values: Any) -> str:
         """Add a row, with defaults for the columns that are not given. Returns its uid."""
         row = dict.fromkeys(COLUMNS) | {
-            "namespace": "default", "kind": "PyTorchJob", "state": "Running", "running": 1, "replicas": 1, "restarts": 0,
-            "message": "", "created": time.time() - 300, "started": time.time() - 290, "live": True,
-        }  # fmt: skip
+            "namespace": "default",
+            "kind": "PyTorchJob",
+            "state": "Running",
+            "running": 1,
+            "replicas": 1,
+            "restarts": 0,
+            "message": "",
+            "created": time.time() - 300,
+            "started": time.time() - 290,
+            "live": True,
+        }
         row |= values
-        self.jobs[row["uid"]] = row
-        return str(row["uid"])
+        uid = str(row["uid"])
+        self.jobs[uid] = row
+        return uid
 
     def send(self, frame: dict[str, Any], topic: str = "") -> None:
         """Send a frame to all pages that have subscribed to the topic; "" for all pages."""
@@ -119,7 +128,9 @@ class CannedServer:
             return web.Response(body=asset.body, headers={"Content-Type": asset.content_type})
         if path == "v1/session":
             is_valid = (await request.json())["token"] == TOKEN
-            return web.json_response({"session": SESSION} if is_valid else {"error": "no"}, status=200 if is_valid else 401)
+            return web.json_response(
+                {"session": SESSION} if is_valid else {"error": "no"}, status=200 if is_valid else 401
+            )
         if path == "v1/live":
             return await self._live(request)
         if path.startswith("v1/download/"):
@@ -137,7 +148,9 @@ class CannedServer:
         if rest == ["yaml"]:
             return web.Response(text=self.manifests.get(uid, ""), content_type="text/yaml")
         if rest == ["logs"]:
-            return web.json_response({"files": [self._file(name, data) for name, data in self.logs.get(uid, {}).items()]})
+            return web.json_response(
+                {"files": [self._file(name, data) for name, data in self.logs.get(uid, {}).items()]}
+            )
         return self._log(request, path)
 
     @staticmethod
@@ -193,10 +206,16 @@ class CannedServer:
             rows = [list(row.values()) for row in self.jobs.values()]
             pieces = [rows[start : start + ROWS_PER_FRAME] for start in range(0, len(rows), ROWS_PER_FRAME)] or [[]]
             return [
-                {"type": "jobs", "reset": piece is pieces[0], "columns": COLUMNS, "rows": piece, "gone": [],
-                 "more": piece is not pieces[-1]}
+                {
+                    "type": "jobs",
+                    "reset": piece is pieces[0],
+                    "columns": COLUMNS,
+                    "rows": piece,
+                    "gone": [],
+                    "more": piece is not pieces[-1],
+                }
                 for piece in pieces
-            ]  # fmt: skip
+            ]
         if name == "job":
             return self.job_frames.get(uid) or [{"type": "gone", "uid": uid}]
         return self.log_frames.get(uid, [])
@@ -218,7 +237,11 @@ class CannedServer:
                 await asyncio.sleep(1 / per_second)
 
         task = self._call(_started(send_all()))
-        return lambda: self._loop.call_soon_threadsafe(task.cancel) and None
+
+        def stop() -> None:
+            self._loop.call_soon_threadsafe(task.cancel)
+
+        return stop
 
 
 async def _started(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -14,6 +14,9 @@ import './timeline.js';
 const EVENTS_IN_OVERVIEW = 6;
 const RECENT = 600; // seconds of the timeline's second zoom
 
+/** Whether nothing of the job runs any more. */
+export const hasEnded = (/** @type {JobRow} */ row) => row.ended !== null || !row.live;
+
 /** The line under a job's name: what is known of it at a glance. */
 export function jobFacts(/** @type {import('./live.js').Live} */ live) {
   const state = stateLabel();
@@ -23,7 +26,7 @@ export function jobFacts(/** @type {import('./live.js').Live} */ live) {
     show(/** @type {JobRow} */ row) {
       setState(state, row.state, toneOf(row.state));
       setText(kind, row.kind);
-      setText(ready, row.ended ? plural(row.replicas, 'replica') : `${row.running} of ${row.replicas} running`);
+      setText(ready, hasEnded(row) ? plural(row.replicas, 'replica') : `${row.running} of ${row.replicas} running`);
       setText(restarts, row.restarts ? plural(row.restarts, 'restart') : '');
       const start = row.started ?? row.created;
       setText(time, start ? duration((row.ended ?? live.now()) - start) : '');
@@ -42,6 +45,8 @@ export function jobOfAddress(/** @type {import('./store.js').Store} */ store, /*
     message,
     find() {
       row = row ? store.jobs.get(row.uid) ?? row : store.find(route);
+      const recorded = row && !row.live ? store.data.get(row.uid)?.job?.row : null;
+      if (row && recorded) row = { ...row, ...recorded, live: false };
       if (!row && store.complete) {
         const run = route.run ? `, run ${route.run}` : '';
         message.replaceChildren(`There is no ${route.kind} ${route.namespace}/${route.name}${run} here. `, element('a', { href: '#/?show=all' }, 'All jobs'));
@@ -118,9 +123,10 @@ export function createJobView(context, route) {
   function createLog(/** @type {JobRow} */ row) {
     const data = store.data.get(row.uid);
     const first = nextUnhealthy(readRanks(data?.ranks).ranks, '', 1)?.replica ?? data?.ranks?.replica[0] ?? '';
-    if (row.ended && !data?.ranks) return; // which log is of interest is not known yet
+    const isEnded = hasEnded(row);
+    if (isEnded && !data?.ranks) return; // which log is of interest is not known yet
     log = createLogPanel(context, row.uid, {
-      replica: row.ended ? first : '', isEnded: Boolean(row.ended), hasReplicaChoice: true,
+      replica: isEnded ? first : '', isEnded, hasReplicaChoice: true,
       replicas: () => ranks.ranks.map((rank) => rank.replica), topicsChanged: () => { if (log) topicsChanged(); },
     });
     logStage.replaceChildren(log.root);

@@ -3,7 +3,7 @@
 import { element, oncePerFrame, reconcile, setState, setText, stateLabel } from './dom.js';
 import { bytes, clockTime, count, duration, plural } from './format.js';
 import { commandLines, eventsTable, panel } from './job_parts.js';
-import { jobOfAddress, startListening } from './job_view.js';
+import { hasEnded, jobOfAddress, startListening } from './job_view.js';
 import { createLogPanel } from './log_panel.js';
 import { nextUnhealthy, readRanks } from './ranks.js';
 import { jobAddress } from './router.js';
@@ -80,7 +80,7 @@ export function createRankView(context, route) {
     commands.show(row.live ? [`${logs} -f`, `kubectl exec -it${namespace} ${rank.pod} -- sh`, `trainyard why ${row.name}${namespace}`] : [logs]);
     if (!log) {
       log = createLogPanel(context, row.uid, {
-        replica, isEnded: Boolean(row.ended), hasReplicaChoice: false, replicas: () => [replica], topicsChanged: () => { if (log) topicsChanged(); },
+        replica, isEnded: hasEnded(row), hasReplicaChoice: false, replicas: () => [replica], topicsChanged: () => { if (log) topicsChanged(); },
       });
       logStage.replaceChildren(log.root);
       topicsChanged();

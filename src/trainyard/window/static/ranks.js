@@ -20,7 +20,6 @@ export function readRanks(columns) {
     const rank = /** @type {any} */ ({ cpu: null, memory: null, peak: null, step: null, reason: '', message: '', node: '', behind: false });
     for (const name of names) rank[name] = columns?.[name][index];
     rank.tone = toneOf(rank.state);
-    if (rank.tone !== 'done' && rank.exitCode) rank.tone = 'bad';
     return /** @type {Rank} */ (rank);
   });
   const steps = ranks.flatMap((rank) => rank.step ?? []).sort((a, b) => a - b);

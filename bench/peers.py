@@ -103,8 +103,8 @@ async def measure(probe: Probe, rows: frozenset[str], options: argparse.Namespac
 
 
 def sizes(rows: frozenset[str], whole: str, size: int) -> list[int]:
-    """The whole size for its own row; with `growth` also a half, a quarter and an eighth of it."""
-    parts = [8, 4, 2, 1] if "growth" in rows else [1] if whole in rows else []
+    """The whole size for its own row; with `growth` also a third and a ninth of it."""
+    parts = [9, 3, 1] if "growth" in rows else [1] if whole in rows else []
     return [max(1, size // part) for part in parts]
 
 

@@ -35,7 +35,7 @@ from trainyard.app.record_index import HistoryOptions
 from trainyard.app.retention import RetentionLimits
 from trainyard.app.stack_dump import dump_stacks_on_signal
 from trainyard.client import ApiError
-from trainyard.node import NodeError
+from trainyard.node.kubelet.node import NodeError
 from trainyard.objects import encode, format_time
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.printable import printable

@@ -14,7 +14,7 @@ import yaml
 from trainyard.app.catalogues import catalogues
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.client import ApiClient, ApiError
-from trainyard.node import NodeError
+from trainyard.node.kubelet.node import NodeError
 from trainyard.objects import GVK, Json, is_condition_true
 from trainyard.objects.resources import CONFIG_MAP, POD
 

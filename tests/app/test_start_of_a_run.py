@@ -21,7 +21,7 @@ from trainyard.app.early_start import EarlyStart
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.client import ApiClient, NotFound
 from trainyard.kinds import ELASTICJOB, TFJOB
-from trainyard.node import Node
+from trainyard.node.kubelet.node import Node
 from trainyard.objects.resources import EVENT, JOB, NODE
 from trainyard.objects.structs import replace
 from trainyard.server.crd.rule_process import RULES

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import ssl
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from trainyard import kinds
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.state import RENEW_AFTER, ClusterState, jobs_in
 from trainyard.app.state_check import FACTS, encode_facts
@@ -40,6 +43,16 @@ def test_token_certificate_and_port_are_kept_over_a_restart(tmp_path: Path) -> N
     for path in tmp_path.rglob("*"):
         assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
     assert not [path for path in (tmp_path / "keys").iterdir() if path.name == "ca.key"]
+
+
+def test_the_cluster_s_process_never_loads_the_library_of_the_certificates(tmp_path: Path) -> None:
+    """It takes 12 MB, which a background cluster would hold as long as it runs."""
+    code = (
+        "import pathlib, sys; from trainyard.app.state import ClusterState;"
+        f"ClusterState(pathlib.Path({str(tmp_path)!r}), print).certified(); sys.exit('cryptography' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert (tmp_path / "keys" / "ca.crt").exists()
 
 
 def test_the_key_of_tokens_holds_and_an_older_program_s_folder_is_given_one(tmp_path: Path) -> None:
@@ -119,6 +132,22 @@ async def test_a_cluster_restarts_from_its_state_folder_and_updates_its_crds(tmp
         revision = obj["metadata"]["resourceVersion"]
     async with LocalCluster(options) as cluster:
         assert (await cluster.api.get(CRD, "", name))["metadata"]["resourceVersion"] == revision
+
+
+async def test_a_restart_patches_only_the_crds_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = LocalClusterOptions(network="shared", cache=tmp_path / "cache", say=print, state_folder=tmp_path / "home")
+    names = [f"{kind.gvk.plural}.{kind.gvk.group}" for kind in kinds.ALL]
+    async with LocalCluster(options) as cluster:
+        await cluster.api.patch(CRD, "", names[2], {"spec": {"names": {"shortNames": ["short"]}}})
+    patched, update = [], LocalCluster._update
+
+    async def recorded(cluster: LocalCluster, definition: Json) -> None:
+        patched.append(definition["metadata"]["name"])
+        await update(cluster, definition)
+
+    monkeypatch.setattr(LocalCluster, "_update", recorded)
+    async with LocalCluster(options):
+        assert patched == [names[2]]
 
 
 def test_the_port_and_the_certificate_are_saved_at_the_same_time(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import pytest
 
 from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster, terminated
 from trainyard.client import ApiClient, ApiError
-from trainyard.node import Node
 from trainyard.node.kubelet import lifecycle
+from trainyard.node.kubelet.node import Node
 from trainyard.node.kubelet.pod_logs import PodLogs
 from trainyard.node.kubelet.pod_spec import EnvContext
 from trainyard.node.kubelet.pod_worker import UNEXPECTED_ADMISSION_ERROR, folder_name

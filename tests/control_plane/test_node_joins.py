@@ -18,7 +18,7 @@ from tests.support.control_plane import ControlPlane
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.node_agent import JoinedNode, JoinOptions
 from trainyard.client import Forbidden
-from trainyard.node import NodeError
+from trainyard.node.kubelet.node import NodeError
 from trainyard.objects import Json
 from trainyard.objects.resources import JOB, LEASE, NODE, POD, SERVICE, STATEFUL_SET
 from trainyard.server import CertificateAuthority

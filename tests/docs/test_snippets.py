@@ -12,7 +12,7 @@ import pytest
 
 from tests.docs.reader import PAGES, ROOT, Block, Terminal, blocks
 from tests.support.control_plane_build import find_kubectl
-from trainyard.node import Images
+from trainyard.node.images import Images
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 ALONE = [block for block in BLOCKS if block.session == ""]

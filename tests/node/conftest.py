@@ -11,7 +11,7 @@ import pytest
 
 from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
 from trainyard.client import ApiClient
-from trainyard.node import Node
+from trainyard.node.kubelet.node import Node
 from trainyard.server import Server
 
 

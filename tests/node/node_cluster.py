@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.client import ApiClient, ApiError, NotFound
-from trainyard.node import Node
 from trainyard.node.images import WORKING_DIRECTORY, Image, ImageProblem, Images, PreparedImage
+from trainyard.node.kubelet.node import Node
 from trainyard.objects import Json, decode
 from trainyard.objects.resources import EVENT, POD, SERVICE
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
 from tests.node.sessions import execute
 from trainyard.client import ApiClient
-from trainyard.node import Node
+from trainyard.node.kubelet.node import Node
 from trainyard.objects.resources import POD
 from trainyard.server import Server
 

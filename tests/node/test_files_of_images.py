@@ -11,9 +11,9 @@ import pytest
 from tests.node.node_cluster import TOKEN, NodeCluster
 from trainyard.app.catalogues import cache_folder
 from trainyard.client import ApiClient
-from trainyard.node import Node
 from trainyard.node.images import Images, PreparedImage, create_files
 from trainyard.node.images.catalogue import PROGRAMS
+from trainyard.node.kubelet.node import Node
 from trainyard.server import Server
 
 ENTRY = """

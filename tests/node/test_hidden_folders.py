@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
 from trainyard.client import ApiClient
-from trainyard.node import Node
+from trainyard.node.kubelet.node import Node
 from trainyard.server import Server
 
 

@@ -26,7 +26,7 @@ async def main() -> None:
     """In a mount namespace of its own: mount a disk, write onto it from a pod, unmount it while the node runs."""
     from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
     from trainyard.client import ApiClient
-    from trainyard.node import Node
+    from trainyard.node.kubelet.node import Node
     from trainyard.server import Server
 
     state, disk = (Path(tempfile.mkdtemp(prefix=prefix)) for prefix in ("cluster-", "disk-"))

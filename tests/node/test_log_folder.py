@@ -10,7 +10,7 @@ import pytest
 
 from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
 from trainyard.client import ApiClient
-from trainyard.node import Node
+from trainyard.node.kubelet.node import Node
 from trainyard.node.kubelet.pod_logs import run_to_remove
 from trainyard.objects import Json, name_of
 from trainyard.objects.resources import POD

@@ -14,8 +14,8 @@ import pytest
 
 from tests.node.node_cluster import NodeCluster, terminated
 from tests.node.sessions import execute
-from trainyard.node import memory_limits
 from trainyard.node.supervisor import memory
+from trainyard.node.supervisor.memory import mechanism as memory_limits
 from trainyard.objects import Json
 from trainyard.objects.usage import peaks_of
 

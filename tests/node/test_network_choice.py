@@ -11,7 +11,7 @@ import pytest
 from tests.node.leftovers import ROOT
 from tests.node.node_cluster import TOKEN, CurrentInterpreter
 from trainyard.client import ApiClient
-from trainyard.node import Node, NodeError
+from trainyard.node.kubelet.node import Node, NodeError
 
 # Runs where the kernel refuses one more network namespace: in a user namespace of its own whose limit is nought.
 REFUSED = """
@@ -23,7 +23,7 @@ syscalls.write("/proc/sys/user/max_net_namespaces", "0")
 from tests.node.leftovers import ROOT
 from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
 from trainyard.client import ApiClient
-from trainyard.node import Node
+from trainyard.node.kubelet.node import Node
 from trainyard.server import Server
 
 async def main(network, state):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster, terminated
 from trainyard.client import ApiClient
-from trainyard.node import Node
+from trainyard.node.kubelet.node import Node
 from trainyard.objects import find_condition
 from trainyard.server import Server
 

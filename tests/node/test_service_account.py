@@ -16,7 +16,7 @@ from aiohttp import web
 from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster, waiting
 from trainyard.client import ApiClient, ApiError
 from trainyard.client.errors import error_for
-from trainyard.node import Node
+from trainyard.node.kubelet.node import Node
 from trainyard.objects import GVK, Json, format_time
 from trainyard.objects.resources import CONFIG_MAP, SERVICE_ACCOUNT
 from trainyard.server import CertificateAuthority, Server

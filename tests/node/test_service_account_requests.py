@@ -14,7 +14,7 @@ from aiohttp import ClientSession
 from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
 from tests.node.sessions import V4, V5, Talk, query
 from trainyard.client import ApiClient
-from trainyard.node import Node
+from trainyard.node.kubelet.node import Node
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CONFIG_MAP, POD, SERVICE_ACCOUNT
 from trainyard.server import Server

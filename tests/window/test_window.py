@@ -85,6 +85,18 @@ async def test_a_failed_replica_is_named_by_its_finding(cluster: LocalCluster, b
         await live.frame("job", lambda frame: "no data: /tmp/x" in json.dumps(frame["findings"]))
 
 
+async def test_a_program_that_is_started_again_shows_its_last_output(cluster: LocalCluster, browser: Browser) -> None:
+    again = job("again", "import sys; print('I failed'); sys.exit(137)")
+    again["spec"]["backoffLimit"] = 100
+    for role in again["spec"]["replicaSpecs"]:
+        role["template"]["spec"]["restartPolicy"] = "OnFailure"
+    uid = uid_of(await cluster.api.create(TFJOB, "default", again))
+    async with browser.live(f"job:{uid}") as live:
+        await live.frame("ranks", lambda frame: "CrashLoopBackOff" in frame["columns"]["state"])
+    async with browser.live(f"logs:{uid}:*") as live:
+        await live.frame("log", lambda frame: "I failed" in [text for _, text in frame["lines"]])
+
+
 async def test_logs_are_read_by_range_and_downloaded_whole(cluster: LocalCluster, browser: Browser) -> None:
     created = await cluster.api.create(
         TFJOB, "default", job("c", "print('x' * 1000); print('<script>alert(1)</script>')")

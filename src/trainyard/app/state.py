@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from trainyard import kinds
+from trainyard.app.certificate_process import CertificateProcess
 from trainyard.app.folder import make_private
 from trainyard.app.state_check import FACTS, check_state, encode_facts, sha256_of
-from trainyard.server import CertificateAuthority, DiskLog
+from trainyard.server import DiskLog
 from trainyard.server.auth.certificates import VALIDITY, server_context, write_private_file
 
 RENEW_AFTER = VALIDITY.total_seconds() * 0.9  # the age of a certificate, in seconds, at which it is renewed
@@ -80,11 +81,12 @@ class ClusterState:
         if self._facts.get("certified"):
             # Stored first, so that a kill before the last line leaves no file that differs from its checksum.
             self._save(certified=0.0, files={})
-        authority = CertificateAuthority.new(now)
-        context = authority.server_context(self._keys)
-        write_private_file(ca, authority.pem.encode())
+        # In a process of its own: `cryptography` would take 12 MB of this process for as long as the cluster runs.
+        with CertificateProcess() as certificates:
+            context, authority = certificates.make_certificates(self._keys)
+        write_private_file(ca, authority.encode())
         self._save(certified=now, files={name: sha256_of(self._keys / name) for name in (CHAIN, KEY, CA)})
-        return context, authority.pem
+        return context, authority
 
     def save_port(self, port: int) -> None:
         """Store the port for the next start."""

@@ -98,7 +98,7 @@ async def _checks(cache: Path | None) -> list[Check]:
 async def _network(name: str) -> Check:
     """Start a cluster of one node with that network; its start runs a program in the network."""
     from trainyard.app.local import LocalCluster, LocalClusterOptions
-    from trainyard.node import NodeError
+    from trainyard.node.kubelet.node import NodeError
 
     with tempfile.TemporaryDirectory(prefix="trainyard-doctor-") as state:
         cluster = LocalCluster(
@@ -175,7 +175,7 @@ def _rules() -> Check:
 
 
 def _memory() -> Check:
-    from trainyard.node import memory_limits
+    from trainyard.node.supervisor.memory import mechanism as memory_limits
 
     mechanism = memory_limits()
     if mechanism == "none":

@@ -45,7 +45,7 @@ class HistoryCommands(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The jobs, after the subcommands and options."""
-        return [*super().shell_complete(ctx, incomplete), *history_job_names(ctx, click.Option(["--job"]), incomplete)]
+        return [*super().shell_complete(ctx, incomplete), *history_job_names(ctx, self.params[0], incomplete)]
 
 
 @click.group(cls=HistoryCommands, invoke_without_command=True, subcommand_metavar="[JOB] | COMMAND ...")

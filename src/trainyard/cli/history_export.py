@@ -16,17 +16,17 @@ from trainyard.cli.export_page import ExportedLog, ExportedRun, export_page
 from trainyard.cli.history_logs import LogFile, log_files
 from trainyard.cli.record_lines import took
 from trainyard.kinds import kind_of
-from trainyard.objects import format_time
+from trainyard.objects import Json, format_time
 from trainyard.objects.log_files import pieces
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.manifest import read as read_manifest
 from trainyard.objects.printable import without_colours
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_text import as_yaml
-from trainyard.views.diagnosis import JobDiagnosis
+from trainyard.views.diagnosis import Finding, JobDiagnosis
 from trainyard.views.event_view import event_view
 from trainyard.views.output_lines import OutputLineSplitter
-from trainyard.views.recorded import recorded_pod
+from trainyard.views.recorded import ID_LENGTH, recorded_pod
 from trainyard.views.replica_view import replica_view
 from trainyard.views.timeline import timeline
 
@@ -63,15 +63,15 @@ def exported_run(record: HistoryRecord, now: float) -> ExportedRun:
     kind = kind_of({"apiVersion": record.text("apiVersion"), "kind": record.kind})
     end = record.ended if record.ended is not None else now
     cut_off = end if record.result in (INTERRUPTED, "Deleted") else None
-    files = log_files(record)
-    shown = _chosen(record, files)
+    files, pods = log_files(record), record.pods
+    shown = _chosen(pods, files)
     size = max(MIN_LOG_SIZE, min(MAX_LOG_SIZE, MAX_SIZE // max(1, len(shown))))
     return ExportedRun(
         title=f"{record.kind} {record.namespace}/{record.name}",
         fields=[(name, mask(value)) for name, value in _fields(record, now)],
         diagnosis=_masked_diagnosis(diagnosis, mask) if diagnosis else None,
-        lanes=timeline((), record.pods, kind.roles.container if kind else "", cut_off),
-        pods=[replica_view(recorded_pod(record.data, entry)) for entry in record.pods],
+        lanes=timeline((), pods, kind.roles.container if kind else "", cut_off),
+        pods=[replica_view(recorded_pod(record.data, entry)) for entry in pods],
         events=[replace(view, message=mask(view.message)) for view in map(event_view, events_of(record))],
         logs=[exported_log(file, size, mask) for file in shown],
         omitted_logs=len(files) - len(shown),
@@ -133,7 +133,13 @@ def _masked(value: Any, secrets: list[str]) -> Any:
 
 def _masked_diagnosis(diagnosis: JobDiagnosis, mask: Callable[[str], str]) -> JobDiagnosis:
     findings = [
-        replace(finding, summary=mask(finding.summary), evidence=tuple(map(mask, finding.evidence)))
+        Finding(
+            finding.level,
+            mask(finding.summary),
+            mask(finding.where),
+            tuple(map(mask, finding.evidence)),
+            mask(finding.fix),
+        )
         for finding in diagnosis.findings
     ]
     return replace(diagnosis, findings=tuple(findings))
@@ -142,11 +148,11 @@ def _masked_diagnosis(diagnosis: JobDiagnosis, mask: Callable[[str], str]) -> Jo
 # Logs.
 
 
-def _chosen(record: HistoryRecord, files: Sequence[LogFile]) -> list[LogFile]:
+def _chosen(pods: Sequence[Json], files: Sequence[LogFile]) -> list[LogFile]:
     """At most MAX_LOGS of the logs, in their order: those of failed runs, then the others."""
     failed = {
-        (str(pod.get("uid"))[: len(files[0].pod) if files else 0], str(container.get("name")), run.get("run"))
-        for pod in record.pods
+        (str(pod.get("uid"))[:ID_LENGTH], str(container.get("name")), run.get("run"))
+        for pod in pods
         for container in pod.get("containers") or ()
         for run in container.get("runs") or ()
         if run.get("exitCode")

@@ -128,7 +128,7 @@ async def _run_node(joined_node: JoinedNode, join_options: JoinOptions) -> int:
     """Run the node until the first signal or until another node takes its Lease. Returns the exit code."""
     from trainyard.cli.signals import StopSignals
     from trainyard.client import ApiError
-    from trainyard.node import NodeError
+    from trainyard.node.kubelet.node import NodeError
 
     stop_signals = StopSignals()
     try:

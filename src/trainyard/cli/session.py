@@ -34,7 +34,7 @@ from trainyard.client import ApiError
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.reflector import WatchTarget
 from trainyard.kinds import kind_of
-from trainyard.node import NodeError
+from trainyard.node.kubelet.node import NodeError
 from trainyard.objects import Json, encode, name_of, namespace_of, uid_of
 from trainyard.objects.resources import EVENT, POD
 from trainyard.objects.yaml_text import as_yaml

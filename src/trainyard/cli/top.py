@@ -15,13 +15,12 @@ from trainyard.cli import options
 from trainyard.cli.cluster_command import ClusterContext, note, print_output, run_with_cluster
 from trainyard.cli.completion import job_names
 from trainyard.cli.layout import UNKNOWN_WIDTH, colour_on, prose, table_lines, terminal_width
-from trainyard.objects import GVK, Json
+from trainyard.objects import Json
 
 if TYPE_CHECKING:
     from trainyard.views.usage_view import JobUsage, ReplicaUsage, Spread
 
 INTERVAL = 2.0  # seconds between two readings, which is how often a Trainyard node measures
-POD_METRICS = GVK("metrics.k8s.io", "v1beta1", "PodMetrics", "pods")
 REPLICA_HEADS = ["REPLICA", "STATE", "STEP", "STEP/S", "CPU", "MEM", "PEAK", "NODE"]
 JOB_HEADS = ["JOB", "KIND", "STATE", "RUNNING", "STEP", "STEP/S", "CPU", "MEM", "PEAK"]
 UNKNOWN = "-"
@@ -80,6 +79,7 @@ def _no_jobs(context: ClusterContext) -> str:
 
 
 async def _read(context: ClusterContext, job: str) -> Reading:
+    from trainyard.app.pod_metrics import read_pod_metrics
     from trainyard.cli.jobs import get_job, list_jobs, list_pods
     from trainyard.objects import uid_of
     from trainyard.objects.labels import OWNER
@@ -92,14 +92,14 @@ async def _read(context: ClusterContext, job: str) -> Reading:
         info = await get_job(context, job)
         owner = f"{OWNER}={uid_of(info.job)}"
         pods, (items, missing) = await asyncio.gather(
-            list_pods(context, info.job), _pod_metrics(context, info.namespace, owner)
+            list_pods(context, info.job), read_pod_metrics(context.api, info.namespace, owner)
         )
         view, metrics = JobView.of([info.job], pods, time.time()), by_pod(items)
         usages = replica_usages(info.namespace, view.slots(uid_of(info.job)), metrics)
         return Reading(info.reference, tuple(usages), (), missing)
     infos = await list_jobs(context)
     page, (items, missing) = await asyncio.gather(
-        context.api.list(POD, context.namespace, OWNER), _pod_metrics(context, context.namespace, OWNER)
+        context.api.list(POD, context.namespace, OWNER), read_pod_metrics(context.api, context.namespace, OWNER)
     )
     view = JobView.of([info.job for info in infos], page.get("items") or (), time.time())
     metrics, jobs = by_pod(items), []
@@ -108,24 +108,6 @@ async def _read(context: ClusterContext, job: str) -> Reading:
         jobs.append(job_usage(job_row(view, uid_of(info.job), slots), replica_usages(info.namespace, slots, metrics)))
     jobs.sort(key=lambda usage: (-(usage.cpu or 0.0), -(usage.memory or 0), usage.namespace, usage.name))
     return Reading("", None, tuple(jobs), missing)
-
-
-async def _pod_metrics(context: ClusterContext, namespace: str, labels: str) -> tuple[list[Json], str]:
-    """The PodMetrics, and why there are none."""
-    from trainyard.client import Forbidden, NotFound, Unavailable
-
-    where = f"in namespace {namespace}" if namespace else "in all namespaces"
-    try:
-        return list((await context.api.list(POD_METRICS, namespace, labels)).get("items") or []), ""
-    except NotFound:
-        return [], "no CPU and memory: this cluster does not serve metrics.k8s.io; install metrics-server in it"
-    except Forbidden:
-        rule = "apiGroups: [metrics.k8s.io], resources: [pods], verbs: [list]"
-        return [], f"no CPU and memory: you may not list pods of metrics.k8s.io {where}; ask for a Role with {rule}"
-    except Unavailable as error:
-        if not error.code:
-            raise
-        return [], f"no CPU and memory: metrics.k8s.io cannot answer now ({error.message}); see its metrics-server"
 
 
 def reading_lines(reading: Reading, width: int, height: int, colour: bool) -> list[str]:

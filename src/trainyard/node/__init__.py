@@ -9,10 +9,5 @@ Rules:
 - The node knows pods, not the jobs that own them.
 - No isolation is promised: a pod is a process of the user who started the node process.
 - When the node process ends, in whatever way, all processes of its pods end (see `supervisor`).
+- This file imports nothing: `trainyard run` starts the supervisor before it imports the rest of the node.
 """
-
-from trainyard.node.images import Images
-from trainyard.node.kubelet.node import LOG_SIZE, Node, NodeError
-from trainyard.node.supervisor.memory import mechanism as memory_limits
-
-__all__ = ["LOG_SIZE", "Images", "Node", "NodeError", "memory_limits"]

@@ -10,18 +10,25 @@ import msgspec
 
 from trainyard.app.evidence import gather_facts
 from trainyard.app.history import HistoryRecord
+from trainyard.app.pod_metrics import read_pod_metrics
 from trainyard.app.recorded_job import diagnosis_of, events_of, facts_of, find_record
 from trainyard.client import ApiClient
 from trainyard.kinds import kind_of
-from trainyard.objects import Json, uid_of
+from trainyard.objects import Json, namespace_of, uid_of
+from trainyard.objects.labels import OWNER
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_text import as_yaml
 from trainyard.views.diagnosis import Facts, JobDiagnosis, diagnose
 from trainyard.views.event_view import EventView
 from trainyard.views.job_details import JobDetails, job_details
+from trainyard.views.job_view import JobView
 from trainyard.views.replica_view import ReplicaView
 from trainyard.views.timeline import Lane, timeline
+from trainyard.views.usage_view import ReplicaUsage, by_pod, replica_usages
 from trainyard.window.observation import Observation
+
+USAGE_SECONDS = 1.9  # a Trainyard node measures every 2 seconds
+KEPT_SECONDS = 60.0  # a page or a usage that nobody has asked for is dropped
 
 
 class JobPage(msgspec.Struct, frozen=True):
@@ -57,12 +64,35 @@ def rank_columns(replicas: list[ReplicaView]) -> dict[str, list[Any]]:
     return {column: [getattr(replica, name) for replica in replicas] for column, name in RANK_COLUMNS.items()}
 
 
+USAGE_COLUMNS = {
+    "cpu": "cpu",
+    "memory": "memory",
+    "peak": "peak_memory",
+    "step": "step",
+    "stepsPerSecond": "steps_per_second",
+    "lag": "lag",
+    "metrics": "metrics",
+}
+
+
+def usage_columns(replicas: list[ReplicaView], usages: list[ReplicaUsage]) -> dict[str, list[Any]]:
+    """The usage of replicas by column, in the order of `rank_columns`; without the columns of which nothing is
+    known."""
+    by_name = {usage.replica: usage for usage in usages}
+    columns = {
+        column: [getattr(by_name.get(replica.name), name, None) for replica in replicas]
+        for column, name in USAGE_COLUMNS.items()
+    }
+    return {column: values for column, values in columns.items() if any(values)}
+
+
 class JobPages:
     """The pages of jobs. A page that nothing has changed since is not made again: several tabs share it."""
 
     def __init__(self, api: ApiClient | None, observation: Observation | None, has_history: bool) -> None:
         self._api, self._observation, self._has_history = api, observation, has_history
         self._made: dict[str, tuple[int, float, asyncio.Task[JobPage]]] = {}  # by uid: revision, time, page
+        self._usages: dict[str, tuple[float, asyncio.Task[list[ReplicaUsage]]]] = {}  # by uid: time, usages
 
     async def page(self, job_uid: str, max_age: float = 1.0) -> JobPage | None:
         """The page of the job with that uid; None if it is not known. A page of the same revision that is at most
@@ -74,7 +104,7 @@ class JobPages:
         made = self._made.get(job_uid)
         if made is None or made[0] != revision or now - made[1] > max_age:
             made = revision, now, asyncio.ensure_future(self._live(self._api, job))
-            self._made = {uid: kept for uid, kept in self._made.items() if now - kept[1] < 60.0}
+            self._made = {uid: kept for uid, kept in self._made.items() if now - kept[1] < KEPT_SECONDS}
             self._made[job_uid] = made
         return await asyncio.shield(made[2])
 
@@ -88,6 +118,23 @@ class JobPages:
             return None
         metadata = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
         return as_yaml({**job, "metadata": metadata})
+
+    async def usages(self, job_uid: str) -> list[ReplicaUsage]:
+        """The usage of the replicas of a job that exists, at most USAGE_SECONDS old; [] if nobody measures it."""
+        view = self._observation.view if self._observation else None
+        if self._api is None or view is None or job_uid not in view.jobs:
+            return []
+        read = self._usages.get(job_uid)
+        if read is None or time.monotonic() - read[0] > USAGE_SECONDS:
+            read = time.monotonic(), asyncio.ensure_future(self._read_usages(self._api, view, job_uid))
+            self._usages = {uid: kept for uid, kept in self._usages.items() if read[0] - kept[0] < KEPT_SECONDS}
+            self._usages[job_uid] = read
+        return await asyncio.shield(read[1])
+
+    async def _read_usages(self, api: ApiClient, view: JobView, job_uid: str) -> list[ReplicaUsage]:
+        namespace = namespace_of(view.jobs[job_uid])
+        items, _ = await read_pod_metrics(api, namespace, f"{OWNER}={job_uid}")
+        return replica_usages(namespace, view.slots(job_uid), by_pod(items))
 
     def record(self, job_uid: str) -> HistoryRecord | None:
         """The record of a job that this machine has run. Reads files."""

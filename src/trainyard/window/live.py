@@ -18,11 +18,12 @@ import msgspec
 
 from trainyard.objects import Json
 from trainyard.window.job_list import COLUMNS, JobList
-from trainyard.window.job_pages import JobPages, rank_columns
+from trainyard.window.job_pages import JobPages, rank_columns, usage_columns
 from trainyard.window.log_lines import LogLines
 from trainyard.window.observation import Observation
 
 PING_SECONDS = 5.0
+MAX_PAGE_AGE = 4.0  # seconds; a page takes ten requests, the usage one
 LOOK_SECONDS = 0.5  # topics are asked whether they are due at least so often
 ROWS_PER_FRAME = 2000
 MAX_TOPICS = 16  # of one page
@@ -112,12 +113,13 @@ class JobTopic:
     """`job:UID`: the ranks at once, then the details, findings, timeline and events, which take requests."""
 
     interval = 0.5
-    refresh_seconds = 5.0  # events and logs change without the job ...
+    refresh_seconds = 2.0  # usage, events and logs change without the job ...
     settle_seconds = 1.0  # ... most of all right after it
 
     def __init__(self, sources: Sources, job_uid: str) -> None:
         self._sources, self._uid = sources, job_uid
         self._is_dirty = True
+        self._is_settling = False  # it was changed at the last refresh
         self._refresh_at = 0.0
         self._sent: dict[str, bytes] = {}
 
@@ -134,14 +136,16 @@ class JobTopic:
 
     async def frames(self) -> AsyncIterator[Any]:
         """Those that are not the same as the ones that were sent last."""
-        self._refresh_at = time.monotonic() + (self.settle_seconds if self._is_dirty else self.refresh_seconds)
-        self._is_dirty = False
+        max_age = self.settle_seconds / 2 if self._is_settling else MAX_PAGE_AGE
+        self._is_settling, self._is_dirty = self._is_dirty, False
+        self._refresh_at = time.monotonic() + (self.settle_seconds if self._is_settling else self.refresh_seconds)
         view, ranks = self._sources.observation.view if self._sources.observation else None, None
         if view is not None and self._uid in view.jobs:
-            ranks = rank_columns(view.slots(self._uid))
+            slots = view.slots(self._uid)
+            ranks = rank_columns(slots) | usage_columns(slots, await self._sources.pages.usages(self._uid))
             if self._is_new("ranks", ranks):
                 yield {"type": "ranks", "uid": self._uid, "columns": ranks}
-        page = await self._sources.pages.page(self._uid)
+        page = await self._sources.pages.page(self._uid, max_age)
         if page is None:
             yield {"type": "gone", "uid": self._uid}
             return

@@ -51,9 +51,11 @@ class LogLines:
         first_lines = max(1, FIRST_LINES // max(1, len(chosen)))
         for pod in chosen:
             for container in container_statuses(pod.get("status")):
-                if container.state("running") is None and container.state("terminated") is None:
+                has_begun = container.state("running") is not None or container.state("terminated") is not None
+                run = container.restarts if has_begun else container.restarts - 1  # waiting: the run before
+                if run < 0:
                     continue
-                key = (uid_of(pod), container.name, container.restarts)
+                key = (uid_of(pod), container.name, run)
                 if key in self._streams:
                     continue
                 if sum(not task.done() for task in self._streams.values()) >= MAX_STREAMS:
@@ -61,7 +63,9 @@ class LogLines:
                     return
                 is_new_run = any(known[:2] == key[:2] for known in self._streams)
                 tail = None if is_new_run else first_lines
-                self._streams[key] = asyncio.ensure_future(self._follow(pod, container.name, tail))
+                self._streams[key] = asyncio.ensure_future(
+                    self._follow(pod, container.name, tail, previous=not has_begun)
+                )
 
     def _say_left_out(self) -> None:
         if not self._says_left_out:
@@ -74,11 +78,12 @@ class LogLines:
             task.cancel()
         await asyncio.gather(*self._streams.values(), return_exceptions=True)
 
-    async def _follow(self, pod: Json, container: str, tail: int | None) -> None:
+    async def _follow(self, pod: Json, container: str, tail: int | None, *, previous: bool) -> None:
         replica, splitter = replica_view(pod).name, OutputLineSplitter()
         while True:
             try:
-                logs = self._api.logs(namespace_of(pod), name_of(pod), container, follow=True, tail_lines=tail)
+                where = namespace_of(pod), name_of(pod), container
+                logs = self._api.logs(*where, follow=not previous, previous=previous, tail_lines=tail)
                 async with aclosing(logs) as chunks:
                     async for chunk in chunks:
                         self._add(replica, splitter.feed(chunk))

@@ -162,7 +162,7 @@ def add_bert(server: CannedServer) -> str:
 def add_resnet(server: CannedServer, size: int = 1000) -> str:
     """A running job of many ranks: some that wait, that have crashed, that are behind."""
     states = ["Running"] * size
-    restarts, steps, cpu, memory = [0] * size, [14_201] * size, [0.96] * size, [3_300_000_000] * size
+    restarts, steps, lag, cpu, memory = [0] * size, [14_201] * size, [0] * size, [0.96] * size, [3_300_000_000] * size
     reasons, codes = [""] * size, [None] * size
     states[40], states[41] = "Pending", "CrashLoopBackOff"
     restarts[41], reasons[41], codes[41] = 7, "Error", 1  # type: ignore[call-overload]
@@ -170,11 +170,13 @@ def add_resnet(server: CannedServer, size: int = 1000) -> str:
         restarts[number] = 1 + number % 3
     for number in (418, 419):
         if number < size:
-            steps[number], cpu[number], memory[number] = 0, 0.02, 400_000_000
+            steps[number], lag[number], cpu[number], memory[number] = 0, 14_201, 0.02, 400_000_000
     columns = rank_columns(
         states,
         restarts=restarts,
         step=steps,
+        lag=lag,
+        metrics=[{"step": 14_201.0, "loss": 0.412}] * size,
         cpu=cpu,
         memory=memory,
         peak=[3_500_000_000] * size,

@@ -137,7 +137,7 @@ def test_the_grid_is_read_by_keys_and_by_screen_readers(browser: Browser, full: 
     browser.press(Keys.END)
     browser.sees("worker-998 · Running", ".readout")
     browser.press(Keys.HOME, Keys.ARROW_RIGHT)
-    browser.sees("worker-0 · Running · step 14,201 · CPU 96 % · 3.1 GiB (peak 3.3 GiB)", ".readout")
+    browser.sees("worker-0 · Running · step 14,201 · loss 0.412 · CPU 96 % · 3.1 GiB (peak 3.3 GiB)", ".readout")
     browser.press(Keys.ENTER)
     browser.sees("worker-0", "h1")
 

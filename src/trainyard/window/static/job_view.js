@@ -70,6 +70,7 @@ export function createJobView(context, route) {
   timeline.addEventListener('open', (event) => open(/** @type {CustomEvent} */ (event).detail));
   const zoom = choice('Zoom', (name) => { span = Number(name); draw(); });
   const yaml = element('pre', { class: 'yaml', tabindex: '0', 'aria-label': 'YAML' });
+  const forbidden = element('p', { class: 'muted', hidden: true });
   const moreEvents = element('a', { class: 'more' });
   const logStage = element('div');
   const sections = {
@@ -79,7 +80,7 @@ export function createJobView(context, route) {
     events: panel('events', 'Events', [moreEvents], [events.root]),
     yaml: panel('yaml', 'YAML', [copyButton(() => yaml.textContent), element('button', { type: 'button', class: 'quiet', onclick: () => loadYaml(true) }, 'Reload')], [yaml]),
   };
-  const content = element('div', { class: 'job', hidden: true }, facts.root, tabs, findings.root, element('div', { class: 'panels' }, ...Object.values(sections)));
+  const content = element('div', { class: 'job', hidden: true }, facts.root, forbidden, tabs, findings.root, element('div', { class: 'panels' }, ...Object.values(sections)));
   const root = element('section', { class: 'view' },
     element('nav', { class: 'crumbs', 'aria-label': 'Where' }, element('a', { href: '#/' }, 'Jobs'), ' › '),
     element('h1', { tabindex: '-1' }, `${route.namespace}/${route.name}`), job.message, content);
@@ -92,6 +93,8 @@ export function createJobView(context, route) {
     const data = store.data.get(row.uid) ?? {};
     facts.show(row);
     findings.show(data.findings);
+    forbidden.hidden = !data.forbidden?.length;
+    setText(forbidden, `You may not ${data.forbidden?.join(', ')}: what depends on it is missing here.`);
     showPanels(row);
     if (!log) {
       createLog(row);

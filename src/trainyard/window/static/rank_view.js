@@ -5,7 +5,7 @@ import { bytes, clockTime, count, duration, plural } from './format.js';
 import { commandLines, eventsTable, panel } from './job_parts.js';
 import { hasEnded, jobOfAddress, startListening } from './job_view.js';
 import { createLogPanel } from './log_panel.js';
-import { nextUnhealthy, readRanks } from './ranks.js';
+import { metricTexts, nextUnhealthy, readRanks, stepText } from './ranks.js';
 import { jobAddress } from './router.js';
 import './timeline.js';
 
@@ -23,7 +23,7 @@ function rankFacts(/** @type {Rank} */ rank, /** @type {import('./store.js').Lan
     ['node', rank.node], ['pod', rank.pod],
     ['exit', rank.exitCode === null || rank.exitCode === undefined ? '' : `${rank.exitCode}${rank.reason && rank.reason !== 'Error' ? ` (${rank.reason})` : ''}`],
     ['restarts', rank.restarts && last ? `${count(rank.restarts)}, the last run ended with ${last.exitCode}${last.reason ? ` (${last.reason})` : ''} at ${clockTime(last.end)}` : String(rank.restarts ?? '')],
-    ['step', rank.step === null ? '' : count(rank.step)], ['CPU', rank.cpu === null ? '' : `${Math.round(rank.cpu * 100)} %`],
+    ['progress', [stepText(rank), rank.behind ? `${count(Math.round(rank.lag))} behind the others` : '', ...metricTexts(rank)].filter(Boolean).join(' · ')], ['CPU', rank.cpu === null ? '' : `${Math.round(rank.cpu * 100)} %`],
     ['memory', rank.memory === null ? '' : `${bytes(rank.memory)}${rank.peak ? `, peak ${bytes(rank.peak)}` : ''}`],
     ['why', rank.message || ''],
   ];

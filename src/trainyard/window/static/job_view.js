@@ -6,7 +6,7 @@ import { choice, eventsTable, findingsBox, panel } from './job_parts.js';
 import { createLogPanel } from './log_panel.js';
 import { createRanksPanel } from './ranks_panel.js';
 import { nextUnhealthy, readRanks } from './ranks.js';
-import { PANELS, jobAddress } from './router.js';
+import { PANELS, jobAddress, list } from './router.js';
 import './timeline.js';
 
 /** @typedef {import('./store.js').JobRow} JobRow */
@@ -82,7 +82,7 @@ export function createJobView(context, route) {
   };
   const content = element('div', { class: 'job', hidden: true }, facts.root, forbidden, tabs, findings.root, element('div', { class: 'panels' }, ...Object.values(sections)));
   const root = element('section', { class: 'view' },
-    element('nav', { class: 'crumbs', 'aria-label': 'Where' }, element('a', { href: '#/' }, 'Jobs'), ' › '),
+    element('nav', { class: 'crumbs', 'aria-label': 'Where' }, element('a', { href: list.address }, 'Jobs'), ' › '),
     element('h1', { tabindex: '-1' }, `${route.namespace}/${route.name}`), job.message, content);
 
   const draw = oncePerFrame(() => {
@@ -172,7 +172,7 @@ export function createJobView(context, route) {
       ...Object.fromEntries(PANELS.map(([name], index) => [String(index + 1), () => toPanel(name)])),
       l: () => toPanel('logs'), w: () => toPanel(''), e: () => toPanel('events'), y: () => toPanel('yaml'),
       '/': () => log?.find(), f: () => log?.follow(), '[': () => toUnhealthy(-1), ']': () => toUnhealthy(1),
-      Escape: () => shown ? toPanel('') : navigate('#/'),
+      Escape: () => shown ? toPanel('') : navigate(list.address),
     },
   };
 }

@@ -6,7 +6,7 @@ import { commandLines, eventsTable, panel } from './job_parts.js';
 import { hasEnded, jobOfAddress, startListening } from './job_view.js';
 import { createLogPanel } from './log_panel.js';
 import { metricTexts, nextUnhealthy, readRanks, stepText } from './ranks.js';
-import { jobAddress } from './router.js';
+import { jobAddress, list } from './router.js';
 import './timeline.js';
 
 /** @typedef {import('./ranks.js').Rank} Rank */
@@ -49,7 +49,7 @@ export function createRankView(context, route) {
     element('div', { class: 'panels' }, panel('logs', 'Log', [], [logStage]), panel('timeline', 'Attempts', [], [timeline]),
       panel('commands', 'In a terminal', [], [commands.root]), panel('events', 'Events of its pods', [], [events.root])));
   const root = element('section', { class: 'view' },
-    element('nav', { class: 'crumbs', 'aria-label': 'Where' }, element('a', { href: '#/' }, 'Jobs'), ' › ', jobLink, ' › '),
+    element('nav', { class: 'crumbs', 'aria-label': 'Where' }, element('a', { href: list.address }, 'Jobs'), ' › ', jobLink, ' › '),
     title, job.message, missing, content);
 
   const draw = oncePerFrame(() => {

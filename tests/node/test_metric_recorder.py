@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from trainyard.node.kubelet import metric_recorder
 from trainyard.node.kubelet.metric_recorder import MetricRecorder
-from trainyard.node.kubelet.progress import METRICS_FILE, ProgressSampler
+from trainyard.node.kubelet.progress import METRICS_FILE, ProgressFiles, ProgressSampler
 from trainyard.objects.metric_points import METRICS, MetricPoint, decode_points, encode_points, thin_out
 
 
@@ -120,7 +120,7 @@ async def test_what_a_program_reports_before_its_end_is_recorded(tmp_path: Path,
     log.parent.mkdir(parents=True)
     log.touch()
     sampler = ProgressSampler(lambda: 5.0, lambda: 1000.0)
-    sampler.container_started("u/main/1", folder, log, MetricRecorder(kept, 100))
+    sampler.container_started("u/main/1", ProgressFiles(folder, log, recorder=MetricRecorder(kept, 100)))
     sampler.read_all()()
     assert not (kept / METRICS).exists()
     line = "step: 3 loss: 0.5\n" if source == "pattern" else '{"step": 3, "loss": 0.5}\n'

@@ -175,6 +175,16 @@ def test_the_last_value_of_each_name_counts(tmp_path: Path) -> None:
     assert reader.read([], 2.0) == Progress({"step": 2.0, "loss": 3.0}, None, "file")
 
 
+def test_patterns_can_be_switched_off(tmp_path: Path) -> None:
+    log = tmp_path / "main" / "1.log"
+    log.parent.mkdir()
+    log.write_text("step=1 loss=9\n")
+    reader = ProgressReader(tmp_path, has_patterns=False)
+    assert reader.read([log], 2.0) is None
+    log.write_text('step=1 loss=9\n{"step": 2}\n')
+    assert reader.read([log], 2.0) == Progress({"step": 2.0}, None, "output")
+
+
 def test_a_link_or_a_pipe_in_place_of_the_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text('{"step": 4}\n')
     (tmp_path / METRICS_FILE).symlink_to(tmp_path / "secret")
@@ -186,4 +196,4 @@ def test_a_link_or_a_pipe_in_place_of_the_file_is_not_read(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("value", ["", "3", "[]", "{}", '{"values": 3}', '{"values": {"a": "x"}}', "nonsense", "null"])
 def test_an_annotation_that_is_none_of_ours_has_no_progress(value: str) -> None:
-    assert progress_of({"trainyard.dev/metrics": value}) is None
+    assert progress_of({"trainyard.dev/progress": value}) is None

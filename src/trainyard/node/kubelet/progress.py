@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainyard.node.kubelet.metric_recorder import MetricRecorder
 from trainyard.node.kubelet.pod_logs import open_log
@@ -89,9 +89,9 @@ def parse_pattern(line: str) -> dict[str, float]:
     return values
 
 
-def parse_samples(text: bytes, is_output: bool) -> tuple[list[dict[str, float]], str]:
+def parse_samples(text: bytes, is_output: bool, has_patterns: bool = True) -> tuple[list[dict[str, float]], str]:
     """The values of each line that has any, and the source. `is_output`: they are lines of stdout, in which patterns
-    count, too, if none of them is an object."""
+    count, too (`has_patterns`), if none of them is an object."""
     objects, patterns = [], []
     for raw in text.replace(b"\r", b"\n").split(b"\n"):
         if not raw or len(raw) > LONGEST_LINE:
@@ -99,11 +99,17 @@ def parse_samples(text: bytes, is_output: bool) -> tuple[list[dict[str, float]],
         line = without_colours(raw).decode("utf-8", "replace").strip()
         if values := parse_object(line):
             objects.append(values)
-        elif is_output and not objects and (values := parse_pattern(line)):
+        elif is_output and has_patterns and not objects and (values := parse_pattern(line)):
             patterns.append(values)
     if objects:
         return objects, "output" if is_output else "file"
     return patterns, "pattern"
+
+
+def parse_lines(text: bytes, is_output: bool, has_patterns: bool = True) -> tuple[dict[str, float], str]:
+    """The newest value of each name in these lines, and the source; see `parse_samples`."""
+    samples, source = parse_samples(text, is_output, has_patterns)
+    return {name: value for sample in samples for name, value in sample.items()}, source
 
 
 class GrowingFile:
@@ -172,10 +178,11 @@ class StepRate:
 
 
 class ProgressReader:
-    """Reads the progress of one pod. `folder`: the pod's folder for temporary files; `recorder`: keeps all values, None
-    for none. Threads may call it at the same time."""
+    """Reads the progress of one pod. `folder`: the pod's folder for temporary files; `has_patterns`: see
+    `parse_samples`; `recorder`: keeps all values, None for none. Threads may call it at the same time."""
 
-    def __init__(self, folder: Path, recorder: MetricRecorder | None = None) -> None:
+    def __init__(self, folder: Path, has_patterns: bool = True, recorder: MetricRecorder | None = None) -> None:
+        self._has_patterns = has_patterns
         self._file = GrowingFile(lambda: safe_paths.open_file(str(folder), METRICS_FILE), _size(folder / METRICS_FILE))
         self._recorder = recorder
         self._logs: dict[Path, GrowingFile] = {}
@@ -192,7 +199,7 @@ class ProgressReader:
             if not samples and self._source != "file":
                 self._logs = {path: self._logs.get(path) or _log(path) for path in logs}
                 for log in self._logs.values():
-                    log_samples, log_source = parse_samples(log.read(), is_output=True)
+                    log_samples, log_source = parse_samples(log.read(), True, self._has_patterns)
                     if log_samples and not (log_source == "pattern" and self._source == "output"):
                         samples, source = samples + log_samples, log_source
             if samples:
@@ -235,6 +242,15 @@ def _size(path: Path) -> int:
         return 0
 
 
+class ProgressFiles(NamedTuple):
+    """Where a container writes its progress: its log file and, for the other fields, see ProgressReader."""
+
+    folder: Path
+    log: Path
+    has_patterns: bool = True
+    recorder: MetricRecorder | None = None
+
+
 @dataclass(slots=True)
 class _Pod:
     reader: ProgressReader
@@ -250,11 +266,12 @@ class ProgressSampler:
         self._clock, self._now = clock, now
         self._pods: dict[str, _Pod] = {}  # by uid
 
-    def container_started(self, run: str, folder: Path, log: Path, recorder: MetricRecorder | None = None) -> None:
-        """A container runs. `log`: its log file; `folder`, `recorder`: see ProgressReader."""
+    def container_started(self, run: str, files: ProgressFiles) -> None:
+        """A container runs."""
         uid = run.partition("/")[0]
-        pod = self._pods.get(uid) or self._pods.setdefault(uid, _Pod(ProgressReader(folder, recorder)))
-        pod.logs[run] = log
+        if uid not in self._pods:
+            self._pods[uid] = _Pod(ProgressReader(files.folder, files.has_patterns, files.recorder))
+        self._pods[uid].logs[run] = files.log
 
     def container_ended(self, run: str) -> None:
         """A container has ended; the progress of its pod is kept as long as another one runs. What its program has

@@ -53,7 +53,7 @@ function createChart(/** @type {string} */ name, /** @type {Options} */ options)
   let shown = null;
   let colour = colours(), mountedX = '', seen = false, mounting = false;
 
-  const observer = new IntersectionObserver(([entry]) => { seen = entry.isIntersecting; draw(); });
+  const observer = new IntersectionObserver((entries) => { seen = entries[entries.length - 1].isIntersecting; draw(); });
   observer.observe(stage);
   const resizer = new ResizeObserver(() => plot?.setSize({ width: stage.clientWidth, height: HEIGHT }));
   resizer.observe(stage);
@@ -135,7 +135,7 @@ export function createCurvesPanel({ session, live }) {
   const smoothing = element('input', { type: 'range', min: 0, max: 0.99, step: 0.01, value: 0, oninput: () => { options.smoothing = Number(smoothing.value); each('draw'); } });
   const root = panel('metrics', 'Metrics', [axis.root, element('label', {}, 'smoothing', smoothing)], [message, list]);
   let uid = '', ended = false, read = '', seen = false, busy = false;
-  const observer = new IntersectionObserver(([entry]) => { seen = entry.isIntersecting; void poll(); });
+  const observer = new IntersectionObserver((entries) => { seen = entries[entries.length - 1].isIntersecting; void poll(); });
   observer.observe(root);
   const timer = setInterval(() => void poll(), INTERVAL);
   showAxis();

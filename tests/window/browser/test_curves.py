@@ -13,6 +13,7 @@ from tests.window.browser.conftest import Browser, Keys
 
 BERT_ADDRESS = "#/jobs/default/PyTorchJob/bert"
 STEPS = list(range(0, 1000, 10))
+TIMES = [time.time() - 300 + step / 10 for step in STEPS]
 LOSSES = [2.0 / (1 + step / 100) for step in STEPS]
 # For some columns of the chart: the mean height of the pixels of one colour, in pixels from the top.
 HEIGHTS = """((colour) => {
@@ -32,19 +33,16 @@ HEIGHTS = """((colour) => {
 LIGHT, DARK = [0x1F, 0x5F, 0xD0], [0x7F, 0xB0, 0xFF]  # --accent of style.css
 
 
-def column(values: list[float], **more: Any) -> dict[str, Any]:
-    times = [time.time() - 300 + step / 10 for step in STEPS]
-    return {"name": "loss", "step": STEPS, "time": times} | more
-
-
 @pytest.fixture
 def training(server: CannedServer) -> CannedServer:
     """A job that has reported losses of three replicas."""
     uid = add_bert(server)
-    curve = column(LOSSES, replica="master-0", attempt=1, source="pattern", value=LOSSES, min=LOSSES, max=LOSSES)
-    spread = column(
-        LOSSES, replicas=3, min=[value - 0.1 for value in LOSSES], median=LOSSES, max=[value + 0.3 for value in LOSSES]
-    )
+    columns: dict[str, Any] = {"name": "loss", "step": STEPS, "time": TIMES}
+    curve = columns | {"replica": "master-0", "attempt": 1, "source": "pattern"}
+    curve |= {"value": LOSSES, "min": LOSSES, "max": LOSSES}
+    bounds = {"min": 0.1, "median": -0.1, "max": -0.3}  # from the leading replica, downwards
+    spread = columns | {"replicas": 3}
+    spread |= {name: [value - distance for value in LOSSES] for name, distance in bounds.items()}
     answer = {"names": ["loss"], "sources": {"loss": ["pattern"]}, "series": [curve], "spread": [spread]}
     server.series[uid] = answer
     return server
@@ -84,7 +82,7 @@ def test_values_are_read_by_keys(browser: Browser, training: CannedServer) -> No
     browser.eventually("document.querySelector('.curve canvas')")
     browser.js("document.querySelector('.curve-stage').focus()")
     browser.press(Keys.HOME)
-    browser.sees("step 0 · loss 2 · replicas 1.9 / 2 / 2.3", ".curve")
+    browser.sees("step 0 · loss 2 · replicas 1.9 / 2.1 / 2.3", ".curve")
     browser.press(Keys.ARROW_RIGHT)
     browser.sees("step 10 · loss 1.818", ".curve")
     browser.press(Keys.END)

@@ -71,7 +71,7 @@ function createChart(/** @type {string} */ name, /** @type {Options} */ options)
   function read() {
     const index = plot.cursor.idx;
     if (!shown || index === null || index === undefined) return setText(readout, '');
-    const [x, value, smoothed, low, middle, high] = plot.data.map((/** @type {any[]} */ column) => column?.[index]);
+    const [x, low, middle, high, value, smoothed] = plot.data.map((/** @type {any[]} */ column) => column?.[index]);
     setText(readout, [options.x === 'step' ? `step ${number(x)}` : clockTime(x), value !== undefined && `${name} ${number(value)}`,
       options.smoothing && value !== undefined && `smoothed ${number(smoothed)}`,
       low !== undefined && shown.spread && `replicas ${number(low)} / ${number(middle)} / ${number(high)}`].filter(Boolean).join(' · '));
@@ -86,9 +86,9 @@ function createChart(/** @type {string} */ name, /** @type {Options} */ options)
       width: stage.clientWidth, height: HEIGHT, legend: { show: false }, scales: { x: { time: options.x === 'time' } },
       axes: [axis, { ...axis, size: 60, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map(number) }],
       cursor: { drag: { x: false, y: false } }, hooks: { setCursor: [read] },
-      series: [{}, line(() => options.smoothing ? `${colour.accent}66` : colour.accent, 1.5), line(() => colour.accent, 2),
-        line(() => 'transparent'), line(() => colour.wait, 1, { dash: [5, 4] }), line(() => 'transparent')],
-      bands: [{ series: [5, 3], fill: () => `${colour.idle}38` }],
+      series: [{}, line(() => 'transparent'), line(() => colour.wait, 1, { dash: [5, 4] }), line(() => 'transparent'),
+        line(() => options.smoothing ? `${colour.accent}66` : colour.accent, 1.5), line(() => colour.accent, 2)],
+      bands: [{ series: [3, 1], fill: () => `${colour.idle}38` }],
     }, [[]], stage);
     for (const part of stage.querySelectorAll('canvas, .u-over')) part.setAttribute('aria-hidden', 'true');
   }
@@ -104,7 +104,7 @@ function createChart(/** @type {string} */ name, /** @type {Options} */ options)
     const { curve, spread } = shown;
     const own = [curve[options.x], curve.value, options.smoothing ? smooth(curve.value, options.smoothing) : curve.value.map(() => null)];
     const others = spread ? [spread[options.x], spread.min, spread.median, spread.max] : [own[0], ...Array(3).fill(own[0].map(() => null))];
-    plot.setData(/** @type {any} */ (window).uPlot.join([own, others]));
+    plot.setData(/** @type {any} */ (window).uPlot.join([others, own]));
   }
 
   return {

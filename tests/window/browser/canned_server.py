@@ -149,9 +149,7 @@ class CannedServer:
         if rest == ["yaml"]:
             return web.Response(text=self.manifests.get(uid, ""), content_type="text/yaml")
         if rest == ["series"]:
-            return web.json_response(
-                self.series.get(uid) or {"names": [], "sources": {}, "series": [], "spread": []}
-            )
+            return web.json_response(self.series.get(uid) or {"names": [], "sources": {}, "series": [], "spread": []})
         if rest == ["logs"]:
             return web.json_response(
                 {"files": [self._file(name, data) for name, data in self.logs.get(uid, {}).items()]}

@@ -10,27 +10,12 @@ import pytest
 from tests.window.browser.canned_jobs import add_bert
 from tests.window.browser.canned_server import CannedServer
 from tests.window.browser.conftest import Browser, Keys
+from tests.window.browser.curve_pixels import DARK, HEIGHTS, LIGHT, assert_falls
 
 BERT_ADDRESS = "#/jobs/default/PyTorchJob/bert"
 STEPS = list(range(0, 1000, 10))
 TIMES = [time.time() - 300 + step / 10 for step in STEPS]
 LOSSES = [2.0 / (1 + step / 100) for step in STEPS]
-# For some columns of the chart: the mean height of the pixels of one colour, in pixels from the top.
-HEIGHTS = """((colour) => {
-  const canvas = document.querySelector('.curve canvas');
-  const {width, height} = canvas, {data} = canvas.getContext('2d').getImageData(0, 0, width, height);
-  const heights = [];
-  for (let x = 70; x < width - 10; x += 20) {
-    const rows = [];
-    for (let y = 0; y < height; y++) {
-      const at = (y * width + x) * 4;
-      if (data[at + 3] > 200 && Math.abs(data[at] - colour[0]) + Math.abs(data[at + 1] - colour[1]) + Math.abs(data[at + 2] - colour[2]) < 60) rows.push(y);
-    }
-    if (rows.length) heights.push(rows.reduce((sum, y) => sum + y) / rows.length);
-  }
-  return heights;
-})"""  # noqa: E501
-LIGHT, DARK = [0x1F, 0x5F, 0xD0], [0x7F, 0xB0, 0xFF]  # --accent of style.css
 
 
 @pytest.fixture
@@ -57,9 +42,7 @@ def open_metrics(browser: Browser, server: CannedServer) -> None:
 
 def test_falling_values_are_a_falling_line(browser: Browser, training: CannedServer) -> None:
     open_metrics(browser, training)
-    heights = browser.eventually(f"(heights => heights.length > 20 && heights)({HEIGHTS}(args[0]))", LIGHT)
-    assert heights[0] + 50 < heights[len(heights) // 2] < heights[-1]
-    assert all(before <= after + 1 for before, after in zip(heights, heights[1:], strict=False))
+    assert_falls(browser)
     browser.sees("last 0.1835 at step 990, lowest 0.1835, highest 2", ".curve")
     browser.sees("guessed from the output", ".curve")
     browser.sees("median, highest of 3 replicas", ".curve")

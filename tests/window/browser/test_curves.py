@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 
-from tests.window.browser.canned_jobs import add_bert
+from tests.window.browser.canned_jobs import LOSSES, add_bert, add_losses
 from tests.window.browser.canned_server import CannedServer
 from tests.window.browser.conftest import Browser, Keys
 from tests.window.browser.curve_pixels import DARK, HEIGHTS, LIGHT, assert_falls
 
 BERT_ADDRESS = "#/jobs/default/PyTorchJob/bert"
-STEPS = list(range(0, 1000, 10))
-TIMES = [time.time() - 300 + step / 10 for step in STEPS]
-LOSSES = [2.0 / (1 + step / 100) for step in STEPS]
 
 
 @pytest.fixture
 def training(server: CannedServer) -> CannedServer:
     """A job that has reported losses of three replicas."""
-    uid = add_bert(server)
-    columns: dict[str, Any] = {"name": "loss", "step": STEPS, "time": TIMES}
-    curve = columns | {"replica": "master-0", "attempt": 1, "source": "pattern"}
-    curve |= {"value": LOSSES, "min": LOSSES, "max": LOSSES}
-    bounds = {"min": 0.1, "median": -0.1, "max": -0.3}  # from the leading replica, downwards
-    spread = columns | {"replicas": 3}
-    spread |= {name: [value - distance for value in LOSSES] for name, distance in bounds.items()}
-    answer = {"names": ["loss"], "sources": {"loss": ["pattern"]}, "series": [curve], "spread": [spread]}
-    server.series[uid] = answer
+    add_losses(server, add_bert(server))
     return server
 
 

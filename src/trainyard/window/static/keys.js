@@ -5,7 +5,7 @@ import { element } from './dom.js';
 const OFF = 'trainyard.keys.off';
 const KEYS = [
   ['/', 'filter the jobs, or find in the log'], ['j k or arrows', 'next, previous job'], ['Enter', 'open'],
-  ['Esc', 'back'], ['1 to 7', 'overview, ranks, metrics, logs, timeline, events, YAML of a job'], ['l', 'logs'], ['w', 'why'],
+  ['Esc', 'back'], ['1 to 7', 'overview, ranks, logs, metrics, timeline, events, YAML of a job'], ['l', 'logs'], ['w', 'why'],
   ['e', 'events'], ['y', 'YAML'], ['[ ]', 'previous, next unhealthy rank'], ['f', 'follow the log'],
   ['?', 'this list'],
 ];

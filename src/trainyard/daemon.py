@@ -40,7 +40,7 @@ from trainyard.objects import encode, format_time
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.printable import printable
 from trainyard.server import DiskError, NotWritten
-from trainyard.window import Window, WindowOptions
+from trainyard.window import ClaimFolders, Window, WindowOptions
 from trainyard.window.registry import RegisteredWindow
 
 log = logging.getLogger("trainyard.daemon")
@@ -131,7 +131,11 @@ async def _open_window(cluster: LocalCluster, folder: Path) -> RegisteredWindow 
     cluster's token: a page that is open is connected again when the cluster is up again."""
     window = Window(
         cluster.api,
-        WindowOptions(folder.name, history=folder.parent / HISTORY),
+        WindowOptions(
+            folder.name,
+            history=folder.parent / HISTORY,
+            claims=ClaimFolders(cluster.folder / "claims", cluster.mounts),
+        ),
         sha256(cluster.token.encode()).digest(),
     )
     registered = RegisteredWindow(folder.name, window, is_lasting=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ import aiohttp
 import pytest
 
 from tests.window.browsing import Browser, row_of
+from tests.window.tfevents_writer import event, frame, simple
 from trainyard.app.history import history_folder
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.record_index import HistoryOptions
 from trainyard.objects import GVK, Json, uid_of
+from trainyard.objects.labels import WORKING_DIRECTORY
 from trainyard.window import Window, WindowOptions
 from trainyard.window.access import ROUTES
 
@@ -158,6 +161,22 @@ async def test_what_programs_report_is_a_curve_also_after_the_end(cluster: Local
     assert [(each["replica"], len(each["step"])) for each in of_worker["series"]] == [("worker-1", 2)]
     assert (await browser.get(f"v1/jobs/{uid}/series?points=3000"))[0] == 400
     assert (await browser.get("v1/jobs/unknown/series"))[1]["names"] == []
+
+
+async def test_event_files_in_the_working_directory_are_curves(
+    cluster: LocalCluster, browser: Browser, tmp_path: Path
+) -> None:
+    file = tmp_path / "runs" / "train" / "events.out.tfevents.1.host"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"".join(frame(event(step, time.time(), simple("loss", 0.5))) for step in range(3)))
+    tf_job = job("board", "pass")
+    tf_job["metadata"]["annotations"] = {WORKING_DIRECTORY: str(tmp_path)}
+    uid = uid_of(await cluster.api.create(TFJOB, "default", tf_job))
+    async with browser.live("jobs") as live:
+        await live.frame("jobs", lambda frame: (row_of(frame, "board") or {}).get("state") == "Succeeded")
+    _, answer, _ = await browser.get(f"v1/jobs/{uid}/series")
+    assert answer["sources"] == {"train/loss": ["runs/train"]}
+    assert answer["series"][0]["step"] == [0, 1, 2]
 
 
 async def test_the_yaml_has_no_managed_fields(cluster: LocalCluster, browser: Browser) -> None:

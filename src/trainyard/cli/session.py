@@ -99,10 +99,12 @@ async def run(
 
 async def _open_window(cluster: LocalCluster) -> RegisteredWindow | None:
     """The page of this run; None if it cannot be opened, which stops nothing else."""
-    from trainyard.window import Window, WindowOptions
+    from trainyard.window import ClaimFolders, Window, WindowOptions
     from trainyard.window.registry import RegisteredWindow
 
-    window = RegisteredWindow(f"run-{os.getpid()}", Window(cluster.api, WindowOptions("run", history=history_folder())))
+    claims = ClaimFolders(cluster.folder / "claims", cluster.mounts)
+    options = WindowOptions("run", history=history_folder(), claims=claims)
+    window = RegisteredWindow(f"run-{os.getpid()}", Window(cluster.api, options))
     try:
         await window.start()
     except (OSError, BackgroundError) as error:

@@ -12,9 +12,11 @@ from aiohttp import web
 from trainyard.client import ApiClient
 from trainyard.objects import Json
 from trainyard.window import access
+from trainyard.window.event_series import EventReader
 from trainyard.window.job_pages import JobPages
 from trainyard.window.log_files import MAX_RANGE, LogFile, pod_files, read_range, recorded_files, whole_log
 from trainyard.window.observation import Observation
+from trainyard.window.options import ClaimFolders
 from trainyard.window.responses import error_response, json_body, json_response
 from trainyard.window.series import MAX_POINTS, NO_SERIES, SeriesAnswer, SeriesReader
 from trainyard.window.sessions import Sessions
@@ -26,10 +28,15 @@ class DataRoutes:
     """The handlers, by the names that access.ROUTES gives them."""
 
     def __init__(
-        self, api: ApiClient | None, observation: Observation | None, pages: JobPages, sessions: Sessions
+        self,
+        api: ApiClient | None,
+        observation: Observation | None,
+        pages: JobPages,
+        sessions: Sessions,
+        claims: ClaimFolders,
     ) -> None:
         self._api, self._observation, self._pages, self._sessions = api, observation, pages, sessions
-        self._series, self._series_lock = SeriesReader(), asyncio.Lock()
+        self._series, self._events, self._series_lock = SeriesReader(), EventReader(claims), asyncio.Lock()
 
     async def job(self, request: web.BaseRequest, uid: str) -> web.StreamResponse:
         """The page of a job, with its log files."""
@@ -78,7 +85,10 @@ class DataRoutes:
 
         def read() -> SeriesAnswer:
             record = self._pages.record(uid)
-            return self._series.read(record.logs, names, replicas, int(points)) if record else NO_SERIES
+            if record is None:
+                return NO_SERIES
+            events = self._events.read(uid, record)
+            return self._series.read(record.logs, names, replicas, int(points), events)
 
         async with self._series_lock:
             return json_response(await asyncio.to_thread(read))

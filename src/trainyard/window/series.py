@@ -14,7 +14,7 @@ import os
 import time
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import median
 
@@ -201,9 +201,17 @@ class SeriesReader:
     def __init__(self) -> None:
         self._files: dict[Path, MetricsFile] = {}
 
-    def read(self, logs: Path, names: list[str], replicas: list[str], size: int = MAX_POINTS) -> SeriesAnswer:
+    def read(
+        self,
+        logs: Path,
+        names: list[str],
+        replicas: list[str],
+        size: int = MAX_POINTS,
+        events: Mapping[str, list[MetricPoint]] | None = None,
+    ) -> SeriesAnswer:
         """The curves of these names (all, if there are none) of these replicas (the leading one of each name, if there
-        are none), and their spread. `logs`: the log folder of the job. Reads files."""
+        are none), and their spread. `logs`: the log folder of the job; `events`: series of event files, which belong to
+        no replica; a name that the programs have reported, too, is left out. Reads files."""
         attempts = self._attempts(logs)
         all_names = sorted({name for files in attempts.values() for _, file in files for name in file.columns})
         sources: dict[str, list[str]] = {}
@@ -227,7 +235,12 @@ class SeriesReader:
             others = [curve for replica, curve in curves.items() if replica != leading]
             if (spread_over := spread_of(name, curves[leading], others)) is not None:
                 spread.append(spread_over)
-        return SeriesAnswer(all_names, sources, series, spread)
+        for name, points in sorted((events or {}).items()):
+            if name not in sources:
+                sources[name] = [points[-1].source]
+                if (not names or name in names) and not replicas:
+                    series.append(curve_of("", 0, as_one_curve(points), size))
+        return SeriesAnswer(sorted(sources), sources, series, spread)
 
     def _attempts(self, logs: Path) -> dict[str, list[tuple[int, MetricsFile]]]:
         """By replica, the leading one first: its attempts in their order."""

@@ -13,7 +13,8 @@ import { choice, panel } from './job_parts.js';
  */
 
 const INTERVAL = 2000, HEIGHT = 180, POINTS = 1000;
-const SOURCES = { file: '$TRAINYARD_METRICS', output: 'JSON in the output', pattern: 'guessed from the output' };
+/** @type {Record<string, string>} */
+const SOURCES = { file: 'from $TRAINYARD_METRICS', output: 'JSON in the output', pattern: 'guessed from the output' };
 const number = (/** @type {number|null|undefined} */ value) => value === null || value === undefined ? '-'
   : Number.isInteger(value) ? count(value) : String(Number(value.toPrecision(4)));
 
@@ -114,8 +115,9 @@ function createChart(/** @type {string} */ name, /** @type {Options} */ options)
       const { value, step } = curve, last = value.length - 1;
       const summary = `last ${number(value[last])} at step ${number(step[last])}, lowest ${number(Math.min(...value))}, highest ${number(Math.max(...value))}`;
       const band = spread ? ` · band: lowest, median, highest of ${count(spread.replicas)} replicas` : '';
-      setText(caption, `${summary} · ${curve.replica} · ${/** @type {any} */ (SOURCES)[curve.source] ?? curve.source}${band}`);
-      setAttribute(stage, 'aria-label', `${name} of ${curve.replica}: ${summary}`);
+      const source = `${curve.replica} ${SOURCES[curve.source] ?? `event files in ${curve.source}`}`.trim();
+      setText(caption, `${summary} · ${source}${band}`);
+      setAttribute(stage, 'aria-label', `${name}, ${source}: ${summary}`);
       draw();
     },
     destroy() { observer.disconnect(); resizer.disconnect(); aborter.abort(); plot?.destroy(); },

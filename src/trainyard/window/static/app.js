@@ -107,7 +107,7 @@ async function start() {
   try {
     await session.start();
   } catch (error) {
-    if (!(error instanceof SessionEnded)) throw error;
+    if (!(error instanceof SessionEnded)) main.append(element('p', { class: 'view' }, 'The server of this page does not answer. Load the page again.'));
     return;
   }
   createHeader();

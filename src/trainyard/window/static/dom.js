@@ -38,15 +38,20 @@ export function setAttribute(/** @type {Element} */ node, /** @type {string} */ 
  * @param {(item: T, index: number) => string} keyOf
  * @param {(item: T) => HTMLElement} create
  * @param {(node: any, item: T, index: number) => void} update
+ * @param {HTMLElement[]} [spare] elements that are not needed any more, for other items
  */
-export function reconcile(parent, items, keyOf, create, update) {
+export function reconcile(parent, items, keyOf, create, update, spare) {
   const previous = /** @type {any} */ (parent).childrenByKey ?? new Map();
   const next = new Map(items.map((item, index) => [keyOf(item, index), item]));
-  for (const [key, node] of previous) if (!next.has(key)) node.remove();
+  for (const [key, node] of previous) {
+    if (next.has(key)) continue;
+    node.remove();
+    spare?.push(node);
+  }
   let position = parent.firstElementChild, index = 0;
   const nodes = new Map();
   for (const [key, item] of next) {
-    const node = previous.get(key) ?? create(item);
+    const node = previous.get(key) ?? spare?.pop() ?? create(item);
     nodes.set(key, node);
     if (node === position) position = position.nextElementSibling;
     else parent.insertBefore(node, position);

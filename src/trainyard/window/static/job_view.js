@@ -6,13 +6,16 @@ import { choice, eventsTable, findingsBox, panel } from './job_parts.js';
 import { createLogPanel } from './log_panel.js';
 import { createRanksPanel } from './ranks_panel.js';
 import { nextUnhealthy, readRanks } from './ranks.js';
-import { PANELS, jobAddress } from './router.js';
+import { PANELS, jobAddress, list } from './router.js';
 import './timeline.js';
 
 /** @typedef {import('./store.js').JobRow} JobRow */
 
 const EVENTS_IN_OVERVIEW = 6;
 const RECENT = 600; // seconds of the timeline's second zoom
+
+/** Whether nothing of the job runs any more. */
+export const hasEnded = (/** @type {JobRow} */ row) => row.ended !== null || !row.live;
 
 /** The line under a job's name: what is known of it at a glance. */
 export function jobFacts(/** @type {import('./live.js').Live} */ live) {
@@ -23,7 +26,7 @@ export function jobFacts(/** @type {import('./live.js').Live} */ live) {
     show(/** @type {JobRow} */ row) {
       setState(state, row.state, toneOf(row.state));
       setText(kind, row.kind);
-      setText(ready, row.ended ? plural(row.replicas, 'replica') : `${row.running} of ${row.replicas} running`);
+      setText(ready, hasEnded(row) ? plural(row.replicas, 'replica') : `${row.running} of ${row.replicas} running`);
       setText(restarts, row.restarts ? plural(row.restarts, 'restart') : '');
       const start = row.started ?? row.created;
       setText(time, start ? duration((row.ended ?? live.now()) - start) : '');
@@ -42,6 +45,8 @@ export function jobOfAddress(/** @type {import('./store.js').Store} */ store, /*
     message,
     find() {
       row = row ? store.jobs.get(row.uid) ?? row : store.find(route);
+      const recorded = row && !row.live ? store.data.get(row.uid)?.job?.row : null;
+      if (row && recorded) row = { ...row, ...recorded, live: false };
       if (!row && store.complete) {
         const run = route.run ? `, run ${route.run}` : '';
         message.replaceChildren(`There is no ${route.kind} ${route.namespace}/${route.name}${run} here. `, element('a', { href: '#/?show=all' }, 'All jobs'));
@@ -65,6 +70,7 @@ export function createJobView(context, route) {
   timeline.addEventListener('open', (event) => open(/** @type {CustomEvent} */ (event).detail));
   const zoom = choice('Zoom', (name) => { span = Number(name); draw(); });
   const yaml = element('pre', { class: 'yaml', tabindex: '0', 'aria-label': 'YAML' });
+  const forbidden = element('p', { class: 'muted', hidden: true });
   const moreEvents = element('a', { class: 'more' });
   const logStage = element('div');
   const sections = {
@@ -74,9 +80,9 @@ export function createJobView(context, route) {
     events: panel('events', 'Events', [moreEvents], [events.root]),
     yaml: panel('yaml', 'YAML', [copyButton(() => yaml.textContent), element('button', { type: 'button', class: 'quiet', onclick: () => loadYaml(true) }, 'Reload')], [yaml]),
   };
-  const content = element('div', { class: 'job', hidden: true }, facts.root, tabs, findings.root, element('div', { class: 'panels' }, ...Object.values(sections)));
+  const content = element('div', { class: 'job', hidden: true }, facts.root, forbidden, tabs, findings.root, element('div', { class: 'panels' }, ...Object.values(sections)));
   const root = element('section', { class: 'view' },
-    element('nav', { class: 'crumbs', 'aria-label': 'Where' }, element('a', { href: '#/' }, 'Jobs'), ' › '),
+    element('nav', { class: 'crumbs', 'aria-label': 'Where' }, element('a', { href: list.address }, 'Jobs'), ' › '),
     element('h1', { tabindex: '-1' }, `${route.namespace}/${route.name}`), job.message, content);
 
   const draw = oncePerFrame(() => {
@@ -87,6 +93,8 @@ export function createJobView(context, route) {
     const data = store.data.get(row.uid) ?? {};
     facts.show(row);
     findings.show(data.findings);
+    forbidden.hidden = !data.forbidden?.length;
+    setText(forbidden, `You may not ${data.forbidden?.join(', ')}: what depends on it is missing here.`);
     showPanels(row);
     if (!log) {
       createLog(row);
@@ -118,9 +126,10 @@ export function createJobView(context, route) {
   function createLog(/** @type {JobRow} */ row) {
     const data = store.data.get(row.uid);
     const first = nextUnhealthy(readRanks(data?.ranks).ranks, '', 1)?.replica ?? data?.ranks?.replica[0] ?? '';
-    if (row.ended && !data?.ranks) return; // which log is of interest is not known yet
+    const isEnded = hasEnded(row);
+    if (isEnded && !data?.ranks) return; // which log is of interest is not known yet
     log = createLogPanel(context, row.uid, {
-      replica: row.ended ? first : '', isEnded: Boolean(row.ended), hasReplicaChoice: true,
+      replica: isEnded ? first : '', isEnded, hasReplicaChoice: true,
       replicas: () => ranks.ranks.map((rank) => rank.replica), topicsChanged: () => { if (log) topicsChanged(); },
     });
     logStage.replaceChildren(log.root);
@@ -163,7 +172,7 @@ export function createJobView(context, route) {
       ...Object.fromEntries(PANELS.map(([name], index) => [String(index + 1), () => toPanel(name)])),
       l: () => toPanel('logs'), w: () => toPanel(''), e: () => toPanel('events'), y: () => toPanel('yaml'),
       '/': () => log?.find(), f: () => log?.follow(), '[': () => toUnhealthy(-1), ']': () => toUnhealthy(1),
-      Escape: () => shown ? toPanel('') : navigate('#/'),
+      Escape: () => shown ? toPanel('') : navigate(list.address),
     },
   };
 }

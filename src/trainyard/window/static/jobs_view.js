@@ -3,7 +3,7 @@
 import { element, oncePerFrame, reconcile, setAttribute, setState, setText, stateLabel } from './dom.js';
 import { age, count, dateTime, plural, toneOf } from './format.js';
 import { isInPart, jobFilter, toggleState } from './job_filter.js';
-import { jobAddress, jobsAddress } from './router.js';
+import { jobAddress, jobsAddress, list } from './router.js';
 import './virtual_table.js';
 
 /** @typedef {import('./store.js').JobRow} JobRow */
@@ -45,7 +45,7 @@ function columnsOf(live) {
  */
 export function createJobsView({ store, live, navigate }, route) {
   const columns = columnsOf(live);
-  let filter = '', part = 'now', order = 'age number', descending = false, drawnArrangement = '';
+  let filter = '', part = 'now', order = 'age number', descending = false, drawnArrangement = '', isRestored = false;
   const counts = element('div', { class: 'counts', role: 'group', 'aria-label': 'Jobs by state' });
   const parts = element('div', { class: 'parts', role: 'group', 'aria-label': 'Part of the list' });
   const input = element('input', {
@@ -87,6 +87,8 @@ export function createJobsView({ store, live, navigate }, route) {
     filter = query.get('q') ?? '';
     part = query.get('show') || 'now';
     if (input.value !== filter) input.value = filter;
+    isRestored ||= list.address !== jobsAddress(Object.fromEntries(query));
+    list.address = jobsAddress(Object.fromEntries(query));
     draw();
   }
 
@@ -100,10 +102,14 @@ export function createJobsView({ store, live, navigate }, route) {
       return descending ? -difference : difference;
     });
     drawCounts(shown);
+    const sizes = new Map(PARTS.map(([name]) => [name, [...store.jobs.values()].filter((row) => isInPart(row, name)).length]));
     parts.hidden = onlyHistory;
     reconcile(parts, PARTS, ([name]) => name, ([name, title]) => element('button',
       { type: 'button', onclick: () => change({ show: name === 'now' ? '' : name }) }, title),
-    (button, [name]) => setAttribute(button, 'aria-pressed', name === part));
+    (button, [name, title]) => {
+      setAttribute(button, 'aria-pressed', name === part);
+      setText(button, `${title} ${count(sizes.get(name) ?? 0)}`);
+    });
     setText(total, store.complete ? `${count(rows.length)} of ${count(shown.length)}` : '');
     table.showOrder(order, descending);
     const arrangement = [filter, part, order, descending].join('\n');
@@ -111,7 +117,15 @@ export function createJobsView({ store, live, navigate }, route) {
     drawnArrangement = arrangement;
     table.hidden = !rows.length;
     drawEmpty(rows.length, shown.length);
+    if (!isRestored && store.complete) restore();
   });
+
+  /** Shows the place at which the list was left. */
+  function restore() {
+    isRestored = true;
+    table.selected = list.selected;
+    requestAnimationFrame(() => scrollTo(0, list.scroll));
+  }
 
   function drawCounts(/** @type {JobRow[]} */ rows) {
     const numbers = new Map(STATES.map((state) => [state, 0]));
@@ -151,7 +165,10 @@ export function createJobsView({ store, live, navigate }, route) {
   return {
     root, title: 'Jobs', topics: () => [],
     setRoute: (/** @type {import('./router.js').Route} */ next) => read(next.query),
-    destroy: () => listeners.abort(),
+    destroy: () => {
+      Object.assign(list, { selected: table.selected, scroll: scrollY });
+      listeners.abort();
+    },
     keys: {
       '/': () => input.select(), j: () => table.move(1), k: () => table.move(-1), ArrowDown: () => table.move(1),
       ArrowUp: () => table.move(-1), Enter: selected(''), l: selected('logs'), w: selected(''), e: selected('events'),

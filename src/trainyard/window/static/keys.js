@@ -19,7 +19,7 @@ function showKeys() {
   dialog ??= element('dialog', { 'aria-labelledby': 'keys-title' },
     element('h2', { id: 'keys-title' }, 'Keys'),
     element('dl', {}, ...KEYS.flatMap(([key, text]) => [element('dt', {}, element('kbd', {}, key)), element('dd', {}, text)])),
-    element('label', {}, off, ' Letters and signs do nothing'),
+    element('label', {}, off, ' Keys of one character are off'),
     element('form', { method: 'dialog' }, element('button', {}, 'Close')));
   document.body.append(/** @type {HTMLDialogElement} */ (dialog));
   dialog?.showModal();

@@ -114,7 +114,7 @@ export class Live extends EventTarget {
   /** A browser does not tell why a WebSocket was refused, so a request asks first whether the session still counts. */
   async #again() {
     try {
-      await this.session.request('jobs/-').catch((error) => { if (error instanceof SessionEnded) throw error; });
+      await this.session.check().catch((error) => { if (error instanceof SessionEnded) throw error; });
       this.#connect();
     } catch { /* the session has ended, and the page says so */ }
   }

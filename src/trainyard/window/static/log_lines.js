@@ -20,6 +20,8 @@ export class LogLines extends HTMLElement {
   /** @type {number[]} numbers of the lines with the query */
   #matches = [];
   #match = -1;
+  /** @type {HTMLElement[]} */
+  #spare = [];
   #isNarrow = false; // without the names of replicas
   #inner = element('div', { class: 'lines' });
   #observer = new ResizeObserver(() => this.#draw());
@@ -139,7 +141,7 @@ export class LogLines extends HTMLElement {
     this.#inner.style.paddingBottom = `${(this.#lines.length - last) * HEIGHT}px`;
     reconcile(this.#inner, this.#lines.slice(first, last), (_, index) => String(this.#base + first + index),
       () => element('div', { class: 'line' }, element('span', { class: 'replica' }), element('span', { class: 'text' })),
-      (node, line, index) => this.#updateLine(node, line, this.#base + first + index));
+      (node, line, index) => this.#updateLine(node, line, this.#base + first + index), this.#spare);
     if (this.#follows && this.scrollTop < top - 1) this.#lastTop = this.scrollTop = top + HEIGHT;
     this.#lastTop = this.scrollTop;
   }

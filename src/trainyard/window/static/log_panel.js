@@ -107,6 +107,8 @@ export function createLogPanel({ session, store, live }, uid, options) {
 
   const runTitle = (/** @type {LogFile} */ entry) =>
     `attempt ${entry.attempt}, ${entry.container} ${entry.run}${entry.size === null ? '' : ` (${bytes(entry.size)})`}`;
+  /** Whether the file that is shown may get longer. A log that the API has only as a whole is not read again and again. */
+  const isGrowing = () => !options.isEnded && files.some((entry) => entry.file === file && entry.size !== null);
   /** The file that a download takes: the shown one, or the newest of the replica. */
   const wholeFile = () => file || files.filter((entry) => entry.replica === replica).at(-1)?.file || '';
 
@@ -213,7 +215,7 @@ export function createLogPanel({ session, store, live }, uid, options) {
   }, { signal: listeners.signal });
   // The server begins with the last lines again.
   live.addEventListener('connected', () => { if (!file) lines.clear(!replica); }, { signal: listeners.signal });
-  live.addEventListener('tick', () => { if (file && !options.isEnded && lines.follows) void loadRange(next); }, { signal: listeners.signal });
+  live.addEventListener('tick', () => { if (isGrowing() && lines.follows) void loadRange(next); }, { signal: listeners.signal });
   restart();
   void loadFiles();
 

@@ -3,10 +3,10 @@
 import { element, oncePerFrame, reconcile, setState, setText, stateLabel } from './dom.js';
 import { bytes, clockTime, count, duration, plural } from './format.js';
 import { commandLines, eventsTable, panel } from './job_parts.js';
-import { jobOfAddress, startListening } from './job_view.js';
+import { hasEnded, jobOfAddress, startListening } from './job_view.js';
 import { createLogPanel } from './log_panel.js';
-import { nextUnhealthy, readRanks } from './ranks.js';
-import { jobAddress } from './router.js';
+import { metricTexts, nextUnhealthy, readRanks, stepText } from './ranks.js';
+import { jobAddress, list } from './router.js';
 import './timeline.js';
 
 /** @typedef {import('./ranks.js').Rank} Rank */
@@ -23,7 +23,7 @@ function rankFacts(/** @type {Rank} */ rank, /** @type {import('./store.js').Lan
     ['node', rank.node], ['pod', rank.pod],
     ['exit', rank.exitCode === null || rank.exitCode === undefined ? '' : `${rank.exitCode}${rank.reason && rank.reason !== 'Error' ? ` (${rank.reason})` : ''}`],
     ['restarts', rank.restarts && last ? `${count(rank.restarts)}, the last run ended with ${last.exitCode}${last.reason ? ` (${last.reason})` : ''} at ${clockTime(last.end)}` : String(rank.restarts ?? '')],
-    ['step', rank.step === null ? '' : count(rank.step)], ['CPU', rank.cpu === null ? '' : `${Math.round(rank.cpu * 100)} %`],
+    ['progress', [stepText(rank), rank.behind ? `${count(Math.round(rank.lag))} behind the others` : '', ...metricTexts(rank)].filter(Boolean).join(' · ')], ['CPU', rank.cpu === null ? '' : `${Math.round(rank.cpu * 100)} %`],
     ['memory', rank.memory === null ? '' : `${bytes(rank.memory)}${rank.peak ? `, peak ${bytes(rank.peak)}` : ''}`],
     ['why', rank.message || ''],
   ];
@@ -49,7 +49,7 @@ export function createRankView(context, route) {
     element('div', { class: 'panels' }, panel('logs', 'Log', [], [logStage]), panel('timeline', 'Attempts', [], [timeline]),
       panel('commands', 'In a terminal', [], [commands.root]), panel('events', 'Events of its pods', [], [events.root])));
   const root = element('section', { class: 'view' },
-    element('nav', { class: 'crumbs', 'aria-label': 'Where' }, element('a', { href: '#/' }, 'Jobs'), ' › ', jobLink, ' › '),
+    element('nav', { class: 'crumbs', 'aria-label': 'Where' }, element('a', { href: list.address }, 'Jobs'), ' › ', jobLink, ' › '),
     title, job.message, missing, content);
 
   const draw = oncePerFrame(() => {
@@ -80,7 +80,7 @@ export function createRankView(context, route) {
     commands.show(row.live ? [`${logs} -f`, `kubectl exec -it${namespace} ${rank.pod} -- sh`, `trainyard why ${row.name}${namespace}`] : [logs]);
     if (!log) {
       log = createLogPanel(context, row.uid, {
-        replica, isEnded: Boolean(row.ended), hasReplicaChoice: false, replicas: () => [replica], topicsChanged: () => { if (log) topicsChanged(); },
+        replica, isEnded: hasEnded(row), hasReplicaChoice: false, replicas: () => [replica], topicsChanged: () => { if (log) topicsChanged(); },
       });
       logStage.replaceChildren(log.root);
       topicsChanged();

@@ -35,7 +35,7 @@ export function createRanksPanel(open) {
         setAttribute(cell.firstChild, 'href', jobAddress(shownRow, 'ranks', rank.replica));
       } },
       { name: 'job-state', title: 'State', create: stateLabel, update: (/** @type {any} */ cell, /** @type {Rank} */ rank) => setState(cell.firstChild, rank.state, rank.tone) },
-      text('exit', 'Exit', (rank) => rank.exitCode ?? '', 'exitCode'), text('step number', 'Step', (rank) => rank.step === null ? '-' : count(rank.step), 'step'),
+      text('exit', 'Exit', (rank) => rank.exitCode ?? '', 'exitCode'), text('step number', 'Step', (rank) => rank.step === null ? '-' : count(Math.round(rank.step)), 'step'),
       text('cpu number', 'CPU', (rank) => rank.cpu === null ? '-' : `${Math.round(rank.cpu * 100)} %`, 'cpu'),
       text('memory number', 'Memory', (rank) => rank.memory === null ? '-' : bytes(rank.memory), 'memory'),
       text('restarts number', 'Restarts', (rank) => rank.restarts, 'restarts'), text('attempt number', 'Attempt', (rank) => rank.attempt, 'attempt'),

@@ -40,6 +40,9 @@ export function jobAddress(row, panel = '', rank = '') {
   return `#/jobs/${parts.join('/')}`;
 }
 
+/** The list as it was left: a way back leads there. */
+export const list = { address: '#/', selected: '', scroll: 0 };
+
 /** The address of the list with its filter. */
 export function jobsAddress(/** @type {Record<string, string>} */ query) {
   const search = new URLSearchParams(Object.entries(query).filter(([, value]) => value)).toString();

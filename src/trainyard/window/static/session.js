@@ -32,8 +32,6 @@ export class Session {
       if (response.ok) {
         this.#secret = (await response.json()).session;
         localStorage.setItem(KEY, this.secret);
-      } else if (response.status !== 401 || !this.#secret) {
-        this.#end();
       }
     }
     if (!this.#secret) this.#end();
@@ -61,11 +59,17 @@ export class Session {
     throw new RequestFailed(response.status, answer.error ?? `The server answered ${response.status}.`);
   }
 
+  /** @param {string} path @param {any} value @returns {Promise<Response>} */
+  post(path, value) {
+    return this.request(path, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(value) });
+  }
+
+  /** Raises SessionEnded if the session does not count any more. */
+  async check() { await this.post('tickets', { path: '' }); }
+
   /** Downloads a whole file: a link of its own carries no header, so the server gives out a ticket for it. */
   async download(/** @type {string} */ path) {
-    const response = await this.request('tickets', {
-      method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ path }),
-    });
+    const response = await this.post('tickets', { path });
     const link = document.createElement('a');
     link.href = `v1/download/${encodeURIComponent((await response.json()).ticket)}`;
     link.download = '';

@@ -11,7 +11,8 @@
  * @typedef {Record<string, any[]> & {replica: string[], role: string[], state: string[]}} Ranks by column
  * @typedef {{time: number|null, count: number, type: string, reason: string, object: string, source: string,
  *   message: string}} EventView
- * @typedef {{job?: any, findings?: Finding[], timeline?: Lane[], ranks?: Ranks, events?: EventView[]}} JobData
+ * @typedef {{job?: any, findings?: Finding[], timeline?: Lane[], ranks?: Ranks, events?: EventView[],
+ *   forbidden?: string[]}} JobData `forbidden`: what the person may not read of it
  */
 
 /** Events: `hello`, `jobs`, `job` (detail: its uid), `gone` (detail: its uid), `log` (detail: the frame). */
@@ -39,7 +40,7 @@ export class Store extends EventTarget {
     } else if (frame.type === 'job' || frame.type === 'ranks' || frame.type === 'events') {
       this.add(frame.uid, frame.type === 'ranks' ? { ranks: frame.columns }
         : frame.type === 'events' ? { events: frame.events }
-          : { job: frame.job, findings: frame.findings, timeline: frame.timeline });
+          : { job: frame.job, findings: frame.findings, timeline: frame.timeline, forbidden: frame.forbidden });
     } else if (frame.type === 'log') {
       this.dispatchEvent(new CustomEvent('log', { detail: frame }));
     } else if (frame.type === 'gone') {

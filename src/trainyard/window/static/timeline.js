@@ -34,7 +34,9 @@ function rowsOf(lanes) {
   });
 }
 
-const failed = (/** @type {Segment} */ segment) => segment.phase === 'running' && segment.end !== null && Boolean(segment.exitCode);
+const STOPPED = 143; // SIGTERM: it was told to end
+const ended = (/** @type {Segment} */ segment) => segment.phase === 'running' && segment.end !== null && Boolean(segment.exitCode);
+const failed = (/** @type {Segment} */ segment) => ended(segment) && segment.exitCode !== STOPPED;
 
 /** Events: `open` (detail: the replica). */
 export class AttemptTimeline extends Drawing {
@@ -144,9 +146,9 @@ export class AttemptTimeline extends Drawing {
     const left = this.#x(segment.start), width = Math.max(1, this.#x(end) - left);
     const top = row.y + 4, height = row.height - 8;
     if (segment.phase === 'running') {
-      context.fillStyle = segment.end === null || failed(segment) ? theme.run : theme.done;
+      context.fillStyle = segment.end === null || ended(segment) ? theme.run : theme.done;
       context.fillRect(left, top, width, height);
-      if (failed(segment)) this.#paintFailure(context, theme, left, left + width, top, height, segment);
+      if (ended(segment)) this.#paintExit(context, theme, left, left + width, top, height, segment);
     } else if (segment.phase === 'starting') {
       context.fillStyle = theme.wait;
       context.fillRect(left, top + height / 2, width, height / 2);
@@ -158,11 +160,11 @@ export class AttemptTimeline extends Drawing {
 
   /** @param {CanvasRenderingContext2D} context @param {Record<string, string>} theme @param {number} left @param {number} right
    * @param {number} top @param {number} height @param {Segment} segment */
-  #paintFailure(context, theme, left, right, top, height, segment) {
-    const text = `✕ ${segment.exitCode}`;
+  #paintExit(context, theme, left, right, top, height, segment) {
+    const text = failed(segment) ? `✕ ${segment.exitCode}` : String(segment.exitCode);
     const room = context.measureText(text).width + 8;
     const width = Math.min(right - left, right - left > room + 4 ? room : 3);
-    context.fillStyle = theme.bad;
+    context.fillStyle = failed(segment) ? theme.bad : theme.idle;
     context.fillRect(right - width, top, width, height);
     context.fillStyle = theme.surface;
     if (width === room) context.fillText(text, right - width + 4, top + height / 2 + 0.5);

@@ -26,6 +26,8 @@ export class VirtualTable extends HTMLElement {
   #head = element('tr', { role: 'row' });
   #body = element('tbody', { role: 'rowgroup' });
   #table = element('table', { role: 'table' }, element('thead', { role: 'rowgroup' }, this.#head), this.#body);
+  /** @type {HTMLElement[]} */
+  #spare = [];
   #observed = new AbortController();
 
   draw = oncePerFrame(() => this.#draw());
@@ -49,6 +51,8 @@ export class VirtualTable extends HTMLElement {
     this.#columns = columns;
     this.#keyOf = keyOf;
     this.#table.setAttribute('aria-label', label);
+    reconcile(this.#body, [], String, () => this.#createRow(), () => {});
+    this.#spare = [];
     this.#head.replaceChildren(...columns.map((column) => element('th',
       { scope: 'col', role: 'columnheader', class: column.name },
       column.sort ? element('button', { type: 'button', onclick: () => this.#emit('sort', column.name) }, column.title)
@@ -110,7 +114,7 @@ export class VirtualTable extends HTMLElement {
     const last = Math.min(length, length <= WHOLE ? length : Math.max(0, this.#firstVisible()) + visible + MARGIN);
     const first = length <= WHOLE ? 0 : Math.max(0, Math.min(this.#firstVisible() - MARGIN, last - visible));
     reconcile(this.#body, this.#rows.slice(first, last), (row) => this.#keyOf(row), () => this.#createRow(),
-      (line, row, index) => this.#updateRow(line, row, first + index));
+      (line, row, index) => this.#updateRow(line, row, first + index), this.#spare);
     this.style.paddingTop = `${first * height}px`;
     this.style.paddingBottom = `${(length - last) * height}px`;
     const measured = this.#body.firstElementChild?.getBoundingClientRect().height;

@@ -72,6 +72,7 @@ USAGE_COLUMNS = {
     "stepsPerSecond": "steps_per_second",
     "lag": "lag",
     "metrics": "metrics",
+    "stoppedPid": "stopped_pid",
 }
 
 

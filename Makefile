@@ -146,13 +146,14 @@ bench-local: $(VENV)/runtime ## `trainyard run`, `up` and the commands beside th
 bench-servers: $(VENV)/runtime control-plane ## the embedded API server beside kube-apiserver and etcd, in one run
 	@$(BIN)/python -m bench.servers --json build/bench/servers.json
 
-# JobSet is built once, beside the control plane: two to three minutes. The pictures of rows that were not measured stay.
+# JobSet is built once, beside the control plane: two to three minutes. These two write the tables and the pictures of
+# docs/performance.md. With some of the ROWS only, the table stays, and so do the pictures of the others.
 bench-peers: $(VENV)/dev control-plane ## our operator beside training-operator and JobSet; ROWS="idle big beside many tfjob growth" takes some
 	@$(BIN)/python -m bench.peers $(ROWS) --json build/bench/peers.json
-	@$(BIN)/python -m bench.pictures build/bench/peers.json docs/pictures
+	@$(BIN)/python -m bench.pictures build/bench/peers.json docs/pictures --page docs/performance.md
 
 bench-failover: $(VENV)/dev control-plane ## how long a job waits when the leader is killed or stopped: ours, training-operator, JobSet
-	@$(BIN)/python -m bench.failover --json build/bench/failover.json
+	@$(BIN)/python -m bench.failover --json build/bench/failover.json --page docs/performance.md
 
 bench-neighbours: $(VENV)/runtime ## how long a small job waits beside a job of 2,000 that starts
 	@$(BIN)/python -m bench.neighbours --json build/bench/neighbours.json

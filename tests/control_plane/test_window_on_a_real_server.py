@@ -74,8 +74,8 @@ async def test_who_may_read_one_namespace_sees_it_and_what_is_refused(
         await window.start()
         try:
             async with aiohttp.ClientSession() as http:
-                browser = Browser(window, http)
-                assert await browser.log_in() == 200
+                browser = Browser(window.url, http)
+                assert await browser.log_in(window.link()) == 200
                 async with browser.live("jobs", f"job:{uid_of(job)}") as live:
                     hello = await live.frame("hello", lambda frame: "list jaxjobs.kubeflow.org" in frame["forbidden"])
                     assert "list pods" not in hello["forbidden"]
@@ -97,8 +97,8 @@ async def test_who_may_read_nothing_gets_a_page_that_says_so(
         await window.start()
         try:
             async with aiohttp.ClientSession() as http:
-                browser = Browser(window, http)
-                await browser.log_in()
+                browser = Browser(window.url, http)
+                await browser.log_in(window.link())
                 async with browser.live("jobs") as live:
                     await live.frame("hello", lambda frame: "list pods" in frame["forbidden"])
                     assert (await live.frame("jobs"))["rows"] == []

@@ -10,6 +10,7 @@ import pytest
 from tests.node.node_cluster import NodeCluster, waiting
 from tests.node.test_exec import WAITS
 from trainyard.node.kubelet.start_limiter import StartLimiter
+from trainyard.node.kubelet.supervisor_client import Process
 
 
 class Starts:
@@ -84,16 +85,16 @@ async def test_the_pods_of_a_big_job_start_a_few_at_a_time(cluster: NodeCluster)
     sandbox, running, numbers = context.sandbox, 0, []
     spawn = sandbox.spawn
 
-    async def counted(*arguments: object) -> int:
+    async def counted(process: Process, log: int) -> int:
         nonlocal running
         running += 1
         numbers.append(running)
         try:
-            return await spawn(*arguments)  # type: ignore[arg-type]
+            return await spawn(process, log)
         finally:
             running -= 1
 
-    sandbox.spawn = counted  # type: ignore[method-assign]
+    sandbox.spawn = counted  # type: ignore[assignment]
     names = [f"worker-{number}" for number in range(12)]
     await asyncio.gather(*(cluster.pod(name, f"print('{name}')") for name in names))
     for name in names:

@@ -12,27 +12,26 @@ from typing import Any
 import aiohttp
 
 from trainyard.objects import Json
-from trainyard.window import Window
 
 
 class Browser:
-    """A page's requests."""
+    """A page's requests. `url`: that of the window."""
 
-    def __init__(self, window: Window, http: aiohttp.ClientSession) -> None:
-        self.window, self.http, self.session = window, http, ""
+    def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
+        self.url, self.http, self.session = url, http, ""
 
     @property
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.session}"}
 
-    async def log_in(self, link: str = "") -> int:
-        token = (link or self.window.link()).partition("#token=")[2]
-        async with self.http.post(f"{self.window.url}v1/session", json={"token": token}) as response:
+    async def log_in(self, link: str) -> int:
+        token = link.partition("#token=")[2]
+        async with self.http.post(f"{self.url}v1/session", json={"token": token}) as response:
             self.session = (await response.json()).get("session", "")
             return response.status
 
     async def get(self, path: str) -> tuple[int, Any, Any]:
-        async with self.http.get(f"{self.window.url}{path}", headers=self.headers) as response:
+        async with self.http.get(f"{self.url}{path}", headers=self.headers) as response:
             body = await response.read()
             is_json = response.content_type == "application/json"
             return response.status, json.loads(body) if is_json else body, response.headers
@@ -41,7 +40,7 @@ class Browser:
     async def live(self, *topics: str) -> AsyncIterator[Live]:
         encoded = urlsafe_b64encode(self.session.encode()).decode().rstrip("=")
         protocols = ("v1.trainyard.dev", f"base64url.bearer.authorization.k8s.io.{encoded}")
-        async with self.http.ws_connect(f"{self.window.url}v1/live", protocols=protocols) as socket:
+        async with self.http.ws_connect(f"{self.url}v1/live", protocols=protocols) as socket:
             await socket.send_json({"subscribe": topics})
             yield Live(socket)
 

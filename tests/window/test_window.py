@@ -55,8 +55,8 @@ async def window(cluster: LocalCluster) -> AsyncIterator[Window]:
 @pytest.fixture
 async def browser(window: Window) -> AsyncIterator[Browser]:
     async with aiohttp.ClientSession() as http:
-        browser = Browser(window, http)
-        assert await browser.log_in() == 200
+        browser = Browser(window.url, http)
+        assert await browser.log_in(window.link()) == 200
         yield browser
 
 
@@ -97,7 +97,9 @@ async def test_a_program_that_is_started_again_shows_its_last_output(cluster: Lo
         await live.frame("log", lambda frame: "I failed" in [text for _, text in frame["lines"]])
 
 
-async def test_logs_are_read_by_range_and_downloaded_whole(cluster: LocalCluster, browser: Browser) -> None:
+async def test_logs_are_read_by_range_and_downloaded_whole(
+    cluster: LocalCluster, window: Window, browser: Browser
+) -> None:
     created = await cluster.api.create(
         TFJOB, "default", job("c", "print('x' * 1000); print('<script>alert(1)</script>')")
     )
@@ -109,7 +111,7 @@ async def test_logs_are_read_by_range_and_downloaded_whole(cluster: LocalCluster
     status, body, headers = await browser.get(f"v1/jobs/{uid}/logs/{file}?offset=-26&limit=100")
     assert (status, body) == (200, text[-26:])
     assert (headers["X-Log-Size"], headers["X-Log-Offset"], headers["X-Log-Next"]) == ("1027", "1001", "1027")
-    ticket_url = f"{browser.window.url}v1/tickets"
+    ticket_url = f"{browser.url}v1/tickets"
     async with browser.http.post(
         ticket_url, json={"path": f"jobs/{uid}/logs/{file}"}, headers=browser.headers
     ) as answer:
@@ -117,7 +119,8 @@ async def test_logs_are_read_by_range_and_downloaded_whole(cluster: LocalCluster
     browser.session = ""  # a download link carries no header
     assert (await browser.get(f"v1/download/{ticket}"))[1] == text
     assert (await browser.get(f"v1/download/{ticket}"))[0] == 404
-    await browser.log_in()
+    assert (await browser.get(f"v1/jobs/{uid}/logs/{file}"))[0] == 401
+    await browser.log_in(window.link())
     for other in ("../job", "%2e%2e/%2e%2e/job.yaml", "master-0/attempt-0-x/tensorflow/1", "x"):
         assert (await browser.get(f"v1/jobs/{uid}/logs/{other}"))[0] == 404
 
@@ -168,7 +171,7 @@ async def test_the_cluster_is_watched_only_while_a_page_is_open(
 
 async def test_an_invitation_is_valid_once(window: Window) -> None:
     async with aiohttp.ClientSession() as http:
-        browser, link = Browser(window, http), window.link()
+        browser, link = Browser(window.url, http), window.link()
         assert await browser.log_in(link) == 200
         assert await browser.log_in(link) == 401
 
@@ -224,7 +227,7 @@ async def test_the_owner_of_the_key_gets_a_link_and_nobody_else_does(window: Win
             assert got.status == 401
         async with http.post(url, headers={"Authorization": f"Bearer {window.sessions.key}"}) as got:
             link = (await got.json())["link"]
-        assert await Browser(window, http).log_in(link) == 200
+        assert await Browser(window.url, http).log_in(link) == 200
 
 
 async def test_the_page_and_its_files_are_served_with_a_version(window: Window) -> None:

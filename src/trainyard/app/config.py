@@ -10,10 +10,11 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from trainyard.app.ssh_keys import new_ssh_key
 from trainyard.core.model import Config
@@ -33,14 +34,13 @@ class ConfigError(Exception):
         self.problems = problems
 
 
-@dataclass(slots=True)
-class Parsed:
+class Parsed(msgspec.Struct):
     """A parsed config file."""
 
-    accelerators: dict[str, Json] = field(default_factory=dict)
+    accelerators: dict[str, Json] = msgspec.field(default_factory=dict)
     server_path: str = ""
-    problems: list[Problem] = field(default_factory=list)
-    warnings: list[Problem] = field(default_factory=list)
+    problems: list[Problem] = msgspec.field(default_factory=list)
+    warnings: list[Problem] = msgspec.field(default_factory=list)
 
 
 def read_config(path: Path | None, warn: Callable[[str], None]) -> Config:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import shutil
 from copy import deepcopy
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -71,23 +70,22 @@ class Snapshot(msgspec.Struct, frozen=True):
             (self.folder / RECORDING).unlink(missing_ok=True)
 
 
-@dataclass(slots=True)
-class JobRecord:
+class JobRecord(msgspec.Struct):
     """`data` is result.json without its pods. A record that an earlier process began is continued (`loaded`)."""
 
     folder: Path
     data: Json
     limits: RetentionLimits
-    pods: dict[str, Json] = field(default_factory=dict)  # by uid, oldest first
-    uids_by_replica: dict[str, list[str]] = field(default_factory=dict)  # the uids of these pods, by replica
-    events: dict[str, Json] = field(default_factory=dict)  # by uid, oldest first
-    live: set[str] = field(default_factory=set)  # uids of pods that have not ended
+    pods: dict[str, Json] = msgspec.field(default_factory=dict)  # by uid, oldest first
+    uids_by_replica: dict[str, list[str]] = msgspec.field(default_factory=dict)  # the uids of these pods, by replica
+    events: dict[str, Json] = msgspec.field(default_factory=dict)  # by uid, oldest first
+    live: set[str] = msgspec.field(default_factory=set)  # uids of pods that have not ended
     deleted: bool = False  # the job object has been deleted
     _manifest: Json | None = None
     _job: Json | None = None
     _job_changed: bool = False
     _events_changed: bool = False
-    _removed_logs: list[Path] = field(default_factory=list)
+    _removed_logs: list[Path] = msgspec.field(default_factory=list)
 
     @classmethod
     def loaded(cls, folder: Path, data: Json, limits: RetentionLimits) -> JobRecord:

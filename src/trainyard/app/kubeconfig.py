@@ -15,7 +15,6 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +27,8 @@ from trainyard.app.background import Background
 from trainyard.objects import Json
 
 if TYPE_CHECKING:
+    import ssl
+
     from trainyard.client import ApiClient, Credentials, Identity
 
 SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}

@@ -8,8 +8,9 @@ interface of `plan`).
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
 from itertools import count
+
+import msgspec
 
 from trainyard import core
 from trainyard.core import Child, Config, Job, Kind, Observed, Plan, Refusal
@@ -32,8 +33,7 @@ NO_UID = "00000000-0000-4000-8000-000000000000"
 the input ends in 1, and so on: the jobs' children must be distinguishable."""
 
 
-@dataclass
-class OfflineCluster:
+class OfflineCluster(msgspec.Struct):
     """All objects of the input. `jobs`: the jobs to plan for; `other_objects`: all other objects, in the input's
     order."""
 
@@ -41,7 +41,7 @@ class OfflineCluster:
     other_objects: list[Json]
     config: Config
     now: float
-    ids: dict[str, set[str]] = field(default_factory=dict)  # RuntimeIds by namespace
+    ids: dict[str, set[str]] = msgspec.field(default_factory=dict)  # RuntimeIds by namespace
 
     def __post_init__(self) -> None:
         taken = {uid_of(job) for job, _ in self.jobs}

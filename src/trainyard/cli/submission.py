@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from trainyard import kinds
 from trainyard.cli import manifests, working_directory
@@ -53,15 +54,14 @@ OTHER_KINDS = (
 )
 
 
-@dataclass(slots=True)
-class Submission:
+class Submission(msgspec.Struct):
     """The objects to create, in this order: `other_objects`, then `jobs`. `warnings` are printed; `notes` (fields
     without an effect on one machine), too, if the cluster is local."""
 
-    other_objects: list[tuple[GVK, Json]] = field(default_factory=list)
-    jobs: list[tuple[Kind, Json]] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    other_objects: list[tuple[GVK, Json]] = msgspec.field(default_factory=list)
+    jobs: list[tuple[Kind, Json]] = msgspec.field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
 
     def messages(self) -> list[str]:
         """The warnings and notes, as they are printed before the objects are created."""

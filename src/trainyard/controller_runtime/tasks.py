@@ -17,9 +17,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
+
+import msgspec
 
 from trainyard.controller_runtime.backoff import Backoff
 
@@ -32,8 +33,7 @@ UNHEALTHY_FAILURES = 3  # consecutive ends after which a task is unhealthy: rest
 TaskFunction = Callable[[], Coroutine[Any, Any, None]]
 
 
-@dataclass(slots=True)
-class _SupervisedTask:
+class _SupervisedTask(msgspec.Struct):
     run: TaskFunction
     backoff: Backoff
     task: asyncio.Task[None] | None = None

@@ -8,7 +8,6 @@ Rules for this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import msgspec
@@ -17,8 +16,7 @@ from trainyard.objects import GVK, Json, Ref
 from trainyard.objects.writes import Delete, Patch, Verb
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Slot:
+class Slot(msgspec.Struct, frozen=True, order=True, gc=False):
     """One replica by role and index, or a whole role (index 0) if one object runs it. It has one child."""
 
     role: str

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 FieldLines = dict[int, dict[str, int] | list[int]]
 """id() of a mapping or list of the document -> the line of each key, or of each item."""
 
 
-@dataclass(slots=True)
-class Lines:
+class Lines(msgspec.Struct):
     """The lines of the fields of one document. `root` is the document, `line` the line on which it begins.
 
     `load`, when set, computes the lines at the first call of `line_of`: the JSON decoder is fast, but reports no lines.

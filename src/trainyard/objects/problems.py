@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True, order=True):
     """One problem. `path` is as the API server writes it (`spec.replicaSpecs[0].replicas`), "" for the whole object."""
 
     path: str

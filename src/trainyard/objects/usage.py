@@ -18,8 +18,13 @@ MEMORY_MEASURE = PREFIX + "memory-measure"
 """Annotation of a PodMetrics: PSS (pages that processes share are counted once) or RSS (once for each process)."""
 
 
-METRICS = PREFIX + "metrics"
+PROGRESS = PREFIX + "progress"
 """Annotation of a PodMetrics, JSON: the progress that the program of the pod has reported, see `Progress`."""
+
+
+METRICS = PREFIX + "metrics"
+"""Annotation of a Pod, in the template of a job: "off" if lines of its output that are no JSON are not to be taken for
+progress."""
 
 
 class Progress(NamedTuple):
@@ -32,9 +37,9 @@ class Progress(NamedTuple):
 
     @property
     def annotation(self) -> dict[str, str]:
-        """The annotation METRICS."""
+        """The annotation PROGRESS."""
         fields = {"values": dict(self.values), "stepsPerSecond": self.steps_per_second, "source": self.source}
-        return {METRICS: json.dumps(fields, separators=(",", ":"))}
+        return {PROGRESS: json.dumps(fields, separators=(",", ":"))}
 
 
 class ContainerUsage(NamedTuple):
@@ -86,7 +91,7 @@ def peak_annotation(peaks: Mapping[str, int]) -> dict[str, str]:
 def progress_of(annotations: Mapping[str, object]) -> Progress | None:
     """The progress in the annotations of a PodMetrics; None when there is none or it cannot be parsed."""
     try:
-        fields = json.loads(str(annotations.get(METRICS) or "null"))
+        fields = json.loads(str(annotations.get(PROGRESS) or "null"))
         values = {str(name): float(value) for name, value in fields["values"].items()}
         rate = fields.get("stepsPerSecond")
         return Progress(values, None if rate is None else float(rate), str(fields.get("source") or ""))

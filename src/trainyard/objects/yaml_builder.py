@@ -42,17 +42,16 @@ _ABSENT: Any = object()  # the state of a mapping whose next event is a key
 _MERGE: Any = object()  # the merge key `<<`
 
 
-@dataclass(slots=True)
-class _Frame:
+class _Frame(msgspec.Struct):
     """A list or mapping whose end event has not come yet. `weight` counts towards MAX_ALIAS_WEIGHT."""
 
     value: Any
     line: int
     anchor: str | None
     key: Any = _ABSENT
-    key_lines: dict[str, int] = field(default_factory=dict)
-    item_lines: list[int] = field(default_factory=list)
-    merges: list[dict[str, Any]] = field(default_factory=list)
+    key_lines: dict[str, int] = msgspec.field(default_factory=dict)
+    item_lines: list[int] = msgspec.field(default_factory=list)
+    merges: list[dict[str, Any]] = msgspec.field(default_factory=list)
     weight: int = 16
     depth: int = 1
 

@@ -25,7 +25,6 @@ import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -60,12 +59,11 @@ REFUSED_REQUEUE_SECONDS = 1.0  # seconds to requeue after when a write was refus
 MAX_SERVER_ERRORS = 5  # consecutive 5xx answers that make a write a refusal (e.g. an admission webhook is down)
 
 
-@dataclass(slots=True)
-class JobState:
+class JobState(msgspec.Struct):
     """The state of one job that is kept in memory between reconciles. If it is lost, requests are repeated, no more."""
 
-    refusals: dict[Ref, Refusal] = field(default_factory=dict)
-    server_errors: dict[Ref, int] = field(default_factory=dict)  # consecutive 5xx answers to writes of the object
+    refusals: dict[Ref, Refusal] = msgspec.field(default_factory=dict)
+    server_errors: dict[Ref, int] = msgspec.field(default_factory=dict)  # consecutive 5xx answers to its writes
     last_status_patch: float = float("-inf")  # monotonic time of the last status patch
     next_plan: float = float("-inf")  # monotonic time before which the job is not planned again
     progressed: bool = False  # the last reconcile created or deleted a child, even if it failed later

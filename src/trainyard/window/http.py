@@ -8,7 +8,7 @@ import logging
 import time
 from base64 import urlsafe_b64decode
 from binascii import Error as Base64Error
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -19,13 +19,14 @@ from trainyard.client import ApiClient
 from trainyard.objects import Json
 from trainyard.window import access
 from trainyard.window.assets import load_assets
+from trainyard.window.data_routes import DataRoutes
 from trainyard.window.job_list import JobList
 from trainyard.window.job_pages import JobPages
 from trainyard.window.live import LivePage, Sources
-from trainyard.window.log_files import MAX_RANGE, LogFile, pod_files, read_range, recorded_files, whole_log
 from trainyard.window.log_lines import LogLines
 from trainyard.window.observation import Observation
 from trainyard.window.options import WindowOptions
+from trainyard.window.responses import RequestRefused, error_response, json_body, json_response
 from trainyard.window.sessions import Sessions, TooManyTries
 
 log = logging.getLogger("trainyard.window")
@@ -34,9 +35,12 @@ LIVE_PROTOCOL = "v1.trainyard.dev"
 BEARER_PROTOCOL = "base64url.bearer.authorization.k8s.io."  # as kube-apiserver takes a token with a WebSocket
 MAX_BODY = 1 << 16  # bytes of a request
 MAX_PAGES = 64
-LIST_SECONDS = 10.0  # the first list of a large cluster
 BYE_SECONDS = 0.5
+PING_SECONDS = 15.0
 SEND_SECONDS = 20.0  # a page that takes no frame for so long is disconnected
+
+
+Handler = Callable[..., Awaitable[web.StreamResponse]]
 
 
 class HttpPages:
@@ -51,6 +55,7 @@ class HttpPages:
         self._sources = Sources(
             self._observation, JobList(self._observation, options.history), self._pages, self._open_log
         )
+        self._data = DataRoutes(api, self._observation, self._pages, sessions)
         self._server = web.Server(self._answer, access_log=None)
         self._open_sockets: set[web.WebSocketResponse] = set()
 
@@ -80,17 +85,17 @@ class HttpPages:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Refuse foreign hosts and pages; give every response its headers, and every error a sentence."""
         if refused := access.refusal(request.headers):
-            response: web.StreamResponse = _error(*refused)
+            response: web.StreamResponse = error_response(*refused)
         else:
             try:
                 response = await self._route(request)
-            except _Refused as error:
-                response = _error(error.status, error.text)
+            except RequestRefused as error:
+                response = error_response(error.status, error.text)
             except (ConnectionError, asyncio.CancelledError):
                 raise
             except Exception:
                 log.exception("a request failed: method=%s path=%r", request.method, request.path)
-                response = _error(500, "the window failed to answer: see the log of the cluster")
+                response = error_response(500, "the window failed to answer: see the log of the cluster")
         if not response.prepared:
             for name, value in access.response_headers(request.headers.get("Host", "")).items():
                 response.headers.setdefault(name, value)
@@ -99,14 +104,14 @@ class HttpPages:
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         match_or_refusal = access.find_route(request.method, request.path)
         if isinstance(match_or_refusal, access.Refusal):
-            raise _Refused(*match_or_refusal)
+            raise RequestRefused(*match_or_refusal)
         route, values = match_or_refusal
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if route.scope == "key" and not self._sessions.may_invite(token):
-            raise _Refused(401, "only the owner of the cluster may invite: use `trainyard ui`")
+            raise RequestRefused(401, "only the owner of the cluster may invite: use `trainyard ui`")
         if route.scope == "session" and not self._sessions.is_valid(token or _token_of_protocols(request)):
-            raise _Refused(401, "this session is over: `trainyard ui` prints a new link")
-        handler: Callable[..., Awaitable[web.StreamResponse]] = getattr(self, f"_{route.handler}")
+            raise RequestRefused(401, "this session is over: `trainyard ui` prints a new link")
+        handler: Handler = getattr(self._data, route.handler, None) or getattr(self, f"_{route.handler}")
         return await handler(request, **values)
 
     # Routes.
@@ -117,35 +122,37 @@ class HttpPages:
     async def _asset(self, request: web.BaseRequest, version: str, name: str) -> web.StreamResponse:
         assets = load_assets()
         if version != assets.version or name not in assets.files:
-            return _error(404, f"no such file: {name}")
+            return error_response(404, f"no such file: {name}")
         content_type, body = assets.files[name]
         headers = {"Content-Type": content_type, "Cache-Control": "public, max-age=31536000, immutable"}
         return web.Response(body=body, headers=headers)
 
     async def _invitation(self, request: web.BaseRequest) -> web.StreamResponse:
-        return _json({"link": self._invite()})
+        return json_response({"link": self._invite()})
 
     async def _session(self, request: web.BaseRequest) -> web.StreamResponse:
-        body = await _body(request)
+        body = await json_body(request)
         try:
             session = self._sessions.accept(str(body.get("token")))
         except TooManyTries:
-            return _error(429, "too many links were tried; wait a minute")
+            return error_response(429, "too many links were tried; wait a minute")
         if session is None:
-            return _error(401, "this link was used, or is older than a minute: `trainyard ui` prints a new one")
-        return _json({"session": session})
+            return error_response(401, "this link was used or is too old: `trainyard ui` prints a new one")
+        return json_response({"session": session})
 
     async def _live(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.headers.get("Upgrade", "").lower() != "websocket":
             return await self._stream_frames(request)
         if len(self._open_sockets) >= MAX_PAGES:
-            return _error(503, f"{MAX_PAGES} pages are open already")
-        socket = web.WebSocketResponse(protocols=(LIVE_PROTOCOL,), heartbeat=15.0, max_msg_size=MAX_BODY, compress=True)
+            return error_response(503, f"{MAX_PAGES} pages are open already")
+        socket = web.WebSocketResponse(
+            protocols=(LIVE_PROTOCOL,), heartbeat=15.0, max_msg_size=MAX_BODY, compress=False
+        )
         await socket.prepare(request)
 
-        async def send(frame: Any) -> None:
+        async def send(frame: bytes) -> None:
             async with asyncio.timeout(SEND_SECONDS):
-                await socket.send_str(msgspec.json.encode(frame).decode())
+                await socket.send_str(frame.decode())
 
         page = LivePage(self._sources, send, self._hello)
         self._open_sockets.add(socket)
@@ -169,103 +176,14 @@ class HttpPages:
         response.content_type = "application/x-ndjson"
         await response.prepare(request)
 
-        async def send(frame: Any) -> None:
-            await response.write(msgspec.json.encode(frame) + b"\n")
+        async def send(frame: bytes) -> None:
+            await response.write(frame + b"\n")
 
         page = LivePage(self._sources, send, self._hello)
         page.subscribe(request.query.getall("subscribe", []))
         with contextlib.suppress(ConnectionError):
             await page.run()
         return response
-
-    async def _job(self, request: web.BaseRequest, uid: str) -> web.StreamResponse:
-        async with self._looking():
-            page = await self._pages.page(uid)
-            if page is None:
-                return _no_job()
-            files = await self._files(uid)
-            return _json(msgspec.structs.asdict(page) | {"logs": files})
-
-    async def _yaml(self, request: web.BaseRequest, uid: str) -> web.StreamResponse:
-        async with self._looking():
-            text = await self._pages.manifest(uid)
-        return _no_job() if text is None else web.Response(text=text, content_type="text/yaml", charset="utf-8")
-
-    async def _log_files(self, request: web.BaseRequest, uid: str) -> web.StreamResponse:
-        async with self._looking():
-            return _json({"files": await self._files(uid)})
-
-    async def _log(self, request: web.BaseRequest, uid: str, file: str) -> web.StreamResponse:
-        try:
-            offset, limit = int(request.query.get("offset", "0")), int(request.query.get("limit", str(MAX_RANGE)))
-        except ValueError:
-            return _error(400, "offset and limit are numbers of bytes")
-        async with self._looking():
-            record = await asyncio.to_thread(self._pages.record, uid)
-            part = await read_range(self._api, record, self._pods(uid), file, offset, limit)
-        if part is None:
-            return _error(404, f"the job has no log {file}")
-        headers = {
-            "X-Log-Offset": str(part.offset),
-            "X-Log-Next": str(part.next_offset),
-            "X-Log-Size": str(part.size),
-        }
-        return web.Response(body=part.data, content_type="application/octet-stream", headers=headers)
-
-    async def _ticket(self, request: web.BaseRequest) -> web.StreamResponse:
-        body = await _body(request)
-        return _json({"ticket": self._sessions.issue_ticket(str(body.get("path")))})
-
-    async def _download(self, request: web.BaseRequest, ticket: str) -> web.StreamResponse:
-        path = self._sessions.take_ticket(ticket)
-        prefix, _, rest = (path or "").partition("/")
-        uid, _, file = rest.partition("/logs/")
-        if path is None or prefix != "jobs" or not file:
-            return _error(404, "this link was used, or is older than half a minute: click it again")
-        name = f"{file.replace('/', '-')}.log"
-        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        headers |= access.response_headers(request.headers.get("Host", ""))
-        async with self._looking():
-            record = await asyncio.to_thread(self._pages.record, uid)
-            chunks = await asyncio.to_thread(whole_log, self._api, record, self._pods(uid), file)
-        if chunks is None:
-            return _error(404, f"the job has no log {file}")
-        response = web.StreamResponse(headers=headers)
-        response.content_type = "application/octet-stream"
-        await response.prepare(request)
-        async for chunk in chunks:
-            await response.write(chunk)
-        return response
-
-    # What the routes share.
-
-    @contextlib.asynccontextmanager
-    async def _looking(self) -> AsyncIterator[None]:
-        """Watch the cluster meanwhile, and wait until it is listed."""
-        if self._observation is None:
-            yield
-            return
-        listed = asyncio.Event()
-        listener = lambda uid: listed.set()  # noqa: E731  (subscribe and unsubscribe must get the same object)
-        self._observation.subscribe(listener)
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LIST_SECONDS):
-                    while not self._observation.synced:
-                        listed.clear()
-                        with contextlib.suppress(TimeoutError):
-                            async with asyncio.timeout(0.1):  # the last list may be empty: it changes no job
-                                await listed.wait()
-            yield
-        finally:
-            self._observation.unsubscribe(listener)
-
-    def _pods(self, job_uid: str) -> list[Json]:
-        return self._observation.pods(job_uid) if self._observation else []
-
-    async def _files(self, job_uid: str) -> list[LogFile]:
-        record = await asyncio.to_thread(self._pages.record, job_uid)
-        return await asyncio.to_thread(recorded_files, record) if record else pod_files(self._pods(job_uid))
 
     def _open_log(self, job_uid: str, replica: str) -> LogLines | None:
         """The new lines of a job that exists."""
@@ -284,39 +202,6 @@ class HttpPages:
             "readOnly": True,
             "forbidden": self._observation.forbidden if self._observation else [],
         }
-
-
-class _Refused(Exception):
-    """A response that is an error: its status code and a sentence."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status, self.text = status, text
-
-
-def _json(value: Any) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
-
-
-def _error(status: int, text: str) -> web.Response:
-    return web.Response(body=msgspec.json.encode({"error": text}), status=status, content_type="application/json")
-
-
-def _no_job() -> web.Response:
-    return _error(404, "there is no such job, neither in the cluster nor in the history of this machine")
-
-
-async def _body(request: web.BaseRequest) -> Json:
-    """The JSON object of a request. Another content type is refused: a form of a foreign page could send it."""
-    if request.content_type != "application/json":
-        raise _Refused(415, "send application/json")
-    try:
-        body = msgspec.json.decode(await request.read())
-    except msgspec.DecodeError:
-        raise _Refused(400, "the body is not JSON") from None
-    if not isinstance(body, dict):
-        raise _Refused(400, "the body is not an object")
-    return body
 
 
 def _token_of_protocols(request: web.BaseRequest) -> str:

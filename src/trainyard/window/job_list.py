@@ -10,6 +10,7 @@ from typing import Any
 
 from trainyard.app.history import HistoryRecord, read_records
 from trainyard.objects import parse_time
+from trainyard.objects.structs import replace
 from trainyard.views.job_row import job_row
 from trainyard.window.observation import Observation
 
@@ -29,6 +30,7 @@ COLUMNS = (
     "live",
 )
 ROWS_PER_STEP = 50  # rows worked out in one step of the event loop: a row takes 50 us
+MAX_MESSAGE = 300  # characters: a list of 10,000 jobs is a megabyte
 HISTORY_SECONDS = 5.0  # the history is read again at most so often
 
 Row = list[Any]
@@ -39,6 +41,7 @@ class JobList:
 
     def __init__(self, observation: Observation | None, history: Path | None) -> None:
         self._observation, self._history = observation, history
+        self._live_rows: dict[str, tuple[int, Row]] = {}  # by uid: revision and row
         self._records: list[HistoryRecord] = []
         self._read_at = float("-inf")
 
@@ -56,11 +59,16 @@ class JobList:
                 yield recorded_row(record)
 
     def live_row(self, job_uid: str) -> Row | None:
-        """The row of a job that exists; None for another one."""
+        """The row of a job that exists, made once for all tabs; None for another one."""
         if self._observation is None or job_uid not in self._observation.view.jobs:
+            self._live_rows.pop(job_uid, None)
             return None
-        row = job_row(self._observation.view, job_uid)
-        return [*(getattr(row, column) for column in COLUMNS[:-1]), True]
+        revision = self._observation.revision(job_uid)
+        if job_uid not in self._live_rows or self._live_rows[job_uid][0] != revision:
+            row = job_row(self._observation.view, job_uid)
+            row = replace(row, message=row.message[:MAX_MESSAGE])
+            self._live_rows[job_uid] = revision, [*(getattr(row, column) for column in COLUMNS[:-1]), True]
+        return self._live_rows[job_uid][1]
 
     async def recorded_row_of(self, job_uid: str) -> Row | None:
         """The row of a job that is gone; None if the history has none."""
@@ -88,7 +96,7 @@ def recorded_row(record: HistoryRecord) -> Row:
         "created": record.started or None,
         "started": parse_time(record.data.get("started")),
         "ended": record.ended,
-        "message": " ".join(record.text("message").split()),
+        "message": " ".join(record.text("message").split())[:MAX_MESSAGE],
         "live": False,
     }
     return [values[column] for column in COLUMNS]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from trainyard.client import ApiClient, NotFound, Unavailable
 from trainyard.objects import GVK, Json, decode, is_condition_true
@@ -12,11 +13,10 @@ REQUIRED_VERBS = frozenset({"list", "watch", "delete"})  # verbs
 IGNORED_RESOURCES = frozenset({"events"})  # no event has an owner reference, and there are many events
 
 
-@dataclass(slots=True)
-class RESTMapper:
+class RESTMapper(msgspec.Struct):
     """The resources that the garbage collector handles; `namespaced` maps each to whether it is namespaced."""
 
-    namespaced: dict[GVK, bool] = field(default_factory=dict)
+    namespaced: dict[GVK, bool] = msgspec.field(default_factory=dict)
 
     def resource_for(self, api_version: str, kind: str) -> GVK | None:
         """The resource that an owner reference names by `apiVersion` and `kind`: in that version, else in any version

@@ -26,8 +26,9 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from trainyard.node.images import problems, store
 from trainyard.node.images.catalogue import Provider, parse_size
@@ -65,16 +66,14 @@ _KNOWN_ERRORS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class BuildReason:
+class BuildReason(msgspec.Struct, frozen=True):
     """The image for which an environment is built, and the catalogue with its entry."""
 
     image: str = ""
     catalogue: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Builder:
+class Builder(msgspec.Struct, frozen=True):
     """Builds environments in one cache folder. `uv` is a path, or "" for venv and pip. `report` is called with the
     progress; without it, progress lines go to `log`."""
 
@@ -103,7 +102,12 @@ class Builder:
         """True if the environment exists and is usable."""
         return is_usable(self.folder(provider, python))
 
-    async def ensure(self, provider: Provider, python: Python, use: BuildReason = BuildReason()) -> Path:
+    async def ensure(
+        self,
+        provider: Provider,
+        python: Python,
+        use: BuildReason = BuildReason(),  # noqa: B008  (a value)
+    ) -> Path:
         """The folder of a finished environment. Builds it if it does not exist. Raises ImageProblem."""
         folder = self.folder(provider, python)
         try:

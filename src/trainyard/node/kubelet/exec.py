@@ -19,7 +19,6 @@ import os
 import struct
 import termios
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -64,15 +63,14 @@ class ExecRequest(msgspec.Struct, frozen=True):
         return request
 
 
-@dataclass(slots=True)
-class SessionStreams:
+class SessionStreams(msgspec.Struct):
     """File descriptors of a session's streams. `program_fds` go to the program; all others are the ends that the
     session keeps: the `result` pipe, `stdin` and `terminal` (-1 for none), `outputs`."""
 
     program_fds: Streams
     result: int
     stdin: int = -1
-    outputs: dict[int, int] = field(default_factory=dict)  # file descriptor -> channel
+    outputs: dict[int, int] = msgspec.field(default_factory=dict)  # file descriptor -> channel
     terminal: int = -1
 
     def close_program_fds(self) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from trainyard.node.images import Images
 from trainyard.node.kubelet.api_client import NodeApiClient
@@ -17,8 +18,7 @@ from trainyard.node.network.pod_network import Network
 from trainyard.objects import Json
 
 
-@dataclass(slots=True)
-class NodeContext:
+class NodeContext(msgspec.Struct):
     """`sandbox` and `network` are replaced when the supervisor is started again: read them at each use. `state`:
     the node's state folder; `mounts`: claim -> folder of the user."""
 
@@ -30,10 +30,10 @@ class NodeContext:
     mounts: Mapping[str, Path]
     say: Callable[[str], object]
     now: Callable[[], float] = time.time
-    printed: set[str] = field(default_factory=set)  # messages of `print_once`
-    mount_points: MountPoints = field(default_factory=MountPoints)
-    start_limiter: StartLimiter = field(default_factory=StartLimiter)
-    usage: UsageSampler = field(default_factory=UsageSampler)
+    printed: set[str] = msgspec.field(default_factory=set)  # messages of `print_once`
+    mount_points: MountPoints = msgspec.field(default_factory=MountPoints)
+    start_limiter: StartLimiter = msgspec.field(default_factory=StartLimiter)
+    usage: UsageSampler = msgspec.field(default_factory=UsageSampler)
     closing: bool = False  # the node stops: no more requests to the API server
     working_directory: Path | None = None  # of pods without the annotation
     has_scheduler: bool = False  # a real cluster's scheduler placed the pods and has handled the fields for scheduling

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from trainyard.node.kubelet.lifecycle import Pod
 from trainyard.objects import Json, resource_version_of, uid_of
@@ -21,8 +22,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 """Starts a task of the pod. An exception in it ends the pod."""
 
 
-@dataclass(slots=True)
-class PodRecord:
+class PodRecord(msgspec.Struct):
     """`pod`: the newest known version of the object. `folder`: the pod's folder on this machine. `address`: its IP, ""
     while it has none."""
 

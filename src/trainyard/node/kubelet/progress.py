@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainyard.node.kubelet.pod_logs import open_log
 from trainyard.node.supervisor import safe_paths
@@ -83,9 +83,9 @@ def parse_pattern(line: str) -> dict[str, float]:
     return values
 
 
-def parse_lines(text: bytes, is_output: bool) -> tuple[dict[str, float], str]:
+def parse_lines(text: bytes, is_output: bool, has_patterns: bool = True) -> tuple[dict[str, float], str]:
     """The newest value of each name in these lines, and the source. `is_output`: they are lines of stdout, in which
-    patterns count, too, if none of them is an object."""
+    patterns count, too (`has_patterns`), if none of them is an object."""
     objects: dict[str, float] = {}
     patterns: dict[str, float] = {}
     for raw in reversed(text.replace(b"\r", b"\n").split(b"\n")):
@@ -93,7 +93,7 @@ def parse_lines(text: bytes, is_output: bool) -> tuple[dict[str, float], str]:
             continue
         line = without_colours(raw).decode("utf-8", "replace").strip()
         objects = parse_object(line) | objects
-        if is_output and not objects:
+        if is_output and has_patterns and not objects:
             patterns = parse_pattern(line) | patterns
         if "step" in objects or (is_output and {"step", "loss"} <= patterns.keys()):
             break
@@ -155,9 +155,11 @@ class StepRate:
 
 
 class ProgressReader:
-    """Reads the progress of one pod. `folder`: the pod's folder for temporary files."""
+    """Reads the progress of one pod. `folder`: the pod's folder for temporary files; `has_patterns`: see
+    `parse_lines`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, has_patterns: bool = True) -> None:
+        self._has_patterns = has_patterns
         self._file = GrowingFile(lambda: safe_paths.open_file(str(folder), METRICS_FILE), _size(folder / METRICS_FILE))
         self._logs: dict[Path, GrowingFile] = {}
         self._rate = StepRate()
@@ -171,7 +173,7 @@ class ProgressReader:
         if not values and self._source != "file":
             self._logs = {path: self._logs.get(path) or _log(path) for path in logs}
             for log in self._logs.values():
-                log_values, log_source = parse_lines(log.read(), is_output=True)
+                log_values, log_source = parse_lines(log.read(), is_output=True, has_patterns=self._has_patterns)
                 if log_values and not (log_source == "pattern" and self._source == "output"):
                     values, source = values | log_values, log_source
         if values:
@@ -194,6 +196,14 @@ def _size(path: Path) -> int:
         return 0
 
 
+class ProgressFiles(NamedTuple):
+    """Where a container writes its progress: its log file and, for `folder` and `has_patterns`, see ProgressReader."""
+
+    folder: Path
+    log: Path
+    has_patterns: bool = True
+
+
 @dataclass(slots=True)
 class _Pod:
     reader: ProgressReader
@@ -209,11 +219,12 @@ class ProgressSampler:
         self._clock = clock
         self._pods: dict[str, _Pod] = {}  # by uid
 
-    def container_started(self, run: str, folder: Path, log: Path) -> None:
-        """A container runs. `folder`: see ProgressReader; `log`: its log file."""
+    def container_started(self, run: str, files: ProgressFiles) -> None:
+        """A container runs."""
         uid = run.partition("/")[0]
-        pod = self._pods.get(uid) or self._pods.setdefault(uid, _Pod(ProgressReader(folder)))
-        pod.logs[run] = log
+        if uid not in self._pods:
+            self._pods[uid] = _Pod(ProgressReader(files.folder, files.has_patterns))
+        self._pods[uid].logs[run] = files.log
 
     def container_ended(self, run: str) -> None:
         """A container has ended; the progress of its pod is kept as long as another one runs."""

@@ -7,7 +7,8 @@ Rules:
   PSS_INTERVAL seconds, at once when processes of its container have started or ended, and for at most PSS_BUDGET
   seconds in a pass. Until it is read, and where it cannot be read, RSS counts.
 - CPU time never runs backwards. A process can be counted twice (its parent reaps it while the pass reads both) or not
-  at all (as it ends): a total that is lower than before, or higher than the machine can have worked since, is ignored.
+  at all (as it ends): a total that is lower than before is ignored once, and one that is higher than the machine can
+  have worked since.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from trainyard.node.kubelet.process_table import (
@@ -28,7 +28,7 @@ from trainyard.node.kubelet.process_table import (
     members,
     process_reader,
 )
-from trainyard.node.kubelet.progress import ProgressSampler
+from trainyard.node.kubelet.progress import ProgressFiles, ProgressSampler
 
 INTERVAL = 2.0  # seconds between two passes
 PSS_INTERVAL, PSS_BUDGET = 10.0, 0.005  # seconds
@@ -122,11 +122,14 @@ class UsageMeter:
 
 @dataclass(slots=True)
 class _Run:
-    """A container that runs. `cpu` was accepted at the monotonic time `at`."""
+    """A container that runs. `cpu` was accepted at the monotonic time `at`; it includes `lost`, the time of processes
+    that nobody has waited for, which the kernel forgets (SIGCHLD ignored)."""
 
     init: int
     at: float
     cpu: float = 0.0
+    lost: float = 0.0
+    is_lower: bool = False  # the last measurement was lower than the one before
     peak: int = 0
     sample: UsageSample | None = None
 
@@ -136,9 +139,12 @@ class _Run:
         window = at - self.at
         if window < _SHORTEST_WINDOW:
             return
-        used = measurement.cpu - self.cpu
+        used = measurement.cpu + self.lost - self.cpu
+        if used < 0 and self.is_lower:  # for the second time: no process was missed, its time is lost
+            self.lost, used = self.lost - used, 0.0
+        self.is_lower = used < 0
         if 0 <= used <= window * cpus + _CPU_SLACK:
-            self.cpu, self.at = measurement.cpu, at
+            self.cpu, self.at = measurement.cpu + self.lost, at
         else:
             used = 0.0 if self.sample is None else self.sample.cores * window
         self.sample = UsageSample(
@@ -190,12 +196,11 @@ class UsageSampler:
             if state := self._runs.get(run):  # it has not ended meanwhile
                 state.accept(measurement, at, now, os.cpu_count() or 1)
 
-    def container_started(self, run: str, init: int, folder: Path, log: Path) -> None:
-        """A container runs. `run`: uid/container/number; `init`: the pid of its init, 0 if unknown; `folder`, `log`:
-        see ProgressSampler."""
+    def container_started(self, run: str, init: int, files: ProgressFiles) -> None:
+        """A container runs. `run`: uid/container/number; `init`: the pid of its init, 0 if unknown."""
         if init:
             self._runs[run] = _Run(init, self._clock())
-            self.progress.container_started(run, folder, log)
+            self.progress.container_started(run, files)
             self._has_runs.set()
 
     def container_ended(self, run: str, max_rss: int) -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -31,8 +30,7 @@ class FatalStartError(Exception):
     """The pod needs a feature that this node does not have, or is invalid: it fails, because a retry cannot help."""
 
 
-@dataclass(slots=True)
-class VolumeContext:
+class VolumeContext(msgspec.Struct):
     """The context in which volumes are created. `folder`: for the pod's volumes; `claims`: for claims; `claim_folders`:
     claim -> folder of the user (--mount). `rewrite` is applied to the texts of ConfigMaps (address rewrite of the
     network); `on_missing_host_path` is called for a missing hostPath without a type. `tmpfs_folders` collects the
@@ -44,7 +42,7 @@ class VolumeContext:
     claim_folders: Mapping[str, Path]
     rewrite: Callable[[str], str]
     on_missing_host_path: Callable[[str], object]
-    tmpfs_folders: list[str] = field(default_factory=list)
+    tmpfs_folders: list[str] = msgspec.field(default_factory=list)
 
     def make(self, name: str, mode: int = 0o755) -> Path:
         """Create the folder of that name; returns its path. Symbolic links on the way are refused: at a restart,

@@ -19,6 +19,7 @@ from trainyard.server.errors import StatusError
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.resources import Column, ComputedObjects, Resource
 from trainyard.server.registry.tables import NAME
+from trainyard.server.storage.store import Record
 
 GROUP, VERSION = "metrics.k8s.io", "v1beta1"
 _API_VERSION = f"{GROUP}/{VERSION}"
@@ -70,8 +71,8 @@ def _window(seconds: float) -> str:
 
 def _pod_metrics(pod: PodUsage, context: RequestContext) -> list[Json]:
     """The PodMetrics in a list; empty when the pod has been deleted or does not run."""
-    stored = context.get("pods", pod.namespace, pod.name)
-    if stored is None or stored["metadata"]["uid"] != pod.uid or (stored.get("status") or {}).get("phase") != "Running":
+    stored = context.log.get("pods", NamespacedName(pod.namespace, pod.name))
+    if stored is None or stored.fields.get("status.phase") != "Running" or not _has_uid(stored, pod.uid):
         return []
     measure = "PSS" if all(container.is_proportional for container in pod.containers) else "RSS"
     peaks = peak_annotation({f"{container.name}/{container.run}": container.peak for container in pod.containers})
@@ -82,14 +83,20 @@ def _pod_metrics(pod: PodUsage, context: RequestContext) -> list[Json]:
 
 
 def _node_metrics(node: NodeUsage | None, context: RequestContext) -> list[Json]:
-    stored = context.get("nodes", "", node.name) if node else None
+    stored = context.log.get("nodes", NamespacedName("", node.name)) if node else None
     if node is None or stored is None:
         return []
     return [{**_object("NodeMetrics", {"name": node.name}, stored, node, context), "usage": _usage(node)}]
 
 
-def _object(kind: str, meta: Json, stored: Json, usage: PodUsage | NodeUsage, context: RequestContext) -> Json:
-    labels = stored["metadata"].get("labels")
+def _has_uid(stored: Record, uid: str) -> bool:
+    """Whether the stored object has that uid. It is not decoded: a list has thousands. No other object in it, such as
+    an owner, has the uid of a pod."""
+    return f'"uid":"{uid}"'.encode() in stored.body
+
+
+def _object(kind: str, meta: Json, stored: Record, usage: PodUsage | NodeUsage, context: RequestContext) -> Json:
+    labels = dict(stored.labels)
     return {
         "kind": kind,
         "apiVersion": _API_VERSION,

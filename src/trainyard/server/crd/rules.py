@@ -18,9 +18,10 @@ import binascii
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
@@ -59,8 +60,7 @@ def escaped_name(name: str) -> str:
     return text if re.fullmatch(r"[A-Za-z_]\w*", text, re.ASCII) else ""
 
 
-@dataclass(frozen=True)
-class ValidationRule:
+class ValidationRule(msgspec.Struct, frozen=True):
     """One entry of x-kubernetes-validations."""
 
     text: str
@@ -72,17 +72,16 @@ class ValidationRule:
     """How the rule uses oldSelf: "" (not), "value", "optional"."""
 
 
-@dataclass
-class Tree:
+class Tree(msgspec.Struct):
     """A schema node with rules, or with rules below it."""
 
     schema: Json
     root: bool
-    rules: list[ValidationRule] = field(default_factory=list)
-    fields: dict[str, Tree] = field(default_factory=dict)
+    rules: list[ValidationRule] = msgspec.field(default_factory=list)
+    fields: dict[str, Tree] = msgspec.field(default_factory=dict)
     values: Tree | None = None
     items: Tree | None = None
-    _timed: dict[str, str] = field(default_factory=dict)
+    _timed: dict[str, str] = msgspec.field(default_factory=dict)
 
     def timed(self, text: str) -> str:
         """The expression for the engine, with conversions of time strings; cached."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from trainyard.objects import Json, NamespacedName, decode, format_time
 from trainyard.server.auth.users import User
@@ -44,8 +45,7 @@ class ClusterIPAllocator:
         return ""
 
 
-@dataclass(slots=True)
-class RequestContext:
+class RequestContext(msgspec.Struct):
     """The context of one request. `now` is its time (seconds since the epoch), `user` the authenticated user.
 
     `reachable`: there is a TLS listener, so that pods can reach the server and get a token volume.

@@ -20,7 +20,8 @@ DiskLog (disk.py) overrides `_keep` to write entries to disk.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from trainyard.objects import NamespacedName
 from trainyard.server.storage.store import Label, ObjectStore, Record, View
@@ -45,8 +46,7 @@ class FutureRevision(Exception):
     """The revision is higher than that of the last write."""
 
 
-@dataclass(slots=True)
-class LogEntry:
+class LogEntry(msgspec.Struct):
     """One write. `record` is None for a deletion; `last_state` is then the last state of the object, with the revision
     of the deletion."""
 
@@ -57,7 +57,7 @@ class LogEntry:
     previous: Record | None
     last_state: bytes = b""
     # Encoded watch events of this entry, by (view, event type).
-    encoded_events: dict[object, bytes] = field(default_factory=dict)
+    encoded_events: dict[object, bytes] = msgspec.field(default_factory=dict)
 
 
 Entries = list[LogEntry]

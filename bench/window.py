@@ -1,0 +1,193 @@
+"""What the page costs the process that serves it: its CPU without a tab, with one and with eight, while the pods of a
+job of 1,000 replicas change 20 times a second; and the time from a change in the API to the frame, beside the time to
+the event of a watch.
+
+    python -m bench.window --replicas 1000 --seconds 20
+
+The cluster is a process of its own, without an operator and with pods that nobody runs; what changes and what looks are
+another one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import aiohttp
+
+from tests.window.browsing import Browser, Live
+from trainyard import kinds
+from trainyard.app.kubeconfig import read_kubeconfig
+from trainyard.app.local import LocalCluster, LocalClusterOptions
+from trainyard.client import ApiClient
+from trainyard.objects import Json, uid_of
+from trainyard.objects.labels import INDEX, OWNER, ROLE
+from trainyard.objects.resources import POD
+from trainyard.window import Window, WindowOptions
+
+GVK = kinds.KUBEFLOW_TFJOB.gvk  # no gang, so that each replica has restarts of its own
+CHANGES_PER_SECOND = 20
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+async def serve(folder: Path) -> None:
+    """A cluster and its window; prints how to reach them, and ends with its standard input."""
+    options = LocalClusterOptions(
+        network="shared", cache=folder / "cache", parent=folder, say=lambda text: None, operator=False
+    )
+    async with LocalCluster(options) as cluster:
+        window = Window(cluster.api, WindowOptions("bench"))
+        await window.start()
+        facts = {"kubeconfig": str(cluster.write_kubeconfig()), "url": window.url, "key": window.sessions.key}
+        print(json.dumps(facts), flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+        await window.stop()
+
+
+def pod(job: Json, index: int) -> Json:
+    owner = {"apiVersion": GVK.api_version, "kind": GVK.kind, "name": "big", "uid": uid_of(job), "controller": True}
+    labels = {OWNER: uid_of(job), ROLE: "Worker", INDEX: str(index)}
+    metadata = {"name": f"big-worker-{index}", "labels": labels, "ownerReferences": [owner]}
+    return {"metadata": metadata, "spec": {"nodeName": "nowhere", "containers": [{"name": "tensorflow", "image": "x"}]}}
+
+
+def job(replicas: int) -> Json:
+    template = {"spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}
+    spec = {"tfReplicaSpecs": {"Worker": {"replicas": replicas, "template": template}}}
+    return {"apiVersion": GVK.api_version, "kind": GVK.kind, "metadata": {"name": "big"}, "spec": spec}
+
+
+class Measure:
+    """Changes pods, and measures what the serving process uses for it."""
+
+    def __init__(self, api: ApiClient, process: int, url: str, key: str, replicas: int) -> None:
+        self._api, self._process, self._url, self._key, self._replicas = api, process, url, key, replicas
+        self._changed: dict[str, float] = {}  # by pod: when its restarts were set to a new number
+        self._numbers = iter(range(1, 10**9))
+
+    async def create(self) -> str:
+        created = await self._api.create(GVK, "default", job(self._replicas))
+        for index in range(self._replicas):
+            await self._api.create(POD, "default", pod(created, index))
+        return uid_of(created)
+
+    async def change(self, seconds: float, each: Callable[[str, float], None] = lambda name, sent: None) -> float:
+        """Change pods for so long. Returns the share of a core that the serving process used."""
+        begun, cpu = time.monotonic(), self._cpu()
+        while time.monotonic() - begun < seconds:
+            number = next(self._numbers)
+            name = f"big-worker-{number % self._replicas}"
+            status = {
+                "name": "tensorflow",
+                "restartCount": number,
+                "state": {"running": {}},
+                "image": "x",
+                "imageID": "x",
+            }
+            each(name, time.monotonic())
+            body = {"status": {"phase": "Running", "containerStatuses": [status]}}
+            await self._api.patch(POD, "default", name, body, "status")
+            await asyncio.sleep(1 / CHANGES_PER_SECOND)
+        return (self._cpu() - cpu) / (time.monotonic() - begun)
+
+    def _cpu(self) -> float:
+        fields = Path(f"/proc/{self._process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    @contextlib.asynccontextmanager
+    async def tabs(self, number: int, uid: str) -> AsyncIterator[list[Live]]:
+        """So many pages of the job are open, and read all that they get."""
+        async with aiohttp.ClientSession() as http, contextlib.AsyncExitStack() as stack:
+            pages = []
+            for _ in range(number):
+                headers = {"Authorization": f"Bearer {self._key}"}
+                async with http.post(f"{self._url}v1/invitations", headers=headers) as response:
+                    link = (await response.json())["link"]
+                browser = Browser(self._url, http)
+                await browser.log_in(link)
+                pages.append(await stack.enter_async_context(browser.live("jobs", f"job:{uid}")))
+            yield pages
+
+
+async def read(page: Live, on_ranks: Callable[[Json], None]) -> None:
+    while True:
+        frame = await page.socket.receive_json()
+        if frame["type"] == "ranks":
+            on_ranks(frame)
+
+
+async def measure(options: argparse.Namespace, facts: Json, process: int) -> None:
+    access = read_kubeconfig([Path(facts["kubeconfig"])])
+    async with access.api() as api:
+        bench = Measure(api, process, facts["url"], facts["key"], options.replicas)
+        uid = await bench.create()
+        base = await bench.change(options.seconds)
+        print(f"{'no tab':<8} {base * 100:5.1f} % of a core, {CHANGES_PER_SECOND} changes a second")
+        for number in (1, 8):
+            waiting: dict[str, tuple[int, float]] = {}
+            latencies: list[float] = []
+
+            def sent(name: str, now: float, waiting: dict[str, tuple[int, float]] = waiting) -> None:
+                waiting[name.rpartition("big-")[2]] = (0, now)
+
+            def seen(
+                frame: Json,
+                waiting: dict[str, tuple[int, float]] = waiting,
+                latencies: list[float] = latencies,
+                known: dict[str, int] = {},  # noqa: B006  (the restarts that the frame before had)
+            ) -> None:
+                now = time.monotonic()
+                for name, restarts in zip(frame["columns"]["replica"], frame["columns"]["restarts"], strict=True):
+                    if known.get(name) != restarts and name in waiting:
+                        latencies.append(now - waiting.pop(name)[1])
+                    known[name] = restarts
+
+            async with bench.tabs(number, uid) as pages:
+                readers = [
+                    asyncio.create_task(read(page, seen if page is pages[0] else lambda frame: None)) for page in pages
+                ]
+                await asyncio.sleep(2.0)
+                used = await bench.change(options.seconds, sent)
+                for reader in readers:
+                    reader.cancel()
+                await asyncio.gather(*readers, return_exceptions=True)
+            text = f"{number} tab{'s' if number > 1 else ''}"
+            p95 = statistics.quantiles(latencies, n=20)[-1] if len(latencies) > 1 else float("nan")
+            print(
+                f"{text:<8} {(used - base) * 100:5.1f} % of a core more; change to frame: "
+                f"p50 {statistics.median(latencies) * 1000:.0f} ms, p95 {p95 * 1000:.0f} ms ({len(latencies)} changes)"
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--replicas", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        asyncio.run(serve(options.serve))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "bench.window", "--serve", folder]
+        server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            assert server.stdout is not None
+            asyncio.run(measure(options, json.loads(server.stdout.readline()), server.pid))
+        finally:
+            server.stdin.close()  # type: ignore[union-attr]
+            server.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""The routes with data of one job: its page, its YAML, its logs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import msgspec
+from aiohttp import web
+
+from trainyard.client import ApiClient
+from trainyard.objects import Json
+from trainyard.window import access
+from trainyard.window.job_pages import JobPages
+from trainyard.window.log_files import MAX_RANGE, LogFile, pod_files, read_range, recorded_files, whole_log
+from trainyard.window.observation import Observation
+from trainyard.window.responses import error_response, json_body, json_response
+from trainyard.window.sessions import Sessions
+
+LIST_SECONDS = 10.0  # the first list of a large cluster
+
+
+class DataRoutes:
+    """The handlers, by the names that access.ROUTES gives them."""
+
+    def __init__(
+        self, api: ApiClient | None, observation: Observation | None, pages: JobPages, sessions: Sessions
+    ) -> None:
+        self._api, self._observation, self._pages, self._sessions = api, observation, pages, sessions
+
+    async def job(self, request: web.BaseRequest, uid: str) -> web.StreamResponse:
+        """The page of a job, with its log files."""
+        async with self._looking():
+            page = await self._pages.page(uid)
+            if page is None:
+                return _no_job()
+            files = await self._files(uid)
+            return json_response(msgspec.structs.asdict(page) | {"logs": files})
+
+    async def yaml(self, request: web.BaseRequest, uid: str) -> web.StreamResponse:
+        """The job as YAML."""
+        async with self._looking():
+            text = await self._pages.manifest(uid)
+        return _no_job() if text is None else web.Response(text=text, content_type="text/yaml", charset="utf-8")
+
+    async def log_files(self, request: web.BaseRequest, uid: str) -> web.StreamResponse:
+        """The names and sizes of the job's logs."""
+        async with self._looking():
+            return json_response({"files": await self._files(uid)})
+
+    async def log(self, request: web.BaseRequest, uid: str, file: str) -> web.StreamResponse:
+        """Bytes of one log: `?offset=N&limit=M`, from the end if N is negative."""
+        try:
+            offset, limit = int(request.query.get("offset", "0")), int(request.query.get("limit", str(MAX_RANGE)))
+        except ValueError:
+            return error_response(400, "offset and limit are numbers of bytes")
+        async with self._looking():
+            record = await asyncio.to_thread(self._pages.record, uid)
+            part = await read_range(self._api, record, self._pods(uid), file, offset, limit)
+        if part is None:
+            return error_response(404, f"the job has no log {file}")
+        headers = {
+            "X-Log-Offset": str(part.offset),
+            "X-Log-Next": str(part.next_offset),
+            "X-Log-Size": str(part.size),
+        }
+        return web.Response(body=part.data, content_type="application/octet-stream", headers=headers)
+
+    async def ticket(self, request: web.BaseRequest) -> web.StreamResponse:
+        """A ticket for one download."""
+        body = await json_body(request)
+        return json_response({"ticket": self._sessions.issue_ticket(str(body.get("path")))})
+
+    async def download(self, request: web.BaseRequest, ticket: str) -> web.StreamResponse:
+        """A whole log as an attachment."""
+        path = self._sessions.take_ticket(ticket)
+        prefix, _, rest = (path or "").partition("/")
+        uid, _, file = rest.partition("/logs/")
+        if path is None or prefix != "jobs" or not file:
+            return error_response(404, "this link was used, or is older than half a minute: click it again")
+        name = f"{file.replace('/', '-')}.log"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        headers |= access.response_headers(request.headers.get("Host", ""))
+        async with self._looking():
+            record = await asyncio.to_thread(self._pages.record, uid)
+            chunks = await asyncio.to_thread(whole_log, self._api, record, self._pods(uid), file)
+        if chunks is None:
+            return error_response(404, f"the job has no log {file}")
+        response = web.StreamResponse(headers=headers)
+        response.content_type = "application/octet-stream"
+        await response.prepare(request)
+        async for chunk in chunks:
+            await response.write(chunk)
+        return response
+
+    @contextlib.asynccontextmanager
+    async def _looking(self) -> AsyncIterator[None]:
+        """Watch the cluster meanwhile, and wait until it is listed."""
+        if self._observation is None:
+            yield
+            return
+        listed = asyncio.Event()
+        listener = lambda uid: listed.set()  # noqa: E731  (subscribe and unsubscribe must get the same object)
+        self._observation.subscribe(listener)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LIST_SECONDS):
+                    while not self._observation.synced:
+                        listed.clear()
+                        with contextlib.suppress(TimeoutError):
+                            async with asyncio.timeout(0.1):  # the last list may be empty: it changes no job
+                                await listed.wait()
+            yield
+        finally:
+            self._observation.unsubscribe(listener)
+
+    def _pods(self, job_uid: str) -> list[Json]:
+        return self._observation.pods(job_uid) if self._observation else []
+
+    async def _files(self, job_uid: str) -> list[LogFile]:
+        record = await asyncio.to_thread(self._pages.record, job_uid)
+        return await asyncio.to_thread(recorded_files, record) if record else pod_files(self._pods(job_uid))
+
+
+def _no_job() -> web.Response:
+    return error_response(404, "there is no such job, neither in the cluster nor in the history of this machine")

@@ -198,6 +198,7 @@ class UsageSampler:
         for run, measurement in measurements.items():
             if state := self._runs.get(run):  # it has not ended meanwhile
                 state.accept(measurement, at, now, os.cpu_count() or 1)
+        self.machine()  # so that the next answer is not the mean since the last question
 
     def container_started(self, run: str, init: int, files: ProgressFiles) -> None:
         """A container runs. `run`: uid/container/number; `init`: the pid of its init, 0 if unknown."""

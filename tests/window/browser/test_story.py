@@ -26,6 +26,7 @@ TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 PROGRAM = """
 import pathlib, sys, time
 print("hello from", sys.argv[1], flush=True)
+print("step=10 loss=0.41", flush=True)
 order = pathlib.Path(sys.argv[1])
 while not order.exists():
     time.sleep(0.02)
@@ -137,6 +138,11 @@ def test_a_job_appears_runs_and_fails(browser: Browser, cluster: RunningCluster)
     browser.scroll_to(".panel.logs")
     browser.sees("hello from", "log-lines")
     browser.sees("worker-1", "log-lines")
+    browser.scroll_to(".panel.ranks")
+    browser.sees("at step 10", ".legend")
+    browser.click(".panel.ranks button", "memory")
+    browser.sees("full cell:", ".legend")
+    browser.click(".panel.ranks button", "state")
     cluster.order("mnist", "worker", "fail")
     browser.eventually(f"({CELL})('worker') === args[0]", FAILED)
     browser.scroll_to("h1")
@@ -166,7 +172,9 @@ def test_a_download_equals_the_log(browser: Browser, cluster: RunningCluster, do
     deadline = time.monotonic() + 20
     while not (files := list(downloads.glob("master-0*.log"))) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert [file.read_text() for file in files] == [f"hello from {cluster.folder}/whole-master\nthe end\n"]
+    assert [file.read_text() for file in files] == [
+        f"hello from {cluster.folder}/whole-master\nstep=10 loss=0.41\nthe end\n"
+    ]
 
 
 def test_a_deleted_job_stays_in_the_history(browser: Browser, cluster: RunningCluster) -> None:

@@ -23,12 +23,14 @@ _LONGEST_STAT = 1024  # bytes; /proc/PID/stat has about 350
 
 
 class ProcessEntry(NamedTuple):
-    """One process. CPU times in seconds; `reaped_cpu` is that of the children it has waited for. `rss` in bytes."""
+    """One process. CPU times in seconds; `reaped_cpu` is that of the children it has waited for. `rss` in bytes.
+    `is_stopped`: by a signal (SIGSTOP, SIGTSTP)."""
 
     parent: int
     cpu: float
     reaped_cpu: float
     rss: int
+    is_stopped: bool = False
 
 
 class MachineEntry(NamedTuple):
@@ -68,6 +70,7 @@ def parse_stat(stat: bytes) -> ProcessEntry:
         (int(fields[11]) + int(fields[12])) * _TICK,
         (int(fields[13]) + int(fields[14])) * _TICK,
         int(fields[21]) * _PAGE,
+        fields[0] == b"T",
     )
 
 

@@ -39,16 +39,17 @@ _CPU_SLACK = 1.0  # seconds of CPU time: clocks of the kernel and of this proces
 
 class Measurement(NamedTuple):
     """A container at one time: CPU time since its start in seconds, memory in bytes. `is_proportional`: the pages that
-    processes share are counted once."""
+    processes share are counted once. `stopped_pid`: a process that a signal has stopped, 0 for none."""
 
     cpu: float
     memory: int
     is_proportional: bool
+    stopped_pid: int = 0
 
 
 class UsageSample(NamedTuple):
     """The usage of a container. `time`: Unix time; `window`: seconds over which `cores` is the mean; `cpu`: since the
-    start, seconds; `memory` and `peak`: bytes; `is_proportional`: see Measurement."""
+    start, seconds; `memory` and `peak`: bytes; `is_proportional` and `stopped_pid`: see Measurement."""
 
     time: float
     window: float
@@ -57,6 +58,7 @@ class UsageSample(NamedTuple):
     memory: int
     peak: int
     is_proportional: bool
+    stopped_pid: int = 0
 
 
 class MachineSample(NamedTuple):
@@ -99,7 +101,8 @@ class UsageMeter:
             if rss and (shared is None or shared.size is None):
                 is_proportional = False
             memory += max(0, rss - (shared.size or 0)) if shared else rss
-        return Measurement(cpu_time(table, init, pids), memory, is_proportional)
+        stopped_pid = next((pid for pid in pids if table[pid].is_stopped), 0)
+        return Measurement(cpu_time(table, init, pids), memory, is_proportional, stopped_pid)
 
     def _read_shared_pages(self, table: ProcessTable, pids_by_run: dict[str, list[int]]) -> None:
         start = self._clock()
@@ -147,9 +150,9 @@ class _Run(msgspec.Struct):
             self.cpu, self.at = measurement.cpu + self.lost, at
         else:
             used = 0.0 if self.sample is None else self.sample.cores * window
-        self.sample = UsageSample(
-            now, window, used / window, self.cpu, measurement.memory, self.peak, measurement.is_proportional
-        )
+        _, memory, is_proportional, stopped_pid = measurement
+        cores = used / window
+        self.sample = UsageSample(now, window, cores, self.cpu, memory, self.peak, is_proportional, stopped_pid)
 
 
 class UsageSampler:

@@ -144,4 +144,6 @@ def test_a_pass_opens_one_file_for_each_process(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.skipif(subprocess.call(["sh", "-c", "command -v ps >/dev/null"]) != 0, reason="has no ps")
 def test_ps_of_this_machine_is_understood() -> None:
     """With the options that macOS has, too."""
-    assert PsReader().processes()[os.getpid()].parent == os.getppid()
+    reader = PsReader()
+    assert reader.processes()[os.getpid()].parent == os.getppid()
+    assert reader.machine().memory > 1 << 20

@@ -18,7 +18,7 @@ from tests.window.browser.canned_jobs import (
     running_lanes,
 )
 from tests.window.browser.canned_server import CannedServer
-from tests.window.browser.conftest import Browser, Keys
+from tests.window.browser.conftest import Browser, Keys, wait_until
 
 BERT_ADDRESS = "#/jobs/default/PyTorchJob/bert"
 RESNET_ADDRESS = "#/jobs/team/PyTorchJob/resnet-1000"
@@ -238,6 +238,17 @@ def test_a_cluster_that_ends_says_why(browser: Browser, full: CannedServer) -> N
     full.send({"type": "bye", "reason": "the cluster stops"})
     full.stop()
     browser.sees("the cluster stops", "#banner")
+
+
+def test_a_hidden_tab_closes_its_connection(browser: Browser, full: CannedServer) -> None:
+    open_page(browser, full)
+    browser.sees("3/4", "table")
+    browser.js("setHidden(true)")
+    wait_until(lambda: full.connections == 0, "the connection is closed")
+    full.jobs["e1"]["running"] = 4
+    browser.js("setHidden(false)")
+    browser.sees("4/4", "table")
+    assert browser.js("document.querySelector('#banner').hidden")
 
 
 def test_what_is_forbidden_is_named(browser: Browser, full: CannedServer) -> None:

@@ -57,7 +57,7 @@ export function reconcile(parent, items, keyOf, create, update, spare) {
   for (const [key, item] of next) {
     const node = previous.get(key) ?? spare?.pop() ?? create(item);
     nodes.set(key, node);
-    if (node === position) position = position.nextElementSibling;
+    if (node === position) position = position?.nextElementSibling ?? null;
     else parent.insertBefore(node, position);
     update(node, item, index++);
   }

@@ -15,14 +15,16 @@ const SMALL = 232,
 
 /** @param {(replica: string) => void} open */
 export function createRanksPanel(open) {
-  let chosen = '',
-    drawn = '';
+  let chosen = '';
+  let drawn = '';
+  /** @type {import('./ranks.js').RankList} */
+  let shownList = { ranks: [], columns: new Set(), median: 0 };
   /** @type {any} */
-  let shownColumns = null,
-    shownList = null,
-    shownRow = null,
-    now = 0,
-    isWhole = false;
+  let shownColumns = null;
+  /** @type {any} */
+  let shownRow = null;
+  let now = 0;
+  let isWhole = false;
   const grid = /** @type {import('./rank_grid.js').RankGrid} */ (element('rank-grid'));
   grid.addEventListener('open', (event) => open(/** @type {CustomEvent} */ (event).detail));
   const colourings = choice('Colour', (name) => {
@@ -70,7 +72,6 @@ export function createRanksPanel(open) {
   }
 
   function draw() {
-    if (!shownList) return;
     const offered = Object.entries(COLOURINGS).filter(([, { needs }]) => shownList.columns.has(needs));
     const colouring = offered.some(([name]) => name === chosen) ? chosen : (offered[0]?.[0] ?? 'state');
     colourings.show(

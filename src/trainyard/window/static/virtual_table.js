@@ -119,7 +119,8 @@ export class VirtualTable extends HTMLElement {
     if (top < headHeight) scrollBy(0, top - headHeight);
     else if (top + this.#rowHeight > innerHeight) scrollBy(0, top + this.#rowHeight - innerHeight + 4);
     this.#draw();
-    this.querySelector('tr[aria-selected=true] a')?.focus({ preventScroll: true });
+    const link = /** @type {HTMLElement|null} */ (this.querySelector('tr[aria-selected=true] a'));
+    link?.focus({ preventScroll: true });
   }
 
   #emit(/** @type {string} */ name, /** @type {any} */ detail) {

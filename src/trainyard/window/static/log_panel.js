@@ -146,7 +146,7 @@ export function createLogPanel({ session, store, live }, uid, options) {
     }
     const own = files.filter((entry) => entry.replica === replica);
     const choices = options.isEnded ? [] : [['', 'as it comes']];
-    for (const entry of own) choices.push([entry.file, runTitle(entry)]);
+    for (const entry of own) choices.push([entry.file, runTitle(entry, own)]);
     reconcile(
       source,
       choices,
@@ -164,8 +164,12 @@ export function createLogPanel({ session, store, live }, uid, options) {
     source.value = file;
   }
 
-  const runTitle = (/** @type {LogFile} */ entry) =>
-    `attempt ${entry.attempt}, ${entry.container} ${entry.run}${entry.size === null ? '' : ` (${bytes(entry.size)})`}`;
+  /** The container is named where a replica has several. */
+  function runTitle(/** @type {LogFile} */ entry, /** @type {LogFile[]} */ own) {
+    const container = own.some((other) => other.container !== entry.container) ? ` of ${entry.container}` : '';
+    return `attempt ${entry.attempt}, run ${entry.run}${container}${entry.size === null ? '' : `, ${bytes(entry.size)}`}`;
+  }
+
   /** Whether the file may get longer. A log that the API gives only as a whole is not read again and again. */
   const isGrowing = () => !options.isEnded && files.some((entry) => entry.file === file && entry.size !== null);
   /** The file that a download takes: the shown one, or the newest of the replica. */

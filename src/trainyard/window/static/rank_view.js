@@ -26,7 +26,7 @@ function rankFacts(
   /** @type {[string, string][]} */
   const facts = [
     ['attempt', attempts > 1 ? `${rank.attempt} (${attempts} pods)` : String(rank.attempt ?? '')],
-    ['runs for', rank.started ? duration((rank.ended ?? now) - rank.started) : ''],
+    [rank.ended ? 'ran for' : 'runs for', rank.started ? duration((rank.ended ?? now) - rank.started) : ''],
     ['node', rank.node],
     ['pod', rank.pod],
     ['exit', exitText(rank.exitCode, rank.reason)],

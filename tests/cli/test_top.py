@@ -183,6 +183,11 @@ def test_what_is_missing_is_below_the_table() -> None:
     assert lines[-3].startswith("no CPU and memory") and all(len(line) <= 60 for line in lines)
 
 
+def test_no_text_of_a_cluster_controls_the_terminal() -> None:
+    reading = Reading("tfjob/a\x1b[2J", (usage(0),), (), "metrics-server says \x1b[31m\r\n")
+    assert "\x1b" not in "".join(reading_lines(reading, 80, 10, colour=False))
+
+
 def test_jobs_of_several_namespaces_have_theirs() -> None:
     jobs = tuple(JobUsage(name, "TfJob", "mnist", "Running", 1, 1) for name in ("a", "b"))
     assert [row[0] for row in top._table(Reading("", None, jobs, ""))] == ["NAMESPACE", "a", "b"]

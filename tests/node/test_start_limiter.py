@@ -94,7 +94,7 @@ async def test_the_pods_of_a_big_job_start_a_few_at_a_time(cluster: NodeCluster)
         finally:
             running -= 1
 
-    sandbox.spawn = counted  # type: ignore[assignment]
+    sandbox.spawn = counted  # type: ignore[method-assign]
     names = [f"worker-{number}" for number in range(12)]
     await asyncio.gather(*(cluster.pod(name, f"print('{name}')") for name in names))
     for name in names:

@@ -37,7 +37,7 @@ class RecordedReader:
         return self.sizes.get(pid)
 
     def machine(self) -> MachineEntry:
-        return next(self.machines)
+        return next(self.machines, MachineEntry(0.0, 0))
 
 
 INIT = ProcessEntry(1, 9.0, 0.0, 20 * MIB)

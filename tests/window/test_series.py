@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.objects.metric_points import METRICS, MetricPoint, encode_points
-from trainyard.window.series import MAX_POINTS, SeriesReader, as_one_curve, leading_first, spread_of
+from trainyard.window.series import MAX_POINTS, SeriesReader, StepsAndValues, as_one_curve, leading_first, spread_of
 
 
 def curve(*steps: float | None, value: float = 1.0, name: str = "loss") -> list[MetricPoint]:
@@ -45,7 +45,7 @@ def test_steps_always_rise(steps: list[float | None]) -> None:
 
 
 def test_the_spread_counts_a_replica_from_its_first_to_its_last_step() -> None:
-    others = [curve(0, 10, 20, value=3.0), curve(10, value=8.0)]
+    others: list[StepsAndValues] = [([0, 10, 20], [3.0, 3.0, 3.0]), ([10], [8.0])]
     spread = spread_of("loss", curve(0, 10, 20), others)
     assert spread is not None and spread.replicas == 3
     assert (spread.step, spread.min, spread.max) == ([0, 10, 20], [1, 1, 1], [3, 8, 3])

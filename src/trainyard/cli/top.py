@@ -16,6 +16,7 @@ from trainyard.cli.cluster_command import ClusterContext, CommandError, note, pr
 from trainyard.cli.completion import job_names
 from trainyard.cli.layout import UNKNOWN_WIDTH, colour_on, prose, table_lines, terminal_width
 from trainyard.objects import Json
+from trainyard.objects.printable import printable
 
 if TYPE_CHECKING:
     from trainyard.cli.log_steps import LogSteps
@@ -151,8 +152,8 @@ class UsageReader:
 def reading_lines(reading: Reading, width: int, height: int, colour: bool) -> list[str]:
     """The lines of a screen of that size: a title, the table, one line for the rows that do not fit, and what is
     missing."""
-    missing = prose(reading.missing, width).split("\n") if reading.missing else []
-    title = f"{reading.title or 'jobs'}  {time.strftime('%H:%M:%S')}  q ends"
+    missing = prose(printable(reading.missing, line=True), width).split("\n") if reading.missing else []
+    title = f"{printable(reading.title, line=True) or 'jobs'}  {time.strftime('%H:%M:%S')}  q ends"
     rows = _table(reading)
     room = max(1, height - 2 - len(missing))  # without the title and the head
     rest = len(rows) - 1 - room

@@ -16,6 +16,8 @@ PEAK_MEMORY = PREFIX + "peak-memory"
 has the runs that its status shows as terminated, its PodMetrics those that go on. Runs are counted from 1."""
 MEMORY_MEASURE = PREFIX + "memory-measure"
 """Annotation of a PodMetrics: PSS (pages that processes share are counted once) or RSS (once for each process)."""
+STOPPED_PROCESS = PREFIX + "stopped-process"
+"""Annotation of a PodMetrics: the pid, on its node, of a process of the pod that a signal has stopped."""
 
 
 PROGRESS = PREFIX + "progress"
@@ -43,7 +45,8 @@ class Progress(NamedTuple):
 
 
 class ContainerUsage(NamedTuple):
-    """The usage of one run of a container. `peak`: the largest memory since its start. `is_proportional`: PSS."""
+    """The usage of one run of a container. `peak`: the largest memory since its start. `is_proportional`: PSS.
+    `stopped_pid`: a process that a signal has stopped, 0 for none."""
 
     name: str
     run: int
@@ -51,6 +54,7 @@ class ContainerUsage(NamedTuple):
     memory: int
     peak: int
     is_proportional: bool
+    stopped_pid: int = 0
 
 
 class PodUsage(NamedTuple):

@@ -13,7 +13,7 @@ import msgspec
 
 from trainyard.objects import Json, as_dict, name_of, namespace_of
 from trainyard.objects.quantities import exact
-from trainyard.objects.usage import MEMORY_MEASURE, Progress, peaks_of, progress_of
+from trainyard.objects.usage import MEMORY_MEASURE, STOPPED_PROCESS, Progress, peaks_of, progress_of
 from trainyard.views.job_row import JobRow
 from trainyard.views.job_view import natural_sort_key
 from trainyard.views.replica_view import ReplicaView
@@ -37,6 +37,7 @@ class ReplicaUsage(msgspec.Struct, frozen=True, rename="camel"):
     metrics: dict[str, float] = {}  # the last values that the program has reported
     metrics_source: str = ""  # file, output, pattern
     lag: float = 0.0  # steps behind the median of its role
+    stopped_pid: int = 0  # of a process that a signal has stopped, on its node
 
 
 class JobUsage(msgspec.Struct, frozen=True, rename="camel"):
@@ -111,6 +112,7 @@ def _replica_usage(slot: ReplicaView, pod_metrics: Json, log_progress: Progress 
         memory_measure=str(annotations.get(MEMORY_MEASURE) or ""),
         metrics=dict(progress.values) if progress else {},
         metrics_source=progress.source if progress else "",
+        stopped_pid=int(stopped) if (stopped := str(annotations.get(STOPPED_PROCESS) or "0")).isdecimal() else 0,
     )
 
 

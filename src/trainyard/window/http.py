@@ -156,19 +156,27 @@ class HttpPages:
 
         page = LivePage(self._sources, send, self._hello)
         self._open_sockets.add(socket)
-        sending = asyncio.ensure_future(page.run())
-        sending.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+        sending = asyncio.ensure_future(self._send_frames(page, socket))
         try:
             async for message in socket:
                 if message.type is WSMsgType.TEXT and isinstance(names := _subscriptions(message.data), list):
                     page.subscribe(names)
-                if sending.done():
-                    break
         finally:
             self._open_sockets.discard(socket)
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
         return socket
+
+    @staticmethod
+    async def _send_frames(page: LivePage, socket: web.WebSocketResponse) -> None:
+        """Until cancelled. A page to which no frame can be sent any more is disconnected, and connects again."""
+        try:
+            await page.run()
+        except (ConnectionError, TimeoutError):
+            pass  # it has gone, or takes no frame
+        except Exception:
+            log.exception("a page is disconnected: its frames cannot be made")
+        await socket.close()
 
     async def _stream_frames(self, request: web.BaseRequest) -> web.StreamResponse:
         """The same frames as lines of JSON, for curl and for tests; `?subscribe=` may be repeated."""

@@ -12,7 +12,7 @@ from trainyard.app.evidence import gather_facts
 from trainyard.app.history import HistoryRecord
 from trainyard.app.pod_metrics import read_pod_metrics
 from trainyard.app.recorded_job import diagnosis_of, events_of, facts_of, find_record
-from trainyard.client import ApiClient
+from trainyard.client import ApiClient, ApiError
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
@@ -72,6 +72,7 @@ USAGE_COLUMNS = {
     "stepsPerSecond": "steps_per_second",
     "lag": "lag",
     "metrics": "metrics",
+    "stoppedPid": "stopped_pid",
 }
 
 
@@ -153,7 +154,10 @@ class JobPages:
 
     async def _read_usages(self, api: ApiClient, view: JobView, job_uid: str) -> list[ReplicaUsage]:
         namespace = namespace_of(view.jobs[job_uid])
-        items, _ = await read_pod_metrics(api, namespace, f"{OWNER}={job_uid}")
+        try:
+            items, _ = await read_pod_metrics(api, namespace, f"{OWNER}={job_uid}")
+        except ApiError:
+            items = []
         return replica_usages(namespace, view.slots(job_uid), by_pod(items))
 
     def record(self, job_uid: str) -> HistoryRecord | None:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from trainyard.client import ApiError
 from trainyard.objects import Json
 from trainyard.window.job_list import COLUMNS, JobList
 from trainyard.window.job_pages import JobPage, JobPages
@@ -149,9 +150,10 @@ class JobTopic:
             async for frame in self._ranks():
                 yield frame
         if self._page is not None and self._page.done():
-            page, self._page = self._page.result(), None
-            for frame in self._page_frames(page):
-                yield frame
+            task, self._page = self._page, None
+            with suppress(ApiError):  # the API server is away: the next refresh reads it again
+                for frame in self._page_frames(task.result()):
+                    yield frame
 
     def _refresh(self) -> None:
         """Read the page again, unless it is being read or was just now."""

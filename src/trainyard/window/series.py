@@ -14,7 +14,7 @@ import os
 import time
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -65,16 +65,19 @@ class SeriesAnswer(msgspec.Struct, frozen=True):
     spread: list[Spread]
 
 
+StepsAndValues = tuple[Sequence[float], Sequence[float]]
+"""The rising steps of a curve, and the value at each."""
+
 NO_SERIES = SeriesAnswer([], {}, [], [])
 
 
 class Column:
     """One series in 48 bytes a point. `steps` has NaN for a value without a step."""
 
-    __slots__ = ("counts", "highs", "lows", "source", "steps", "times", "values")
+    __slots__ = ("counts", "highs", "is_rising", "lows", "source", "steps", "times", "values")
 
     def __init__(self) -> None:
-        self.source = ""
+        self.source, self.is_rising = "", True
         self.times, self.steps, self.values = array("d"), array("d"), array("d")
         self.lows, self.highs, self.counts = array("d"), array("d"), array("q")
 
@@ -82,6 +85,7 @@ class Column:
         """Add a point."""
         low, high = point.bounds
         self.source = point.source
+        self.is_rising &= point.step is not None and (not self.steps or self.steps[-1] < point.step)
         self.times.append(point.time)
         self.steps.append(math.nan if point.step is None else point.step)
         self.values.append(point.value)
@@ -148,19 +152,26 @@ def _step(point: MetricPoint) -> float:
     return point.step if point.step is not None else 0.0
 
 
-def spread_of(name: str, leading: list[MetricPoint], others: list[list[MetricPoint]]) -> Spread | None:
+def steps_and_values(name: str, columns: list[Column]) -> StepsAndValues:
+    """The curve of a replica, as `as_one_curve`, without the rest: a spread may be over a thousand."""
+    if len(columns) == 1 and columns[0].is_rising:
+        return columns[0].steps, columns[0].values
+    curve = as_one_curve(point for column in columns for point in column.points(name))
+    return [_step(point) for point in curve], [point.value for point in curve]
+
+
+def spread_of(name: str, leading: list[MetricPoint], others: list[StepsAndValues]) -> Spread | None:
     """The spread at the steps of `leading`; None without others. All are curves with rising steps."""
     if not others:
         return None
     size = max(MIN_SPREAD_POINTS, SPREAD_WORK // (1 + len(others)))
     grid = thin_out(leading, size)
     at_step: list[list[float]] = [[point.value] for point in grid]
-    for curve in others:
-        steps = [_step(point) for point in curve]
+    for steps, reported in others:
         for values, point in zip(at_step, grid, strict=True):
             position = bisect_right(steps, _step(point))
             if position and (position < len(steps) or steps[-1] == point.step):
-                values.append(curve[position - 1].value)
+                values.append(reported[position - 1])
     return Spread(
         name,
         1 + len(others),
@@ -225,14 +236,16 @@ class SeriesReader:
             sources[name] = sorted({column.source for kept in by_replica.values() for _, column in kept})
             if names and name not in names:
                 continue
+            columns = {replica: [column for _, column in kept] for replica, kept in by_replica.items()}
+            leading = next(iter(columns))
             curves = {
-                replica: as_one_curve(point for _, column in kept for point in column.points(name))
-                for replica, kept in by_replica.items()
+                replica: as_one_curve(point for column in columns[replica] for point in column.points(name))
+                for replica in {leading, *replicas} & columns.keys()
             }
-            leading = next(iter(curves))
-            for replica in [replica for replica in replicas if replica in curves] if replicas else [leading]:
-                series.append(curve_of(replica, by_replica[replica][-1][0], curves[replica], size))
-            others = [curve for replica, curve in curves.items() if replica != leading]
+            for replica in replicas or [leading]:
+                if replica in curves:
+                    series.append(curve_of(replica, by_replica[replica][-1][0], curves[replica], size))
+            others = [steps_and_values(name, columns[replica]) for replica in columns if replica != leading]
             if (spread_over := spread_of(name, curves[leading], others)) is not None:
                 spread.append(spread_over)
         for name, points in sorted((events or {}).items()):

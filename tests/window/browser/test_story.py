@@ -6,14 +6,13 @@ import asyncio
 import os
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
-from tests.window.browser.conftest import Browser
+from tests.window.browser.conftest import Browser, wait_until
 from tests.window.browser.curve_pixels import assert_falls
 from trainyard.app.history import history_folder
 from trainyard.app.local import LocalCluster, LocalClusterOptions
@@ -27,6 +26,7 @@ TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 PROGRAM = """
 import pathlib, sys, time
 print("hello from", sys.argv[1], flush=True)
+print("step=10 loss=0.41", flush=True)
 order = pathlib.Path(sys.argv[1])
 while not order.exists():
     time.sleep(0.02)
@@ -138,6 +138,11 @@ def test_a_job_appears_runs_and_fails(browser: Browser, cluster: RunningCluster)
     browser.scroll_to(".panel.logs")
     browser.sees("hello from", "log-lines")
     browser.sees("worker-1", "log-lines")
+    browser.scroll_to(".panel.ranks")
+    browser.sees("at step 10", ".legend")
+    browser.click(".panel.ranks button", "memory")
+    browser.sees("full cell:", ".legend")
+    browser.click(".panel.ranks button", "state")
     cluster.order("mnist", "worker", "fail")
     browser.eventually(f"({CELL})('worker') === args[0]", FAILED)
     browser.scroll_to("h1")
@@ -185,10 +190,11 @@ def test_a_download_equals_the_log(browser: Browser, cluster: RunningCluster, do
     browser.type("input[aria-label=Rank]", "master-0")
     browser.sees("the end", "log-lines")
     browser.click(".log button", "Download")
-    deadline = time.monotonic() + 20
-    while not (files := list(downloads.glob("master-0*.log"))) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert [file.read_text() for file in files] == [f"hello from {cluster.folder}/whole-master\nthe end\n"]
+    wait_until(lambda: list(downloads.glob("master-0*.log")), "a file was downloaded")
+    files = list(downloads.glob("master-0*.log"))
+    assert [file.read_text() for file in files] == [
+        f"hello from {cluster.folder}/whole-master\nstep=10 loss=0.41\nthe end\n"
+    ]
 
 
 def test_a_deleted_job_stays_in_the_history(browser: Browser, cluster: RunningCluster) -> None:

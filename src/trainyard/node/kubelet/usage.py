@@ -17,8 +17,9 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from trainyard.node.kubelet.process_table import (
     MachineEntry,
@@ -38,16 +39,17 @@ _CPU_SLACK = 1.0  # seconds of CPU time: clocks of the kernel and of this proces
 
 class Measurement(NamedTuple):
     """A container at one time: CPU time since its start in seconds, memory in bytes. `is_proportional`: the pages that
-    processes share are counted once."""
+    processes share are counted once. `stopped_pid`: a process that a signal has stopped, 0 for none."""
 
     cpu: float
     memory: int
     is_proportional: bool
+    stopped_pid: int = 0
 
 
 class UsageSample(NamedTuple):
     """The usage of a container. `time`: Unix time; `window`: seconds over which `cores` is the mean; `cpu`: since the
-    start, seconds; `memory` and `peak`: bytes; `is_proportional`: see Measurement."""
+    start, seconds; `memory` and `peak`: bytes; `is_proportional` and `stopped_pid`: see Measurement."""
 
     time: float
     window: float
@@ -56,6 +58,7 @@ class UsageSample(NamedTuple):
     memory: int
     peak: int
     is_proportional: bool
+    stopped_pid: int = 0
 
 
 class MachineSample(NamedTuple):
@@ -98,7 +101,8 @@ class UsageMeter:
             if rss and (shared is None or shared.size is None):
                 is_proportional = False
             memory += max(0, rss - (shared.size or 0)) if shared else rss
-        return Measurement(cpu_time(table, init, pids), memory, is_proportional)
+        stopped_pid = next((pid for pid in pids if table[pid].is_stopped), 0)
+        return Measurement(cpu_time(table, init, pids), memory, is_proportional, stopped_pid)
 
     def _read_shared_pages(self, table: ProcessTable, pids_by_run: dict[str, list[int]]) -> None:
         start = self._clock()
@@ -120,8 +124,7 @@ class UsageMeter:
             shared[pid] = _SharedPages(None if pss is None else max(0, table[pid].rss - pss), start)
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(msgspec.Struct):
     """A container that runs. `cpu` was accepted at the monotonic time `at`; it includes `lost`, the time of processes
     that nobody has waited for, which the kernel forgets (SIGCHLD ignored)."""
 
@@ -147,9 +150,9 @@ class _Run:
             self.cpu, self.at = measurement.cpu + self.lost, at
         else:
             used = 0.0 if self.sample is None else self.sample.cores * window
-        self.sample = UsageSample(
-            now, window, used / window, self.cpu, measurement.memory, self.peak, measurement.is_proportional
-        )
+        _, memory, is_proportional, stopped_pid = measurement
+        cores = used / window
+        self.sample = UsageSample(now, window, cores, self.cpu, memory, self.peak, is_proportional, stopped_pid)
 
 
 class UsageSampler:
@@ -195,6 +198,7 @@ class UsageSampler:
         for run, measurement in measurements.items():
             if state := self._runs.get(run):  # it has not ended meanwhile
                 state.accept(measurement, at, now, os.cpu_count() or 1)
+        self.machine()  # so that the next answer is not the mean since the last question
 
     def container_started(self, run: str, init: int, files: ProgressFiles) -> None:
         """A container runs. `run`: uid/container/number; `init`: the pid of its init, 0 if unknown."""

@@ -13,7 +13,15 @@ import math
 from collections.abc import Callable
 
 from trainyard.objects import Json, NamespacedName, format_time
-from trainyard.objects.usage import MEMORY_MEASURE, ContainerUsage, NodeUsage, PodUsage, UsageReport, peak_annotation
+from trainyard.objects.usage import (
+    MEMORY_MEASURE,
+    STOPPED_PROCESS,
+    ContainerUsage,
+    NodeUsage,
+    PodUsage,
+    UsageReport,
+    peak_annotation,
+)
 from trainyard.server import errors
 from trainyard.server.errors import StatusError
 from trainyard.server.registry.context import RequestContext
@@ -77,7 +85,10 @@ def _pod_metrics(pod: PodUsage, context: RequestContext) -> list[Json]:
     measure = "PSS" if all(container.is_proportional for container in pod.containers) else "RSS"
     peaks = peak_annotation({f"{container.name}/{container.run}": container.peak for container in pod.containers})
     progress = pod.progress.annotation if pod.progress else {}
-    meta = {"name": pod.name, "namespace": pod.namespace, "annotations": {**peaks, MEMORY_MEASURE: measure, **progress}}
+    annotations = {**peaks, MEMORY_MEASURE: measure, **progress}
+    if stopped_pids := [each.stopped_pid for each in pod.containers if each.stopped_pid]:
+        annotations[STOPPED_PROCESS] = str(stopped_pids[0])
+    meta = {"name": pod.name, "namespace": pod.namespace, "annotations": annotations}
     containers = [{"name": container.name, "usage": _usage(container)} for container in pod.containers]
     return [{**_object("PodMetrics", meta, stored, pod, context), "containers": containers}]
 

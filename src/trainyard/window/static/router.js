@@ -9,10 +9,22 @@
 
 /** The panels of a job, in the order of the keys 1 to 7. */
 export const PANELS = [
-  ['', 'Overview'], ['ranks', 'Ranks'], ['logs', 'Logs'], ['metrics', 'Metrics'], ['timeline', 'Timeline'], ['events', 'Events'], ['yaml', 'YAML'],
+  ['', 'Overview'],
+  ['ranks', 'Ranks'],
+  ['logs', 'Logs'],
+  ['metrics', 'Metrics'],
+  ['timeline', 'Timeline'],
+  ['events', 'Events'],
+  ['yaml', 'YAML'],
 ];
 
-const decode = (/** @type {string} */ part) => { try { return decodeURIComponent(part); } catch { return part; } };
+const decode = (/** @type {string} */ part) => {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+};
 
 /** @returns {Route} */
 export function parseRoute(/** @type {string} */ hash) {

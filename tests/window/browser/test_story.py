@@ -34,6 +34,13 @@ if order.read_text() == "fail":
     sys.exit("no data: /data/train is empty")
 print("the end", flush=True)
 """
+TRAINING = """
+import pathlib, sys, time
+for step in range(50):
+    print(f"step {step} loss {2 / (1 + step)}", flush=True)
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.02)
+"""
 
 
 class RunningCluster:
@@ -160,8 +167,7 @@ def test_a_job_appears_runs_and_fails(browser: Browser, cluster: RunningCluster)
 
 
 def test_falling_losses_are_a_falling_curve(browser: Browser, cluster: RunningCluster) -> None:
-    losses = "for step in range(50): print(f'step {step} loss {2 / (1 + step)}', flush=True)"
-    cluster.create("falls", losses + PROGRAM)
+    cluster.create("falls", TRAINING)
     open_page(browser, cluster)
     browser.sees("3/3", "table")
     browser.press("j", "\n")

@@ -98,7 +98,6 @@ class LocalCluster:
         self._images: Images | None = None
         self._later_installation: asyncio.Task[None] | None = None
         self._node: Node | None = None
-        self.mounts = options.mounts
         self.history: HistoryRecorder | None = None
         self.interruption = ""  # the message of unfinished jobs in the history
         self.token = self._state.token if self._state else secrets.token_urlsafe(32)

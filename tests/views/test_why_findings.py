@@ -264,3 +264,12 @@ def test_a_replica_that_was_stopped_in_the_second_of_the_failure_is_not_its_caus
     stopped = pod("Worker-0", {"state": ended(143)}, "Failed", "elasticjob-worker")
     failed = pod("Worker-1", {"state": ended(1)}, "Failed", "elasticjob-worker")
     assert [finding.summary.split()[0] for finding in diagnose(job, stopped, failed)] == ["worker-1"]
+
+
+def test_a_supervised_replica_that_was_stopped_after_a_failure_is_not_its_cause() -> None:
+    job = tfjob(("Failed", "PermanentFailure", "WORKER 0: exited with 1"))
+    master = pod("MASTER-0", {"state": ended(143, ago=28)}, "Failed")
+    worker = pod("WORKER-0", {"state": ended(1, ago=30)}, "Failed")
+    assert [finding.summary.split()[0] for finding in diagnose(job, master, worker)] == ["worker-0"]
+    evicted = pod("MASTER-0", {"state": ended(143, ago=32)}, "Failed")
+    assert diagnose(job, evicted, worker)[0].summary.split()[0] == "master-0"

@@ -33,6 +33,8 @@ ROWS_PER_STEP = 50  # rows worked out in one step of the event loop: a row takes
 MAX_MESSAGE = 300  # characters: a list of 10,000 jobs is a megabyte
 HISTORY_SECONDS = 5.0  # the history is read again at most so often
 
+RECORDING = "Running"  # the state of a record without a result
+
 Row = list[Any]
 
 
@@ -82,6 +84,12 @@ class JobList:
         return self._records
 
 
+def is_unfinished(row: Row) -> bool:
+    """Whether this is the row of a record without a result: the job is gone, and its end is being recorded."""
+    values = dict(zip(COLUMNS, row, strict=True))
+    return not values["live"] and values["state"] == RECORDING
+
+
 def recorded_row(record: HistoryRecord) -> Row:
     """The row of a record."""
     values = {
@@ -89,7 +97,7 @@ def recorded_row(record: HistoryRecord) -> Row:
         "namespace": record.namespace,
         "kind": record.kind,
         "name": record.name,
-        "state": record.result or "Running",
+        "state": record.result or RECORDING,
         "running": 0,
         "replicas": record.replicas,
         "restarts": record.data.get("restarts") or 0,

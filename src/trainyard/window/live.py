@@ -18,7 +18,7 @@ import msgspec
 
 from trainyard.client import ApiError
 from trainyard.objects import Json
-from trainyard.window.job_list import COLUMNS, JobList
+from trainyard.window.job_list import COLUMNS, JobList, is_unfinished
 from trainyard.window.job_pages import JobPage, JobPages
 from trainyard.window.log_lines import LogLines
 from trainyard.window.observation import Observation
@@ -28,6 +28,7 @@ MAX_PAGE_AGE = 4.0  # seconds; a page takes ten requests, the usage one
 SECONDS_PER_REPLICA = 0.005  # between two readings of a page, which takes 0.3 s of CPU for 1,000 replicas
 LOOK_SECONDS = 0.5  # topics are asked whether they are due at least so often
 ROWS_PER_FRAME = 2000
+RECORD_SECONDS = 1.0  # until a record that has no result yet is looked at again
 MAX_TOPICS = 16  # of one page
 Send = Callable[[bytes], Awaitable[None]]
 """Sends one frame, encoded as JSON. Returns when the connection has taken it."""
@@ -70,6 +71,8 @@ class JobsTopic:
         self._sources = sources
         self._dirty: set[str] = set()
         self._is_sent = False
+        self._unfinished: set[str] = set()  # jobs that are gone, and whose record is still being written
+        self._look_again = 0.0
         self._changed_rows: dict[str, Any] = {}  # as they were sent last, after the snapshot
 
     def is_due(self) -> bool:
@@ -77,7 +80,7 @@ class JobsTopic:
         observation = self._sources.observation
         if not self._is_sent:
             return observation is None or observation.synced
-        return bool(self._dirty)
+        return bool(self._dirty) or (bool(self._unfinished) and time.monotonic() > self._look_again)
 
     def changed(self, job_uid: str) -> None:
         """Its row is sent again."""
@@ -85,7 +88,7 @@ class JobsTopic:
 
     async def frames(self) -> AsyncIterator[bytes]:
         """Snapshots are cut: a frame of 10,000 jobs would be 800 kB."""
-        dirty, self._dirty = self._dirty, set()
+        dirty, self._dirty = self._dirty | self._unfinished, set()
         if not self._is_sent:
             self._is_sent, rows, is_first = True, [], True
             async for row in self._sources.jobs.rows():
@@ -95,10 +98,13 @@ class JobsTopic:
                     rows, is_first = [], False
             yield self._frame(rows, [], reset=is_first, more=False)
             return
+        self._unfinished, self._look_again = set(), time.monotonic() + RECORD_SECONDS
         changed: list[Any] = []
         gone: list[str] = []
         for uid in dirty - {""}:
             changed_row = self._sources.jobs.live_row(uid) or await self._sources.jobs.recorded_row_of(uid)
+            if changed_row is not None and is_unfinished(changed_row):
+                self._unfinished.add(uid)
             if changed_row is None:
                 gone.append(uid)
             elif changed_row != self._changed_rows.get(uid):

@@ -21,6 +21,10 @@ SIGTERM_EXIT_CODE = 143
 STOP_EXIT_CODES = frozenset({SIGTERM_EXIT_CODE, 137})  # of replicas that are stopped with their job: SIGTERM, SIGKILL
 
 
+Termination = tuple[float, Json, ContainerStatus, Json]
+"""When a container terminated (Unix seconds), its pod, its status, and the terminated state."""
+
+
 def failed(facts: Facts) -> Iterator[Finding]:
     """The containers whose failure made the job fail: how each terminated, and its last lines."""
     if job_result(facts.job) == "Failed":
@@ -31,7 +35,7 @@ def failures(facts: Facts, include_stopped: bool = True) -> Iterator[Finding]:
     """How containers failed: those of supervised slots (`Job.supervised_slots`) first, then by time.
 
     include_stopped: the first one counts even when its exit code is that of a stopped container (STOP_EXIT_CODES)."""
-    terminations: list[tuple[float, Json, ContainerStatus, Json]] = []
+    terminations: list[Termination] = []
     for pod in (*facts.pods, *facts.deleted_pods):
         if _past_deadline(facts) and not _stays_failed(pod):
             continue  # the deadline deletes this pod: the findings must not depend on the progress of the deletion
@@ -41,11 +45,10 @@ def failures(facts: Facts, include_stopped: bool = True) -> Iterator[Finding]:
                 terminations.append((parse_time(terminated.get("finishedAt")) or 0.0, pod, container, terminated))
     supervised = {(slot.role, str(slot.index)) for slot in facts.parsed_job.supervised_slots()}
     terminations.sort(key=lambda entry: (not _is_supervised(entry[1], supervised), entry[0], _got_sigterm(entry[3])))
-    terminations = [
-        entry
-        for index, entry in enumerate(terminations)
-        if (include_stopped and index == 0) or not _was_stopped(facts, entry[1], entry[2], entry[3])
-    ]
+    failed_alone = [entry for entry in terminations if not _was_stopped(facts, entry[1], entry[2], entry[3])]
+    if include_stopped and terminations and not _stopped_because_of(terminations[0], failed_alone):
+        failed_alone = [terminations[0], *(entry for entry in failed_alone if entry is not terminations[0])]
+    terminations = failed_alone
     consequences = [entry for entry in terminations if _is_consequence(facts, entry[1], entry[2], entry[3])]
     causes = [entry for entry in terminations if entry not in consequences]
     groups: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
@@ -76,6 +79,11 @@ def _is_consequence(facts: Facts, pod: Json, container: ContainerStatus, termina
     if launcher is None or terminated.get("reason") in REASONS_BEFORE_OUTPUT:
         return False
     return is_consequence(last_lines(facts, pod, container.name, terminated), launcher)
+
+
+def _stopped_because_of(entry: Termination, others: list[Termination]) -> bool:
+    """True when the container got SIGTERM, and another one had failed before: a failed job stops its replicas."""
+    return _got_sigterm(entry[3]) and any(other[0] <= entry[0] for other in others if other is not entry)
 
 
 def _got_sigterm(terminated: Json) -> bool:

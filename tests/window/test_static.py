@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from hashlib import sha256
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 STATIC = Path(__file__).parents[2] / "src" / "trainyard" / "window" / "static"
 VENDORS = [STATIC / "vendor", Path(__file__).parent / "browser" / "vendor"]
-FIRST_LOAD = 150_000  # bytes
+FIRST_LOAD, ALL_FILES = 75_000, 160_000  # bytes
+IMPORT = re.compile(r"^(?:import|\} from|import .* from) '\./([\w.]+)';", re.MULTILINE)
 LINES = 400
 
 
@@ -21,9 +23,27 @@ def test_a_module_is_short_and_says_what_it_is(path: Path) -> None:
     assert text.count("\n") <= LINES
 
 
-def test_all_files_fit_into_the_first_load() -> None:
-    """Those of vendor/ are loaded when a curve is seen."""
-    assert sum(path.stat().st_size for path in STATIC.iterdir() if path.is_file()) <= FIRST_LOAD
+def imported_with(name: str) -> set[str]:
+    """The files that are loaded before that module runs."""
+    names, waiting = set[str](), [name]
+    while waiting:
+        module = waiting.pop()
+        if module not in names:
+            names.add(module)
+            waiting += IMPORT.findall((STATIC / module).read_text(encoding="utf-8"))
+    return names
+
+
+def test_the_first_load_has_the_list_of_jobs_alone() -> None:
+    """What a job and a replica need is loaded when one is opened."""
+    names = imported_with("app.js")
+    assert {"jobs_view.js", "store.js"} <= names and not names & {"job_view.js", "rank_view.js", "curves.js"}
+    assert sum((STATIC / name).stat().st_size for name in names | {"index.html", "style.css"}) <= FIRST_LOAD
+
+
+def test_all_files_are_small() -> None:
+    """But for those of vendor/, which are loaded when a curve is seen."""
+    assert sum(path.stat().st_size for path in STATIC.iterdir() if path.is_file()) <= ALL_FILES
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 # extras (coverage[toml]) anew, and refuse the version that has been published since the lock was written.
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks test test-fast control-plane test-cluster test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak bench bench-local bench-servers bench-peers bench-failover bench-neighbours bench-memory fuzz-server server-types worlds worlds-big pod-types image manifests coverage docs audit sbom lock clean
+.PHONY: help demo frameworks browser test test-fast control-plane test-cluster test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak bench bench-local bench-servers bench-peers bench-failover bench-neighbours bench-memory fuzz-server server-types worlds worlds-big pod-types image manifests coverage docs audit sbom lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -83,7 +83,18 @@ frameworks: ## install what torch, MPI and MXNet need of Debian (the rest is ins
 	{ apt-get update && apt-get install -y --no-install-recommends $$lacking; } >"$$log" 2>&1 || { tail -20 "$$log" >&2; exit 1; }; \
 	case "$$lacking" in *openssh-server*) ! command -v systemctl >/dev/null || systemctl disable -q ssh.service >>"$$log" 2>&1 || { tail -5 "$$log" >&2; exit 1; };; esac
 
-test: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks ## every test, all frameworks trained for real included
+browser: ## install chromium and its driver, for the tests of the page (another Chrome with its chromedriver will do)
+	@if { command -v chromium || command -v google-chrome; } >/dev/null && command -v chromedriver >/dev/null; then exit 0; fi; \
+	if ! command -v apt-get >/dev/null; then \
+	  echo "make: no apt-get here. Install chromium or google-chrome, and the chromedriver of the same version" >&2; exit 1; \
+	elif [ "$$(id -u)" != 0 ]; then \
+	  echo "make: no chromium here. Run: sudo apt-get update && sudo apt-get install -y --no-install-recommends chromium chromium-driver" >&2; exit 1; \
+	fi; \
+	echo "make: installing chromium chromium-driver (about 81 MB to download, 290 MB on disk)" >&2; \
+	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; export DEBIAN_FRONTEND=noninteractive; \
+	{ apt-get update && apt-get install -y --no-install-recommends chromium chromium-driver; } >"$$log" 2>&1 || { tail -20 "$$log" >&2; exit 1; }
+
+test: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks browser ## every test, all frameworks trained for real included
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not frameworks and not cluster"
 	@$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "frameworks and not cluster"
 
@@ -135,13 +146,14 @@ bench-local: $(VENV)/runtime ## `trainyard run`, `up` and the commands beside th
 bench-servers: $(VENV)/runtime control-plane ## the embedded API server beside kube-apiserver and etcd, in one run
 	@$(BIN)/python -m bench.servers --json build/bench/servers.json
 
-# JobSet is built once, beside the control plane: two to three minutes. The pictures of rows that were not measured stay.
+# JobSet is built once, beside the control plane: two to three minutes. These two write the tables and the pictures of
+# docs/performance.md. With some of the ROWS only, the table stays, and so do the pictures of the others.
 bench-peers: $(VENV)/dev control-plane ## our operator beside training-operator and JobSet; ROWS="idle big beside many tfjob growth" takes some
 	@$(BIN)/python -m bench.peers $(ROWS) --json build/bench/peers.json
-	@$(BIN)/python -m bench.pictures build/bench/peers.json docs/pictures
+	@$(BIN)/python -m bench.pictures build/bench/peers.json docs/pictures --page docs/performance.md
 
 bench-failover: $(VENV)/dev control-plane ## how long a job waits when the leader is killed or stopped: ours, training-operator, JobSet
-	@$(BIN)/python -m bench.failover --json build/bench/failover.json
+	@$(BIN)/python -m bench.failover --json build/bench/failover.json --page docs/performance.md
 
 bench-neighbours: $(VENV)/runtime ## how long a small job waits beside a job of 2,000 that starts
 	@$(BIN)/python -m bench.neighbours --json build/bench/neighbours.json

@@ -28,7 +28,7 @@ from typing import Protocol
 
 from bench.jobs import JOB_SET, job_set, pytorch_job
 from bench.jobset import NAMESPACE, JobSet
-from bench.report import Goal, Row, print_table, write_json
+from bench.report import Goal, Row, print_table, write_json, write_table
 from tests.drop_in.operators import TrainingOperator, start_process
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_process import ControlPlaneProcess, free_ports
@@ -221,6 +221,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=3, help="how often the leader is killed, and how often stopped")
     parser.add_argument("--operators", nargs="*", default=list(CONTENDERS), choices=list(CONTENDERS))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the seconds there, too")
+    parser.add_argument("--page", type=Path, help="the Markdown page that has the table")
     options = parser.parse_args()
     results = {}
     for name in options.operators:
@@ -229,6 +230,8 @@ def main() -> None:
         print(f"measured: {name}", flush=True)
         write_json(options.json, results)
     print_table(table(results))
+    if options.page:
+        write_table(options.page, "failover", table(results))
 
 
 if __name__ == "__main__":

@@ -62,8 +62,8 @@ class Subject:
     job: Callable[[str, int], Json]
     """From name and replicas."""
     children: Callable[[int], dict[GVK, int]]
-    """How many objects a job of so many replicas has when it is complete; its replicas are of the first resource. The
-    ceiling is made of the same objects."""
+    """What exists when a job of so many replicas is complete: so many objects of each resource, its replicas first. The
+    ceiling is made of the same objects, and so the batch Job of a JobSet, which would make pods, is none of them."""
     name_parts: int
     """How many parts between dashes a pod's name has after the name of its job."""
     ended: bytes = b'"type":"Succeeded"'

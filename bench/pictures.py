@@ -1,13 +1,13 @@
-"""The pictures of docs/performance.md, from the JSON of a run of `bench.peers`.
+"""The pictures of docs/performance.md, and its table, from the JSON of a run of `bench.peers`.
 
-    python -m bench.pictures build/bench/peers.json docs/pictures
+    python -m bench.pictures build/bench/peers.json docs/pictures --page docs/performance.md
 
     latency.svg           one-pod jobs, idle and beside a big job: a cumulative curve for each operator
     growth-replicas.svg   one job by its replicas: time, operator CPU, requests
     growth-jobs.svg       many jobs by their number: the same
     growth-tfjob.svg      our TfJob by its replicas: the same
 
-A picture whose rows were not measured is not written.
+A picture whose rows were not measured is not written, and the table only when all of them were.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.peers import Samples, points
-from bench.report import growth_exponent
+from bench.peers import OURS, ROWS, Samples, points, table
+from bench.report import growth_exponent, write_table
 from bench.svg import Axis, Chart, Line, Point, picture
 
 LINEAR = "linear growth"
@@ -37,13 +37,16 @@ def latency(results: Mapping[str, Samples], replicas: int) -> tuple[str, list[Ch
     charts, sentences = [], []
     for name, title in (
         ("idle.pod", "idle"),
-        ("beside.another", f"beside {2 * replicas}, other namespace"),
-        ("beside.same", f"beside {2 * replicas}, same namespace"),
+        ("beside.another", f"beside a job of {2 * replicas}, other namespace"),
+        ("beside.same", f"beside a job of {2 * replicas}, same namespace"),
     ):
         measured = {operator: [1000 * value for value in each.get(name, [])] for operator, each in results.items()}
         measured = {operator: values for operator, values in measured.items() if values}
         if measured:
             lines = [Line(operator, cumulative(values)) for operator, values in measured.items()]
+            bare = results.get(OURS, {}).get("idle.bare", []) if name == "idle.pod" else []
+            if bare:
+                lines.append(Line("a bare Pod", cumulative([1000 * value for value in bare]), reference=True))
             charts.append(Chart(title, Axis("ms from the POST to the Pod", log=True), Axis("% of jobs"), lines))
             medians = ", ".join(
                 f"{operator} {statistics.median(values):.0f} ms" for operator, values in measured.items()
@@ -93,9 +96,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="the JSON of a run of bench.peers")
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--page", type=Path, help="the page that has the table")
     options = parser.parse_args()
+    run = json.loads(options.run.read_text())
+    if options.page and set(run["rows"]) == set(ROWS):
+        write_table(options.page, "peers", table(run["samples"], run["replicas"], run["jobs"]))
+        print(options.page)
     options.folder.mkdir(parents=True, exist_ok=True)
-    for name, text in pictures(json.loads(options.run.read_text())):
+    for name, text in pictures(run):
         (options.folder / name).write_text(text)
         print(options.folder / name)
 

@@ -28,7 +28,8 @@ class Goal:
     kind: str = ABSOLUTE
 
     def __str__(self) -> str:
-        return {ABOVE_CEILING: f"+{self.value:g}", TIMES_CEILING: f"{self.value:g} x"}.get(self.kind, f"{self.value:g}")
+        value = number(self.value)
+        return {ABOVE_CEILING: f"+{value}", TIMES_CEILING: f"{value} x"}.get(self.kind, value)
 
     def limit(self, ceiling: float | None) -> float | None:
         """The goal in the unit of the row; None when it needs a ceiling and there is none."""
@@ -64,6 +65,11 @@ class Row:
 
 def print_table(rows: Iterable[Row]) -> None:
     """A column for whatever any of the rows has."""
+    print_columns(lines_of(rows))
+
+
+def lines_of(rows: Iterable[Row]) -> list[list[str]]:
+    """The cells of the table, its head first. A column without content is left out."""
     rows = list(rows)
     peers = list(dict.fromkeys(name for row in rows for name in row.peers))
     head = ["", "unit", "goal", "ceiling", *peers, "ours", "ours/goal", "/ceiling", "/best peer"]
@@ -73,18 +79,34 @@ def print_table(rows: Iterable[Row]) -> None:
             row.unit,
             str(row.goal or ""),
             *(spread(values) for values in (row.ceiling, *(row.peers.get(name, []) for name in peers), row.ours)),
-            *("" if ratio is None else f"{ratio:.2f}" for ratio in row.ratios()),
+            *("" if ratio is None else f"{ratio:.2f} x" for ratio in row.ratios()),
         ]
         for row in rows
     ]
-    print_columns([head, *lines])
+    columns = [column for column in zip(head, *lines, strict=True) if any(column[1:])]
+    return [list(cells) for cells in zip(*columns, strict=True)]
+
+
+def write_table(page: Path, name: str, rows: Iterable[Row]) -> None:
+    """Put the table into a Markdown page, between `<!-- table NAME -->` and `<!-- end NAME -->`."""
+    head, *lines = lines_of(rows)
+    cells = [
+        head,
+        ["---"] * len(head),
+        *([f"… {first.strip()}" if first[:1] == " " else first, *rest] for first, *rest in lines),
+    ]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in cells)
+    before, start, rest = page.read_text().partition(f"<!-- table {name} -->\n")
+    _, end, after = rest.partition(f"<!-- end {name} -->\n")
+    if not end:
+        raise SystemExit(f"{page}: there is no line `<!-- table {name} -->` with a line `<!-- end {name} -->` after it")
+    page.write_text(f"{before}{start}\n{table}\n\n{end}{after}")
 
 
 def print_columns(lines: Sequence[Sequence[str]]) -> None:
-    """Lines of cells, the first one the head; a column without content is left out."""
-    columns = [column for column in zip(*lines, strict=True) if any(column[1:])]
-    widths = [max(map(len, column)) for column in columns]
-    for cells in zip(*columns, strict=True):
+    """Lines of cells, the first one the head."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for cells in lines:
         first, *others = (
             f"{cell:<{width}}" if place == 0 else f"{cell:>{width}}"
             for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
@@ -96,8 +118,13 @@ def spread(values: Sequence[float]) -> str:
     """The median and the range."""
     if not values:
         return ""
-    median = f"{statistics.median(values):.3g}"
-    return median if len(values) == 1 else f"{median} ({min(values):.3g} to {max(values):.3g})"
+    median = number(statistics.median(values))
+    return median if len(values) == 1 else f"{median} ({number(min(values))} to {number(max(values))})"
+
+
+def number(value: float) -> str:
+    """With three digits, or all of a whole number."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def growth_exponent(costs: Mapping[float, float]) -> float:

@@ -80,6 +80,6 @@ async def test_a_new_authority_is_trusted_when_its_certificate_is_in_the_folder(
         ApiClient(who.server, StaticCredentials(old.token, old.secure)) as late,
         ApiClient(who.server, credentials) as renewed,
     ):
-        with pytest.raises(Unavailable, match="the server.s certificate is not valid"):
+        with pytest.raises(Unavailable, match="the server's certificate is not valid"):
             await late.list(TFJOB)
         await renewed.list(TFJOB)

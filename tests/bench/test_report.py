@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.peers import IDLE, table
-from bench.report import ABOVE_CEILING, TIMES_CEILING, Goal, Row, growth_exponent, print_table, write_json
+from bench.report import ABOVE_CEILING, TIMES_CEILING, Goal, Row, growth_exponent, print_table, write_json, write_table
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,30 @@ def test_a_table_has_the_columns_that_have_values(capsys: pytest.CaptureFixture[
     print_table([Row("first", "s", Goal(1), [], {"peer": [4]}, [2]), Row("second", "ms", ours=[3, 1, 2])])
     head, first, second = capsys.readouterr().out.splitlines()
     assert head.split() == ["unit", "goal", "peer", "ours", "ours/goal", "/best", "peer"]
-    assert first.split() == ["first", "s", "1", "4", "2", "2.00", "0.50"]
+    assert first.split() == ["first", "s", "1", "4", "2", "2.00", "x", "0.50", "x"]
     assert second.split() == ["second", "ms", "2", "(1", "to", "3)"]
+
+
+def test_a_table_is_put_between_its_marks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- table a -->\nold\n<!-- end a -->\nafter\n")
+    for _ in range(2):
+        write_table(page, "a", [Row("first", "s", ours=[2]), Row("  second", "s", ours=[3])])
+    table = "\n| | unit | ours |\n| --- | --- | --- |\n| first | s | 2 |\n| … second | s | 3 |\n\n"
+    assert page.read_text().replace("|  |", "| |") == f"before\n<!-- table a -->\n{table}<!-- end a -->\nafter\n"
+
+
+def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("text\n<!-- table a -->\n")
+    with pytest.raises(SystemExit, match="<!-- end a -->"):
+        write_table(page, "a", [Row("first", "s", ours=[2])])
+    assert page.read_text() == "text\n<!-- table a -->\n"
+
+
+def test_a_number_has_three_digits_and_no_power_of_ten(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([Row("row", ours=[0.0612345, 3012.4, 17.888])])
+    assert capsys.readouterr().out.splitlines()[1].split(maxsplit=2)[2] == "17.9 (0.0612 to 3,012)"
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1, 2])

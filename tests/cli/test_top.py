@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import TrainyardCommands, commands_of_cluster, role, tfjob
+from tests.cli.commands import Answer, TrainyardCommands, commands_of_cluster, role, tfjob
 from tests.kubectl.terminals import Running, _size
 from trainyard.cli import top
 from trainyard.cli.top import Reading, reading_lines
@@ -42,7 +42,8 @@ async def test_the_replicas_of_a_job_and_the_jobs(trainyard: TrainyardCommands) 
     await trainyard.submit(tfjob(role("MASTER", STEPS), role("WORKER", STEPS, 2)))
     figures = r"Running +\d[\d,]* +\d+\.\d\d +\d+m +\d+ MiB +\d+ MiB +local"
     answer = await until(trainyard, rf"(?s)(.*worker-\d +{figures}\n){{2}}", "mnist")
-    head, *rows = answer.splitlines()
+    head, *rows = answer.out.splitlines()
+    assert answer.err == ""
     assert head.split() == ["REPLICA", "STATE", "STEP", "STEP/S", "CPU", "MEM", "PEAK", "NODE"]
     assert {row.split()[0] for row in rows} == {"master-0", "worker-0", "worker-1"}
     jobs = (await trainyard("top")).out.splitlines()
@@ -57,12 +58,11 @@ async def test_the_replicas_of_a_job_and_the_jobs(trainyard: TrainyardCommands) 
     assert [job["name"] for job in json.loads((await trainyard("top", "-A", "-o", "json")).out)["jobs"]] == ["mnist"]
 
 
-async def until(trainyard: TrainyardCommands, pattern: str, *arguments: str) -> str:
+async def until(trainyard: TrainyardCommands, pattern: str, *arguments: str) -> Answer:
     async with asyncio.timeout(20):
         while not re.search(pattern, (answer := await trainyard("top", *arguments)).out):  # noqa: ASYNC110
             await asyncio.sleep(0.3)
-    assert answer.err == ""
-    return answer.out
+    return answer
 
 
 async def test_without_jobs_and_without_that_job(trainyard: TrainyardCommands) -> None:
@@ -70,16 +70,18 @@ async def test_without_jobs_and_without_that_job(trainyard: TrainyardCommands) -
     assert (answer.code, answer.out, answer.err) == (0, "", "There are no jobs in namespace default.\n")
     answer = await trainyard("top", "mnist")
     assert answer.code == 1 and "there is no job mnist" in answer.err
+    answer = await trainyard("top", "mnist", "-A")
+    assert answer.code == 2 and "write -n NAMESPACE" in answer.err
 
 
 async def test_a_cluster_without_metrics_says_what_to_install(trainyard: TrainyardCommands) -> None:
     registry = trainyard.cluster.server.registry
     for plural in ("pods", "nodes"):
         registry.remove("metrics.k8s.io", plural)
-    await trainyard.submit(tfjob())
+    await trainyard.submit(tfjob(role("MASTER", STEPS)))
     await trainyard.until("1/1", "get")
-    answer = await trainyard("top", "mnist")
-    assert re.search(r"master-0 +Running +- +- +- +- +- +local", answer.out)
+    # Steps are those of the log.
+    answer = await until(trainyard, r"master-0 +Running +\d+ +- +- +- +- +local", "mnist")
     assert "does not serve metrics.k8s.io; install metrics-server" in " ".join(answer.err.split())
     shown = json.loads((await trainyard("top", "-o", "json")).out)
     assert "metrics-server" in shown["missing"] and shown["jobs"][0]["cpu"] is None
@@ -112,6 +114,7 @@ async def test_a_user_without_the_permission_reads_which_one_to_ask_for(trainyar
     assert answer.code == 0 and "master-0" in answer.out
     printed = " ".join(answer.err.split())
     assert "you may not list pods of metrics.k8s.io in namespace default" in printed and "verbs: [list]" in printed
+    assert "you may not get pods/log in namespace default" in printed
 
 
 @contextmanager
@@ -132,8 +135,8 @@ def terminal(trainyard: TrainyardCommands, *arguments: str, rows: int = 24) -> I
         os.close(ours)
 
 
-@pytest.mark.parametrize(("end", "code"), [("q", 0), (signal.SIGINT, 130)])
-async def test_a_terminal_is_drawn_anew_until_q_or_ctrl_c_and_then_is_as_before(
+@pytest.mark.parametrize(("end", "code"), [("q", 0), (signal.SIGINT, 130), (signal.SIGTERM, 0)])
+async def test_a_terminal_is_drawn_anew_until_q_or_a_signal_and_then_is_as_before(
     trainyard: TrainyardCommands, end: str | signal.Signals, code: int
 ) -> None:
     await trainyard.submit(tfjob(role("MASTER", STEPS)))
@@ -178,6 +181,11 @@ def test_what_fits_is_shown_whole(count: int, height: int, rows: int) -> None:
 def test_what_is_missing_is_below_the_table() -> None:
     lines = reading_lines(Reading("tfjob/a", (usage(0),), (), "no CPU and memory: ask " + "x " * 60), 60, 10, False)
     assert lines[-3].startswith("no CPU and memory") and all(len(line) <= 60 for line in lines)
+
+
+def test_no_text_of_a_cluster_controls_the_terminal() -> None:
+    reading = Reading("tfjob/a\x1b[2J", (usage(0),), (), "metrics-server says \x1b[31m\r\n")
+    assert "\x1b" not in "".join(reading_lines(reading, 80, 10, colour=False))
 
 
 def test_jobs_of_several_namespaces_have_theirs() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.run_values import Ended, Started, job, private, replicas
+from tests.cli.run_values import Ended, Started, job, private, ran, replicas
 from trainyard.objects import Json
 
 pytestmark = pytest.mark.slow
@@ -103,3 +104,21 @@ def test_a_run_has_a_page_while_it_runs(tmp_path: Path) -> None:
         run.end()
     assert command(tmp_path, "ui").code == 3
     assert list((tmp_path / "state" / "trainyard" / ".windows").iterdir()) == []
+
+
+def test_the_history_needs_no_cluster(tmp_path: Path) -> None:
+    assert ran(tmp_path, [job(replicas("MASTER", "print('it was here')"))]).code == 0
+    env = {**os.environ, **private(tmp_path), "HOME": str(tmp_path), "COLUMNS": "80"}
+    line = [sys.executable, "-m", "trainyard", "ui", "--history"]
+    process = subprocess.Popen(line, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        page, session = session_of(process.stdout.readline())
+        row = jobs(page, session)["story"]
+        assert (row["state"], row["live"]) == ("Succeeded", False)
+        request = urllib.request.Request(f"{page}v1/jobs/{row['uid']}", headers={"Authorization": f"Bearer {session}"})
+        with urllib.request.urlopen(request, timeout=20) as response:
+            assert json.load(response)["job"]["row"]["name"] == "story"
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0

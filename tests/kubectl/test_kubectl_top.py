@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 
 import pytest
 
-from tests.kubectl.kubectl_clusters import Person
+from tests.kubectl.kubectl_clusters import KubectlCluster, Person
+from trainyard.objects.usage import peaks_of
 
 pytestmark = pytest.mark.cluster
 
 FIRST_SAMPLE = 4.0  # seconds
 BUSY = "sh -c 'while :; do :; done' & exec sleep 600"
+
+
+STEPS = """
+apiVersion: tensorflow.org/v1alpha1
+kind: TfJob
+metadata: {name: steps}
+spec:
+  replicaSpecs:
+  - replicas: 1
+    tfReplicaType: MASTER
+    template:
+      spec:
+        restartPolicy: Never
+        containers:
+        - name: tensorflow
+          image: busybox
+          command: [sh, -c, 'n=0; while :; do n=$((n + 1)); echo "step=$n"; sleep 0.1; done']
+"""
 
 
 def run(person: Person, name: str, script: str, labels: str = "app=top") -> None:
@@ -54,3 +76,29 @@ def test_the_group_is_in_discovery(here: Person) -> None:
     assert re.search(r"(?m)^pods +metrics.k8s.io/v1beta1 +true +PodMetrics +get,list", resources)
     run(here, "plain", "exec sleep 600")
     assert json.loads(here("get", "pod", "plain", "-o", "json"))["kind"] == "Pod"
+
+
+def test_trainyard_top_at_a_real_cluster_reads_steps_from_logs_and_says_that_metrics_server_is_missing(
+    real: KubectlCluster,
+) -> None:
+    with real.person() as person:
+        person("apply", "-f", "-", stdin=STEPS)
+        argv = [sys.executable, "-m", "trainyard", "top", "tfjob/steps", "-n", person.namespace]
+        env = {**os.environ, "KUBECONFIG": str(real.config)}
+        end = time.monotonic() + 60
+        while True:
+            ran = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
+            if re.search(rf"master-0 +Running +\d+ +- +- +- +- +{real.node}\n", ran.stdout):
+                break
+            assert time.monotonic() < end, ran
+        assert ran.returncode == 0
+        assert "does not serve metrics.k8s.io; install metrics-server" in " ".join(ran.stderr.split())
+
+
+def test_the_peak_of_a_run_is_in_the_annotation_of_its_pod(person: Person) -> None:
+    """A real API server takes it with the status, too."""
+    allocates = (sys.executable, "-c", "data = b'x' * (100 << 20)")
+    person("run", "large", "--image=busybox", "--restart=Never", "--command", "--", *allocates)
+    person("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/large", "--timeout=60s")
+    pod = json.loads(person("get", "pod", "large", "-o", "json"))
+    assert 100 << 20 <= peaks_of(pod["metadata"]["annotations"])["large/1"] < 150 << 20

@@ -168,6 +168,16 @@ def test_the_file_comes_before_the_output_and_the_object_before_the_pattern(tmp_
     assert last == Progress({"step": 4.0, "lr": 1.0}, 0.75, "file") == progress_of(last.annotation if last else {})
 
 
+def test_patterns_can_be_switched_off(tmp_path: Path) -> None:
+    log = tmp_path / "main" / "1.log"
+    log.parent.mkdir()
+    log.write_text("step=1 loss=9\n")
+    reader = ProgressReader(tmp_path, has_patterns=False)
+    assert reader.read([log], 2.0) is None
+    log.write_text('step=1 loss=9\n{"step": 2}\n')
+    assert reader.read([log], 2.0) == Progress({"step": 2.0}, None, "output")
+
+
 def test_a_link_or_a_pipe_in_place_of_the_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text('{"step": 4}\n')
     (tmp_path / METRICS_FILE).symlink_to(tmp_path / "secret")
@@ -179,4 +189,4 @@ def test_a_link_or_a_pipe_in_place_of_the_file_is_not_read(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("value", ["", "3", "[]", "{}", '{"values": 3}', '{"values": {"a": "x"}}', "nonsense", "null"])
 def test_an_annotation_that_is_none_of_ours_has_no_progress(value: str) -> None:
-    assert progress_of({"trainyard.dev/metrics": value}) is None
+    assert progress_of({"trainyard.dev/progress": value}) is None

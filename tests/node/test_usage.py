@@ -13,12 +13,13 @@ import trainyard
 from tests.node.node_cluster import NodeCluster, waiting
 from trainyard.node.kubelet import usage
 from trainyard.node.kubelet.process_table import MachineEntry, ProcessEntry
+from trainyard.node.kubelet.progress import ProgressFiles
 from trainyard.node.kubelet.usage import Measurement, UsageMeter, UsageSampler, _Run
 from trainyard.objects import Json
 from trainyard.objects.usage import PodUsage, peaks_of
 
 MIB = 1 << 20
-NO_FILES = Path("/nonexistent"), Path("/nonexistent/a/1.log")
+NO_FILES = ProgressFiles(Path("/nonexistent"), Path("/nonexistent/a/1.log"))
 
 
 class RecordedReader:
@@ -36,7 +37,7 @@ class RecordedReader:
         return self.sizes.get(pid)
 
     def machine(self) -> MachineEntry:
-        return next(self.machines)
+        return next(self.machines, MachineEntry(0.0, 0))
 
 
 INIT = ProcessEntry(1, 9.0, 0.0, 20 * MIB)
@@ -116,6 +117,8 @@ def run_of(*measurements: tuple[float, float]) -> _Run:
         (((2.0, 1.0), (4.0, 1.0)), 0.0, 2.0, 1.0),
         (((2.0, 2.0), (4.0, 1.0)), 1.0, 2.0, 2.0),  # a process was missed: the rate stays
         (((2.0, 2.0), (4.0, 1.0), (6.0, 6.0)), 1.0, 4.0, 6.0),
+        (((2.0, 2.0), (4.0, 1.0), (6.0, 1.0)), 0.0, 4.0, 2.0),  # the time of a process is lost
+        (((2.0, 2.0), (4.0, 1.0), (6.0, 1.0), (8.0, 2.0)), 0.5, 2.0, 3.0),
         (((2.0, 2.0), (4.0, 90.0)), 1.0, 2.0, 2.0),  # a process was counted twice
         (((2.0, 2.0), (4.0, 90.0), (6.0, 5.0)), 0.75, 4.0, 5.0),
     ],
@@ -137,7 +140,7 @@ async def test_a_peak_stays_and_the_largest_process_may_be_larger() -> None:
     reader = two_workers()
     times = [0.0]
     sampler = UsageSampler(lambda: 1000.0, reader, lambda: times[0])
-    sampler.container_started("u/a/1", 10, *NO_FILES)
+    sampler.container_started("u/a/1", 10, NO_FILES)
     for times[0], rss in ((2.0, 500), (4.0, 100)):
         reader.table[11], reader.sizes[11] = reader.table[11]._replace(rss=rss * MIB), (rss - 30) * MIB
         await sampler.sample()
@@ -161,7 +164,7 @@ async def test_nothing_is_read_while_no_container_runs(monkeypatch: pytest.Monke
     task = asyncio.create_task(sampler.run())
     await asyncio.sleep(0.1)
     assert not passes.is_set()
-    sampler.container_started("u/a/1", 10, *NO_FILES)
+    sampler.container_started("u/a/1", 10, NO_FILES)
     await asyncio.wait_for(passes.wait(), 5)
     sampler.container_ended("u/a/1", 0)
     await asyncio.sleep(0.05)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -83,6 +85,23 @@ async def test_a_failed_replica_is_named_by_its_finding(cluster: LocalCluster, b
     created = await cluster.api.create(TFJOB, "default", job("b", "import sys; sys.exit('no data: /tmp/x')"))
     async with browser.live("jobs", f"job:{uid_of(created)}") as live:
         await live.frame("job", lambda frame: "no data: /tmp/x" in json.dumps(frame["findings"]))
+
+
+async def test_a_process_that_is_stopped_is_found_within_ten_seconds(cluster: LocalCluster, browser: Browser) -> None:
+    code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    uid = uid_of(await cluster.api.create(TFJOB, "default", job("stopped", code)))
+    async with browser.live(f"job:{uid}", f"logs:{uid}:worker-0") as live:
+        lines = (await live.frame("log"))["lines"]
+        await live.frame("ranks", lambda frame: "memory" in frame["columns"])
+        os.kill(pid := int(lines[0][1]), signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(10):
+                await live.frame("ranks", lambda frame: frame["columns"].get("stoppedPid", [0])[-1])
+                await live.frame(
+                    "job", lambda frame: "worker-0: its process is stopped" in json.dumps(frame["findings"])
+                )
+        finally:
+            os.kill(pid, signal.SIGCONT)  # a process that is stopped handles no SIGTERM
 
 
 async def test_a_program_that_is_started_again_shows_its_last_output(cluster: LocalCluster, browser: Browser) -> None:

@@ -13,11 +13,13 @@ from pathlib import Path
 
 from trainyard.app.listeners import listeners
 from trainyard.app.modules import look_up_modules
+from trainyard.app.pod_metrics import read_pod_metrics
 from trainyard.app.recorded_job import TAIL_LINES, find_record, gone_pods, kept_logs
 from trainyard.app.related_objects import get_related_objects
 from trainyard.client import ApiClient, ApiError, NotFound
 from trainyard.core import Kind
 from trainyard.objects import Json, name_of, namespace_of, uid_of
+from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import NODE, POD, SERVICE
 from trainyard.views.diagnosis import Endpoint, Facts
 from trainyard.views.diagnosis.inputs import Logs, log_key
@@ -29,8 +31,9 @@ from trainyard.views.diagnosis.lookups import (
     resolve_endpoint,
 )
 from trainyard.views.diagnosis.output import printable_lines
-from trainyard.views.job_view import job_result
+from trainyard.views.job_view import JobView, job_result
 from trainyard.views.replica_view import replica_view
+from trainyard.views.usage_view import ReplicaUsage, by_pod, replica_usages
 
 LOG_TIMEOUT = 10.0  # timeout of one log request
 MAX_NODES = 4  # nodes that are read
@@ -42,11 +45,12 @@ async def gather_facts(api: ApiClient, kind: Kind, job: Json, deleted: Iterable[
 
     deleted: pods from the caller's watch, which may be deleted by now."""
     related = await get_related_objects(api, kind, job)
-    logs, nodes, endpoint, process_nodes = await asyncio.gather(
+    logs, nodes, endpoint, process_nodes, usages = await asyncio.gather(
         _read_logs(api, related.pods),
         _list_nodes_if_unscheduled(api, related.pods),
         _look_up_endpoint(api, kind, job),
         _process_nodes(api, related.pods),
+        _usages(api, job, related.pods),
     )
     gone, gone_logs = _gone_pods(kind, job, related.pods, deleted)
     logs = {**gone_logs, **logs}
@@ -63,6 +67,7 @@ async def gather_facts(api: ApiClient, kind: Kind, job: Json, deleted: Iterable[
         nodes=nodes,
         endpoint=endpoint,
         process_nodes=frozenset(process_nodes),
+        usages=tuple(usages),
         refused=tuple(f"list {gvk.plural}" for gvk in related.refused),
         listeners=_listeners(local_pods, logs),
         modules=await asyncio.to_thread(look_up_modules, [*local_pods, *gone], logs),
@@ -78,6 +83,18 @@ def _gone_pods(kind: Kind, job: Json, pods: list[Json], deleted: Iterable[Json])
     gone = {replica_view(pod).name: pod for pod in (gone_pods(record, kind, job, pods) if record else ())}
     gone |= {replica_view(pod).name: pod for pod in deleted if replica_view(pod).name not in present}
     return tuple(gone.values()), kept_logs(record, gone.values())
+
+
+async def _usages(api: ApiClient, job: Json, pods: list[Json]) -> list[ReplicaUsage]:
+    """The usage of the replicas of a job that has not ended; [] where nobody measures it."""
+    if job_result(job):
+        return []
+    try:
+        items, _ = await read_pod_metrics(api, namespace_of(job), f"{OWNER}={uid_of(job)}")
+    except ApiError:
+        return []
+    slots = JobView.of([job], pods, time.time()).slots(uid_of(job)) if items else []
+    return replica_usages(namespace_of(job), slots, by_pod(items))
 
 
 async def _process_nodes(api: ApiClient, pods: Iterable[Json]) -> dict[str, bool]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import termios
 import tty
@@ -58,8 +59,11 @@ def _screen() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quit_key() -> Iterator[asyncio.Event]:
-    """An event that is set when q is pressed. Keys are not echoed; Ctrl-C still interrupts."""
+    """An event that is set when q is pressed, and by SIGTERM and SIGHUP. Keys are not echoed; Ctrl-C still
+    interrupts."""
     pressed, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, pressed.set)
     if not os.isatty(0):
         yield pressed
         return

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
 
 from trainyard.cli import options
-from trainyard.cli.cluster_command import ClusterContext, note, print_output, run_with_cluster
+from trainyard.cli.cluster_command import ClusterContext, CommandError, note, print_output, run_with_cluster
 from trainyard.cli.completion import job_names
 from trainyard.cli.layout import UNKNOWN_WIDTH, colour_on, prose, table_lines, terminal_width
 from trainyard.objects import Json
+from trainyard.objects.printable import printable
 
 if TYPE_CHECKING:
+    from trainyard.cli.log_steps import LogSteps
+    from trainyard.objects.usage import Progress
     from trainyard.views.usage_view import JobUsage, ReplicaUsage, Spread
 
 INTERVAL = 2.0  # seconds between two readings, which is how often a Trainyard node measures
@@ -52,18 +55,21 @@ def top(job: str, everywhere: bool, output: str | None, once: bool, **params: An
 
 
 async def _top(context: ClusterContext, job: str, everywhere: bool, form: str, once: bool) -> None:
-    if everywhere and not job:
+    if everywhere and job:
+        raise CommandError("a name and -A do not go together; write -n NAMESPACE", 2)
+    if everywhere:
         context = msgspec.structs.replace(context, namespace="")
+    reader = UsageReader(context, job)
     if not (form or once) and colour_on(1):
         from trainyard.cli.live import show_live
 
         async def lines() -> list[str]:
             height = shutil.get_terminal_size((UNKNOWN_WIDTH, 24)).lines
-            return reading_lines(await _read(context, job), terminal_width(), height - 1, colour=True)
+            return reading_lines(await reader.read(), terminal_width(), height - 1, colour=True)
 
         await show_live(lines, INTERVAL)
         return
-    reading = await _read(context, job)
+    reading = await reader.read()
     if form:
         print_output(_json(reading))
     elif not reading.replicas and not reading.jobs:
@@ -78,43 +84,76 @@ def _no_jobs(context: ClusterContext) -> str:
     return f"There are no jobs in namespace {context.namespace}."
 
 
-async def _read(context: ClusterContext, job: str) -> Reading:
-    from trainyard.app.pod_metrics import read_pod_metrics
-    from trainyard.cli.jobs import get_job, list_jobs, list_pods
-    from trainyard.objects import uid_of
-    from trainyard.objects.labels import OWNER
-    from trainyard.objects.resources import POD
-    from trainyard.views.job_row import job_row
-    from trainyard.views.job_view import JobView
-    from trainyard.views.usage_view import by_pod, job_usage, replica_usages
+class UsageReader:
+    """Reads the usage of the replicas of `job` or, for "", of all jobs."""
 
-    if job:
-        info = await get_job(context, job)
-        owner = f"{OWNER}={uid_of(info.job)}"
+    def __init__(self, context: ClusterContext, job: str) -> None:
+        self._context, self._job = context, job
+        self._log_steps: LogSteps | None = None
+
+    async def read(self) -> Reading:
+        """The usage now. Raises CommandError when there is no such job, ApiError."""
+        return await (self._replicas() if self._job else self._jobs())
+
+    async def _replicas(self) -> Reading:
+        from trainyard.app.pod_metrics import read_pod_metrics
+        from trainyard.cli.jobs import get_job, list_pods
+        from trainyard.objects import uid_of
+        from trainyard.objects.labels import OWNER
+        from trainyard.views.job_view import JobView
+        from trainyard.views.usage_view import by_pod, replica_usages
+
+        context, info = self._context, await get_job(self._context, self._job)
         pods, (items, missing) = await asyncio.gather(
-            list_pods(context, info.job), read_pod_metrics(context.api, info.namespace, owner)
+            list_pods(context, info.job), read_pod_metrics(context.api, info.namespace, f"{OWNER}={uid_of(info.job)}")
         )
-        view, metrics = JobView.of([info.job], pods, time.time()), by_pod(items)
-        usages = replica_usages(info.namespace, view.slots(uid_of(info.job)), metrics)
-        return Reading(info.reference, tuple(usages), (), missing)
-    infos = await list_jobs(context)
-    page, (items, missing) = await asyncio.gather(
-        context.api.list(POD, context.namespace, OWNER), read_pod_metrics(context.api, context.namespace, OWNER)
-    )
-    view = JobView.of([info.job for info in infos], page.get("items") or (), time.time())
-    metrics, jobs = by_pod(items), []
-    for info in infos:
-        slots = view.slots(uid_of(info.job))
-        jobs.append(job_usage(job_row(view, uid_of(info.job), slots), replica_usages(info.namespace, slots, metrics)))
-    jobs.sort(key=lambda usage: (-(usage.cpu or 0.0), -(usage.memory or 0), usage.namespace, usage.name))
-    return Reading("", None, tuple(jobs), missing)
+        slots = JobView.of([info.job], pods, time.time()).slots(uid_of(info.job))
+        progress, refusal = await self._steps_of_logs(pods, items)
+        usages = replica_usages(info.namespace, slots, by_pod(items), progress)
+        return Reading(info.reference, tuple(usages), (), "; ".join(filter(None, (missing, refusal))))
+
+    async def _steps_of_logs(self, pods: list[Json], items: list[Json]) -> tuple[Mapping[str, Progress], str]:
+        """The progress by pod where no Trainyard node measures, and why there is none."""
+        from trainyard.objects.usage import MEMORY_MEASURE
+
+        if any(MEMORY_MEASURE in (item["metadata"].get("annotations") or {}) for item in items):
+            return {}, ""
+        from trainyard.cli.log_steps import LogSteps
+
+        self._log_steps = self._log_steps or LogSteps(self._context.api)
+        return await self._log_steps.read(pods), self._log_steps.refusal
+
+    async def _jobs(self) -> Reading:
+        from trainyard.app.pod_metrics import read_pod_metrics
+        from trainyard.cli.jobs import list_jobs
+        from trainyard.objects import uid_of
+        from trainyard.objects.labels import OWNER
+        from trainyard.objects.resources import POD
+        from trainyard.views.job_row import job_row
+        from trainyard.views.job_view import JobView
+        from trainyard.views.usage_view import by_pod, job_usage, replica_usages
+
+        context = self._context
+        infos, page, (items, missing) = await asyncio.gather(
+            list_jobs(context),
+            context.api.list(POD, context.namespace, OWNER),
+            read_pod_metrics(context.api, context.namespace, OWNER),
+        )
+        view = JobView.of([info.job for info in infos], page.get("items") or (), time.time())
+        metrics, jobs = by_pod(items), []
+        for info in infos:
+            slots = view.slots(uid_of(info.job))
+            usages = replica_usages(info.namespace, slots, metrics)
+            jobs.append(job_usage(job_row(view, uid_of(info.job), slots), usages))
+        jobs.sort(key=lambda usage: (-(usage.cpu or 0.0), -(usage.memory or 0), usage.namespace, usage.name))
+        return Reading("", None, tuple(jobs), missing)
 
 
 def reading_lines(reading: Reading, width: int, height: int, colour: bool) -> list[str]:
     """The lines of a screen of that size: a title, the table, one line for the rows that do not fit, and what is
     missing."""
-    missing = prose(reading.missing, width).split("\n") if reading.missing else []
-    title = f"{reading.title or 'jobs'}  {time.strftime('%H:%M:%S')}  q ends"
+    missing = prose(printable(reading.missing, line=True), width).split("\n") if reading.missing else []
+    title = f"{printable(reading.title, line=True) or 'jobs'}  {time.strftime('%H:%M:%S')}  q ends"
     rows = _table(reading)
     room = max(1, height - 2 - len(missing))  # without the title and the head
     rest = len(rows) - 1 - room

@@ -16,10 +16,17 @@ PEAK_MEMORY = PREFIX + "peak-memory"
 has the runs that its status shows as terminated, its PodMetrics those that go on. Runs are counted from 1."""
 MEMORY_MEASURE = PREFIX + "memory-measure"
 """Annotation of a PodMetrics: PSS (pages that processes share are counted once) or RSS (once for each process)."""
+STOPPED_PROCESS = PREFIX + "stopped-process"
+"""Annotation of a PodMetrics: the pid, on its node, of a process of the pod that a signal has stopped."""
+
+
+PROGRESS = PREFIX + "progress"
+"""Annotation of a PodMetrics, JSON: the progress that the program of the pod has reported, see `Progress`."""
 
 
 METRICS = PREFIX + "metrics"
-"""Annotation of a PodMetrics, JSON: the progress that the program of the pod has reported, see `Progress`."""
+"""Annotation of a Pod, in the template of a job: "off" if lines of its output that are no JSON are not to be taken for
+progress."""
 
 
 class Progress(NamedTuple):
@@ -32,13 +39,14 @@ class Progress(NamedTuple):
 
     @property
     def annotation(self) -> dict[str, str]:
-        """The annotation METRICS."""
+        """The annotation PROGRESS."""
         fields = {"values": dict(self.values), "stepsPerSecond": self.steps_per_second, "source": self.source}
-        return {METRICS: json.dumps(fields, separators=(",", ":"))}
+        return {PROGRESS: json.dumps(fields, separators=(",", ":"))}
 
 
 class ContainerUsage(NamedTuple):
-    """The usage of one run of a container. `peak`: the largest memory since its start. `is_proportional`: PSS."""
+    """The usage of one run of a container. `peak`: the largest memory since its start. `is_proportional`: PSS.
+    `stopped_pid`: a process that a signal has stopped, 0 for none."""
 
     name: str
     run: int
@@ -46,6 +54,7 @@ class ContainerUsage(NamedTuple):
     memory: int
     peak: int
     is_proportional: bool
+    stopped_pid: int = 0
 
 
 class PodUsage(NamedTuple):
@@ -86,7 +95,7 @@ def peak_annotation(peaks: Mapping[str, int]) -> dict[str, str]:
 def progress_of(annotations: Mapping[str, object]) -> Progress | None:
     """The progress in the annotations of a PodMetrics; None when there is none or it cannot be parsed."""
     try:
-        fields = json.loads(str(annotations.get(METRICS) or "null"))
+        fields = json.loads(str(annotations.get(PROGRESS) or "null"))
         values = {str(name): float(value) for name, value in fields["values"].items()}
         rate = fields.get("stepsPerSecond")
         return Progress(values, None if rate is None else float(rate), str(fields.get("source") or ""))

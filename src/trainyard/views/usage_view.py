@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
+from types import MappingProxyType
 
 import msgspec
 
 from trainyard.objects import Json, as_dict, name_of, namespace_of
 from trainyard.objects.quantities import exact
-from trainyard.objects.usage import MEMORY_MEASURE, peaks_of, progress_of
+from trainyard.objects.usage import MEMORY_MEASURE, STOPPED_PROCESS, Progress, peaks_of, progress_of
 from trainyard.views.job_row import JobRow
 from trainyard.views.job_view import natural_sort_key
 from trainyard.views.replica_view import ReplicaView
@@ -36,6 +37,7 @@ class ReplicaUsage(msgspec.Struct, frozen=True, rename="camel"):
     metrics: dict[str, float] = {}  # the last values that the program has reported
     metrics_source: str = ""  # file, output, pattern
     lag: float = 0.0  # steps behind the median of its role
+    stopped_pid: int = 0  # of a process that a signal has stopped, on its node
 
 
 class JobUsage(msgspec.Struct, frozen=True, rename="camel"):
@@ -71,9 +73,15 @@ def by_pod(pod_metrics: Iterable[Json]) -> Metrics:
     return {(namespace_of(item), name_of(item)): item for item in pod_metrics}
 
 
-def replica_usages(namespace: str, slots: Iterable[ReplicaView], metrics: Metrics) -> list[ReplicaUsage]:
-    """The usage of the replicas of a job, in the order above."""
-    usages = [_replica_usage(slot, metrics.get((namespace, slot.pod), {})) for slot in slots]
+def replica_usages(
+    namespace: str,
+    slots: Iterable[ReplicaView],
+    metrics: Metrics,
+    progress: Mapping[str, Progress] = MappingProxyType({}),
+) -> list[ReplicaUsage]:
+    """The usage of the replicas of a job, in the order above. `progress`: of pods by name, where their PodMetrics have
+    none."""
+    usages = [_replica_usage(slot, metrics.get((namespace, slot.pod), {}), progress.get(slot.pod)) for slot in slots]
     steps: dict[str, list[float]] = {}
     for usage in usages:
         if usage.step is not None:
@@ -85,10 +93,10 @@ def replica_usages(namespace: str, slots: Iterable[ReplicaView], metrics: Metric
     )
 
 
-def _replica_usage(slot: ReplicaView, pod_metrics: Json) -> ReplicaUsage:
+def _replica_usage(slot: ReplicaView, pod_metrics: Json, log_progress: Progress | None) -> ReplicaUsage:
     annotations = as_dict(as_dict(pod_metrics.get("metadata")).get("annotations"))
     containers = [as_dict(as_dict(entry).get("usage")) for entry in pod_metrics.get("containers") or ()]
-    progress = progress_of(annotations)
+    progress = progress_of(annotations) or log_progress
     peak = sum(peaks_of(annotations).values()) or slot.peak_memory
     return ReplicaUsage(
         replica=slot.name,
@@ -104,6 +112,7 @@ def _replica_usage(slot: ReplicaView, pod_metrics: Json) -> ReplicaUsage:
         memory_measure=str(annotations.get(MEMORY_MEASURE) or ""),
         metrics=dict(progress.values) if progress else {},
         metrics_source=progress.source if progress else "",
+        stopped_pid=int(stopped) if (stopped := str(annotations.get(STOPPED_PROCESS) or "0")).isdecimal() else 0,
     )
 
 

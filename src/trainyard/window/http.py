@@ -36,6 +36,7 @@ BEARER_PROTOCOL = "base64url.bearer.authorization.k8s.io."  # as kube-apiserver 
 MAX_BODY = 1 << 16  # bytes of a request
 MAX_PAGES = 64
 BYE_SECONDS = 0.5
+PING_SECONDS = 15.0
 SEND_SECONDS = 20.0  # a page that takes no frame for so long is disconnected
 
 
@@ -144,28 +145,38 @@ class HttpPages:
             return await self._stream_frames(request)
         if len(self._open_sockets) >= MAX_PAGES:
             return error_response(503, f"{MAX_PAGES} pages are open already")
-        socket = web.WebSocketResponse(protocols=(LIVE_PROTOCOL,), heartbeat=15.0, max_msg_size=MAX_BODY, compress=True)
+        socket = web.WebSocketResponse(
+            protocols=(LIVE_PROTOCOL,), heartbeat=15.0, max_msg_size=MAX_BODY, compress=False
+        )
         await socket.prepare(request)
 
-        async def send(frame: Any) -> None:
+        async def send(frame: bytes) -> None:
             async with asyncio.timeout(SEND_SECONDS):
-                await socket.send_str(msgspec.json.encode(frame).decode())
+                await socket.send_str(frame.decode())
 
         page = LivePage(self._sources, send, self._hello)
         self._open_sockets.add(socket)
-        sending = asyncio.ensure_future(page.run())
-        sending.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+        sending = asyncio.ensure_future(self._send_frames(page, socket))
         try:
             async for message in socket:
                 if message.type is WSMsgType.TEXT and isinstance(names := _subscriptions(message.data), list):
                     page.subscribe(names)
-                if sending.done():
-                    break
         finally:
             self._open_sockets.discard(socket)
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
         return socket
+
+    @staticmethod
+    async def _send_frames(page: LivePage, socket: web.WebSocketResponse) -> None:
+        """Until cancelled. A page to which no frame can be sent any more is disconnected, and connects again."""
+        try:
+            await page.run()
+        except (ConnectionError, TimeoutError):
+            pass  # it has gone, or takes no frame
+        except Exception:
+            log.exception("a page is disconnected: its frames cannot be made")
+        await socket.close()
 
     async def _stream_frames(self, request: web.BaseRequest) -> web.StreamResponse:
         """The same frames as lines of JSON, for curl and for tests; `?subscribe=` may be repeated."""
@@ -173,8 +184,8 @@ class HttpPages:
         response.content_type = "application/x-ndjson"
         await response.prepare(request)
 
-        async def send(frame: Any) -> None:
-            await response.write(msgspec.json.encode(frame) + b"\n")
+        async def send(frame: bytes) -> None:
+            await response.write(frame + b"\n")
 
         page = LivePage(self._sources, send, self._hello)
         page.subscribe(request.query.getall("subscribe", []))

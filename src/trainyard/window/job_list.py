@@ -41,6 +41,7 @@ class JobList:
 
     def __init__(self, observation: Observation | None, history: Path | None) -> None:
         self._observation, self._history = observation, history
+        self._live_rows: dict[str, tuple[int, Row]] = {}  # by uid: revision and row
         self._records: list[HistoryRecord] = []
         self._read_at = float("-inf")
 
@@ -58,12 +59,16 @@ class JobList:
                 yield recorded_row(record)
 
     def live_row(self, job_uid: str) -> Row | None:
-        """The row of a job that exists; None for another one."""
+        """The row of a job that exists, made once for all tabs; None for another one."""
         if self._observation is None or job_uid not in self._observation.view.jobs:
+            self._live_rows.pop(job_uid, None)
             return None
-        row = job_row(self._observation.view, job_uid)
-        row = replace(row, message=row.message[:MAX_MESSAGE])
-        return [*(getattr(row, column) for column in COLUMNS[:-1]), True]
+        revision = self._observation.revision(job_uid)
+        if job_uid not in self._live_rows or self._live_rows[job_uid][0] != revision:
+            row = job_row(self._observation.view, job_uid)
+            row = replace(row, message=row.message[:MAX_MESSAGE])
+            self._live_rows[job_uid] = revision, [*(getattr(row, column) for column in COLUMNS[:-1]), True]
+        return self._live_rows[job_uid][1]
 
     async def recorded_row_of(self, job_uid: str) -> Row | None:
         """The row of a job that is gone; None if the history has none."""

@@ -12,7 +12,7 @@ from trainyard.app.evidence import gather_facts
 from trainyard.app.history import HistoryRecord
 from trainyard.app.pod_metrics import read_pod_metrics
 from trainyard.app.recorded_job import diagnosis_of, events_of, facts_of, find_record
-from trainyard.client import ApiClient
+from trainyard.client import ApiClient, ApiError
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
@@ -72,6 +72,7 @@ USAGE_COLUMNS = {
     "stepsPerSecond": "steps_per_second",
     "lag": "lag",
     "metrics": "metrics",
+    "stoppedPid": "stopped_pid",
 }
 
 
@@ -92,6 +93,7 @@ class JobPages:
     def __init__(self, api: ApiClient | None, observation: Observation | None, has_history: bool) -> None:
         self._api, self._observation, self._has_history = api, observation, has_history
         self._made: dict[str, tuple[int, float, asyncio.Task[JobPage]]] = {}  # by uid: revision, time, page
+        self._ranks: dict[str, tuple[tuple[int, int], list[ReplicaUsage], bytes]] = {}  # by uid: version, usages, frame
         self._usages: dict[str, tuple[float, asyncio.Task[list[ReplicaUsage]]]] = {}  # by uid: time, usages
 
     async def page(self, job_uid: str, max_age: float = 1.0) -> JobPage | None:
@@ -119,6 +121,25 @@ class JobPages:
         metadata = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
         return as_yaml({**job, "metadata": metadata})
 
+    def replicas(self, job_uid: str) -> int:
+        """The number of replicas of a job that exists; 0 for another one."""
+        return len(self._observation.view.slots(job_uid)) if self._observation else 0
+
+    async def live_ranks(self, job_uid: str) -> bytes | None:
+        """The frame `ranks` of a job that exists, encoded once for all tabs; None for another job."""
+        observation = self._observation
+        if observation is None or job_uid not in observation.view.jobs:
+            return None
+        usages = await self.usages(job_uid)
+        version = observation.revision(job_uid), id(usages)
+        if job_uid not in self._ranks or self._ranks[job_uid][0] != version:
+            slots = observation.view.slots(job_uid)
+            columns = rank_columns(slots) | usage_columns(slots, usages)
+            frame = msgspec.json.encode({"type": "ranks", "uid": job_uid, "columns": columns})
+            self._ranks = {uid: made for uid, made in self._ranks.items() if uid in self._usages}
+            self._ranks[job_uid] = version, usages, frame
+        return self._ranks[job_uid][2]
+
     async def usages(self, job_uid: str) -> list[ReplicaUsage]:
         """The usage of the replicas of a job that exists, at most USAGE_SECONDS old; [] if nobody measures it."""
         view = self._observation.view if self._observation else None
@@ -133,7 +154,10 @@ class JobPages:
 
     async def _read_usages(self, api: ApiClient, view: JobView, job_uid: str) -> list[ReplicaUsage]:
         namespace = namespace_of(view.jobs[job_uid])
-        items, _ = await read_pod_metrics(api, namespace, f"{OWNER}={job_uid}")
+        try:
+            items, _ = await read_pod_metrics(api, namespace, f"{OWNER}={job_uid}")
+        except ApiError:
+            items = []
         return replica_usages(namespace, view.slots(job_uid), by_pod(items))
 
     def record(self, job_uid: str) -> HistoryRecord | None:

@@ -16,13 +16,22 @@ def rank_columns(states: list[str], role: str = "worker", **columns: list[Any]) 
     roles = ["master", *[role] * (len(states) - 1)]
     indices = ["0", *(str(number) for number in range(len(states) - 1))]
     count, started = len(states), time.time() - 280
-    return {
+    defaults: dict[str, list[Any]] = {
         "replica": [f"{role}-{index}" for role, index in zip(roles, indices, strict=True)],
-        "role": roles, "index": indices, "state": states, "restarts": [0] * count, "attempt": [1] * count,
-        "node": ["laptop"] * count, "reason": [""] * count, "message": [""] * count, "exitCode": [None] * count,
+        "role": roles,
+        "index": indices,
+        "state": states,
+        "restarts": [0] * count,
+        "attempt": [1] * count,
+        "node": ["laptop"] * count,
+        "reason": [""] * count,
+        "message": [""] * count,
+        "exitCode": [None] * count,
         "pod": [f"job-{role}-{index}" for role, index in zip(roles, indices, strict=True)],
-        "started": [started] * count, "ended": [None] * count,
-    } | columns  # fmt: skip
+        "started": [started] * count,
+        "ended": [None] * count,
+    }
+    return defaults | columns
 
 
 def segment(
@@ -40,10 +49,14 @@ def lane(replica: str, *segments: dict[str, Any], attempt: int = 1) -> dict[str,
 def running_lanes(replicas: list[str]) -> list[dict[str, Any]]:
     start = time.time() - 300
     return [
-        lane(replica, segment("pending", start, start + 4), segment("starting", start + 4, start + 20 + number % 7),
-             segment("running", start + 20 + number % 7, None))
+        lane(
+            replica,
+            segment("pending", start, start + 4),
+            segment("starting", start + 4, start + 20 + number % 7),
+            segment("running", start + 20 + number % 7, None),
+        )
         for number, replica in enumerate(replicas)
-    ]  # fmt: skip
+    ]
 
 
 def event(
@@ -74,20 +87,30 @@ def finding(level: str, what: str, where: str = "", evidence: list[str] | None =
 def add_bert(server: CannedServer) -> str:
     """A failed job of four ranks, with a log of each."""
     uid = server.add_job(
-        uid=BERT, name="bert", state="Failed", running=0, replicas=4, restarts=2, ended=time.time() - 20,
+        uid=BERT,
+        name="bert",
+        state="Failed",
+        running=0,
+        replicas=4,
+        restarts=2,
+        ended=time.time() - 20,
         message="worker-1: exit 1, ModuleNotFoundError: No module named 'nltk'",
-    )  # fmt: skip
+    )
     start = time.time() - 300
     ranks = rank_columns(
         ["Succeeded", "Succeeded", "Failed", "Succeeded"],
-        restarts=[0, 0, 2, 0], exitCode=[0, 0, 1, 0], reason=["Completed", "Completed", "Error", "Completed"],
-    )  # fmt: skip
+        restarts=[0, 0, 2, 0],
+        exitCode=[0, 0, 1, 0],
+        reason=["Completed", "Completed", "Error", "Completed"],
+    )
     ends = [segment("running", start + 8, start + 270, 0, "Completed")]
     crashes = [
-        segment("running", start + 9, start + 60, 137, "OOMKilled"), segment("waiting", start + 60, start + 70),
-        segment("running", start + 70, start + 150, 1, "Error"), segment("waiting", start + 150, start + 170),
+        segment("running", start + 9, start + 60, 137, "OOMKilled"),
+        segment("waiting", start + 60, start + 70),
+        segment("running", start + 70, start + 150, 1, "Error"),
+        segment("waiting", start + 150, start + 170),
         segment("running", start + 170, start + 275, 1, "Error"),
-    ]  # fmt: skip
+    ]
     begin = [segment("pending", start, start + 3), segment("starting", start + 3, start + 8)]
     lanes = [
         lane("master-0", *begin, *ends),
@@ -101,14 +124,27 @@ def add_bert(server: CannedServer) -> str:
         "ModuleNotFoundError: No module named 'nltk'",
     ]
     findings = [
-        finding("problem", "worker-1 has failed: the module nltk is not in its environment", "pod default/bert-worker-1, its log", evidence,
-                "add nltk to the image, or run `pip install nltk` before the program"),
-        finding("note", "worker-1 was killed once for lack of memory (exit 137)", "pod default/bert-worker-1, status.containerStatuses", [], "raise resources.limits.memory"),
-    ]  # fmt: skip
+        finding(
+            "problem",
+            "worker-1 has failed: the module nltk is not in its environment",
+            "pod default/bert-worker-1, its log",
+            evidence,
+            "add nltk to the image, or run `pip install nltk` before the program",
+        ),
+        finding(
+            "note",
+            "worker-1 was killed once for lack of memory (exit 137)",
+            "pod default/bert-worker-1, status.containerStatuses",
+            [],
+            "raise resources.limits.memory",
+        ),
+    ]
     events = [
-        event(290, "JobCreated", "PyTorchJob bert is created.", "PyTorchJob/bert"), event(280, "Started", "Started container pytorch", "Pod/job-worker-1", count=3),
-        event(230, "OOMKilling", "Container pytorch used more than its limit", "Pod/job-worker-1", "Warning"), event(25, "JobFailed", "PyTorchJob bert has failed: worker-1: exit 1", "PyTorchJob/bert", "Warning"),
-    ]  # fmt: skip
+        event(290, "JobCreated", "PyTorchJob bert is created.", "PyTorchJob/bert"),
+        event(280, "Started", "Started container pytorch", "Pod/job-worker-1", count=3),
+        event(230, "OOMKilling", "Container pytorch used more than its limit", "Pod/job-worker-1", "Warning"),
+        event(25, "JobFailed", "PyTorchJob bert has failed: worker-1: exit 1", "PyTorchJob/bert", "Warning"),
+    ]
     server.job_frames[uid] = job_frames(uid, ranks, findings, lanes, events)
     log = "".join(f"\x1b[32mstep {step}\x1b[0m loss {2.3 / (1 + step / 40):.4f}\n" for step in range(8000))
     server.logs[uid] = {
@@ -126,7 +162,7 @@ def add_bert(server: CannedServer) -> str:
 def add_resnet(server: CannedServer, size: int = 1000) -> str:
     """A running job of many ranks: some that wait, that have crashed, that are behind."""
     states = ["Running"] * size
-    restarts, steps, cpu, memory = [0] * size, [14_201] * size, [0.96] * size, [3_300_000_000] * size
+    restarts, steps, lag, cpu, memory = [0] * size, [14_201] * size, [0] * size, [0.96] * size, [3_300_000_000] * size
     reasons, codes = [""] * size, [None] * size
     states[40], states[41] = "Pending", "CrashLoopBackOff"
     restarts[41], reasons[41], codes[41] = 7, "Error", 1  # type: ignore[call-overload]
@@ -134,11 +170,13 @@ def add_resnet(server: CannedServer, size: int = 1000) -> str:
         restarts[number] = 1 + number % 3
     for number in (418, 419):
         if number < size:
-            steps[number], cpu[number], memory[number] = 0, 0.02, 400_000_000
+            steps[number], lag[number], cpu[number], memory[number] = 0, 14_201, 0.02, 400_000_000
     columns = rank_columns(
         states,
         restarts=restarts,
         step=steps,
+        lag=lag,
+        metrics=[{"step": 14_201.0, "loss": 0.412}] * size,
         cpu=cpu,
         memory=memory,
         peak=[3_500_000_000] * size,
@@ -146,13 +184,25 @@ def add_resnet(server: CannedServer, size: int = 1000) -> str:
         exitCode=codes,
     )
     uid = server.add_job(
-        uid=RESNET, namespace="team", name="resnet-1000", running=size - 2, replicas=size, restarts=sum(restarts), message="2 ranks make no progress",
-        created=time.time() - 7500, started=time.time() - 7451,
-    )  # fmt: skip
+        uid=RESNET,
+        namespace="team",
+        name="resnet-1000",
+        running=size - 2,
+        replicas=size,
+        restarts=sum(restarts),
+        message="2 ranks make no progress",
+        created=time.time() - 7500,
+        started=time.time() - 7451,
+    )
     findings = [
-        finding("waits", "worker-417 and worker-418 stand at step 0 since 09:14; the others are at 14,201", "metrics step, pod team/resnet-1000-worker-417", [],
-                "see what they do: `trainyard logs resnet-1000 --role worker --index 417`"),
-    ]  # fmt: skip
+        finding(
+            "waits",
+            "worker-417 and worker-418 stand at step 0 since 09:14; the others are at 14,201",
+            "metrics step, pod team/resnet-1000-worker-417",
+            [],
+            "see what they do: `trainyard logs resnet-1000 --role worker --index 417`",
+        ),
+    ]
     events = [
         event(10 * number, "Restarted", f"worker-{number} is started again", f"Pod/job-worker-{number}")
         for number in range(1, 40)
@@ -214,8 +264,17 @@ def add_small_jobs(server: CannedServer) -> None:
         message="all replicas have succeeded",
     )
     for number in range(6):
-        server.add_job(uid=f"h{number}", name=f"ablation-{number}", state="Succeeded" if number % 2 else "Failed", running=0, replicas=2, live=False,
-                       created=now - 90000 - 4000 * number, ended=now - 88000 - 4000 * number, message="" if number % 2 else "worker-0: exit 1, CUDA out of memory")  # fmt: skip
+        server.add_job(
+            uid=f"h{number}",
+            name=f"ablation-{number}",
+            state="Succeeded" if number % 2 else "Failed",
+            running=0,
+            replicas=2,
+            live=False,
+            created=now - 90000 - 4000 * number,
+            ended=now - 88000 - 4000 * number,
+            message="" if number % 2 else "worker-0: exit 1, CUDA out of memory",
+        )
 
 
 def add_many_jobs(server: CannedServer, count: int = 10_000) -> None:
@@ -223,8 +282,16 @@ def add_many_jobs(server: CannedServer, count: int = 10_000) -> None:
     states = ["Succeeded", "Succeeded", "Running", "Failed"]
     for number in range(count):
         state = states[number % 4]
-        server.add_job(uid=f"{number:08d}", name=f"sweep-{number}", state=state, running=2 if state == "Running" else 0, replicas=2, created=now - number * 7,
-                       ended=None if state == "Running" else now - number * 7 + 5, message="worker-1: exit 1" if state == "Failed" else "")  # fmt: skip
+        server.add_job(
+            uid=f"{number:08d}",
+            name=f"sweep-{number}",
+            state=state,
+            running=2 if state == "Running" else 0,
+            replicas=2,
+            created=now - number * 7,
+            ended=None if state == "Running" else now - number * 7 + 5,
+            message="worker-1: exit 1" if state == "Failed" else "",
+        )
 
 
 def add_hostile(server: CannedServer) -> str:

@@ -50,6 +50,11 @@ class CannedServer:
     def link(self) -> str:
         return f"http://127.0.0.1:{self.port}/ui/#token={TOKEN}"
 
+    @property
+    def connections(self) -> int:
+        """The number of open pages."""
+        return len(self._sockets)
+
     def start(self) -> None:
         """Listen, at the same port as before."""
         self._call(self._start())
@@ -68,12 +73,21 @@ class CannedServer:
     def add_job(self, **values: Any) -> str:
         """Add a row, with defaults for the columns that are not given. Returns its uid."""
         row = dict.fromkeys(COLUMNS) | {
-            "namespace": "default", "kind": "PyTorchJob", "state": "Running", "running": 1, "replicas": 1, "restarts": 0,
-            "message": "", "created": time.time() - 300, "started": time.time() - 290, "live": True,
-        }  # fmt: skip
+            "namespace": "default",
+            "kind": "PyTorchJob",
+            "state": "Running",
+            "running": 1,
+            "replicas": 1,
+            "restarts": 0,
+            "message": "",
+            "created": time.time() - 300,
+            "started": time.time() - 290,
+            "live": True,
+        }
         row |= values
-        self.jobs[row["uid"]] = row
-        return str(row["uid"])
+        uid = str(row["uid"])
+        self.jobs[uid] = row
+        return uid
 
     def send(self, frame: dict[str, Any], topic: str = "") -> None:
         """Send a frame to all pages that have subscribed to the topic; "" for all pages."""
@@ -197,10 +211,16 @@ class CannedServer:
             rows = [list(row.values()) for row in self.jobs.values()]
             pieces = [rows[start : start + ROWS_PER_FRAME] for start in range(0, len(rows), ROWS_PER_FRAME)] or [[]]
             return [
-                {"type": "jobs", "reset": piece is pieces[0], "columns": COLUMNS, "rows": piece, "gone": [],
-                 "more": piece is not pieces[-1]}
+                {
+                    "type": "jobs",
+                    "reset": piece is pieces[0],
+                    "columns": COLUMNS,
+                    "rows": piece,
+                    "gone": [],
+                    "more": piece is not pieces[-1],
+                }
                 for piece in pieces
-            ]  # fmt: skip
+            ]
         if name == "job":
             return self.job_frames.get(uid) or [{"type": "gone", "uid": uid}]
         return self.log_frames.get(uid, [])
@@ -222,7 +242,11 @@ class CannedServer:
                 await asyncio.sleep(1 / per_second)
 
         task = self._call(_started(send_all()))
-        return lambda: self._loop.call_soon_threadsafe(task.cancel) and None
+
+        def stop() -> None:
+            self._loop.call_soon_threadsafe(task.cancel)
+
+        return stop
 
 
 async def _started(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

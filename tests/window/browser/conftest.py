@@ -6,30 +6,35 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from selenium import webdriver
 from selenium.common import JavascriptException
-from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from tests.window.browser.canned_server import CannedServer
 
-PATIENCE = float(os.environ.get("P", 20.0))  # seconds until a condition that has not come true fails the test
+PROBES = (Path(__file__).parent / "probes.js").read_text(encoding="utf-8")
+PATIENCE = 20.0  # seconds until a condition that has not come true fails the test
 
 
 class Browser:
-    """A browser with one page open. What it asks the page is JavaScript: an expression, with its arguments as `args`."""
+    """A browser with one page open. It asks the page by expressions of JavaScript, with their arguments as `args`."""
 
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
 
     def js(self, expression: str, *args: Any) -> Any:
         """The value of an expression."""
-        return self.driver.execute_script(f"const args = [...arguments]; return ({expression});", *args)
+        return self.driver.execute_script(f"{PROBES}\nconst args = [...arguments]; return ({expression});", *args)
+
+    def measure(self, probe: str) -> Any:
+        """The result of a function of probes.js that takes a callback."""
+        self.driver.set_script_timeout(PATIENCE)
+        return self.driver.execute_async_script(f"{PROBES}\n{probe}(arguments[0]);")
 
     def eventually(self, expression: str, *args: Any, condition: str = "") -> Any:
         """The value of the expression as soon as it is true. Every test waits by this, never for a time. `condition`:
@@ -54,11 +59,17 @@ class Browser:
 
     def sees(self, text: str, selector: str = "body") -> None:
         """Wait until that text is on the screen: at the place where it is, nothing covers it, and it has a size."""
-        self.eventually(f"({SEEN})(args[0], args[1])", text, selector, condition="this text is seen in that element:")
+        self.eventually("isSeen(args[0], args[1])", text, selector, condition="this text is seen in that element:")
 
     def scroll_to(self, selector: str) -> None:
         """Scroll such that the first element of that kind is on the screen."""
         self.eventually("document.querySelector(args[0]).scrollIntoView({block: 'center'}) ?? true", selector)
+
+    def type(self, selector: str, text: str) -> None:
+        """Replace the text of an input."""
+        field = self.eventually("document.querySelector(args[0])", selector)
+        field.clear()
+        field.send_keys(text)
 
     def press(self, *keys: str) -> None:
         """Press keys, one after the other, wherever the focus is."""
@@ -67,8 +78,7 @@ class Browser:
 
     def click(self, selector: str, text: str = "") -> None:
         """Click on the first element of that kind with that text."""
-        find = "[...document.querySelectorAll(args[0])].find((node) => node.innerText.includes(args[1]))"
-        self.eventually(find, selector, text).click()
+        self.eventually("findElement(args[0], args[1])", selector, text).click()
 
     def open(self, address: str) -> None:
         """Open an address of the page, which starts with #/."""
@@ -85,46 +95,35 @@ class Browser:
         media = [{"name": name, "value": value} for name, value in values.items()]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
 
-    def colours_of(self, selector: str) -> int:
-        """The number of different colours of a canvas: one, if nothing is drawn."""
-        return int(self.js(CANVAS_COLOURS, selector))
+    def _log(self, name: str) -> list[dict[str, Any]]:
+        entries: list[dict[str, Any]] = self.driver.get_log(name)  # type: ignore[no-untyped-call]
+        return entries
+
+    def requests(self) -> list[str]:
+        """The addresses that the browser has asked for since the last call."""
+        messages = [json.loads(entry["message"])["message"] for entry in self._log("performance")]
+        sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
+        return [parameters["request"]["url"] for parameters in sent]
 
     def errors(self) -> list[str]:
-        """Messages of the console since the last call."""
-        return [entry["message"] for entry in self.driver.get_log("browser")]
+        """Messages of the console since the last call, but for the advice that a test's own look at a canvas causes."""
+        messages = [str(entry["message"]) for entry in self._log("browser")]
+        return [message for message in messages if "willReadFrequently" not in message]
 
 
-SEEN = """(text, selector) => {
-  for (const root of document.querySelectorAll(selector)) {
-    const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
-    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-      const start = node.data.indexOf(text);
-      if (start < 0) continue;
-      const range = document.createRange();
-      range.setStart(node, start);
-      range.setEnd(node, start + text.length);
-      for (const box of range.getClientRects()) {
-        const [x, y] = [box.left + Math.min(box.width / 2, 20), box.top + box.height / 2];
-        if (box.width > 2 && box.height > 2 && node.parentElement.contains(document.elementFromPoint(x, y))) return true;
-      }
-    }
-  }
-  return false;
-}"""
-CANVAS_COLOURS = """(() => {
-  const canvas = document.querySelector(args[0]);
-  const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-  const seen = new Set();
-  for (let at = 0; at < data.length; at += 4) if (data[at + 3] === 255) seen.add(data[at] << 16 | data[at + 1] << 8 | data[at + 2]);
-  return seen.size;
-})()"""
+def wait_until(condition: Callable[[], Any], text: str) -> None:
+    """Wait until the condition is true. `text`: the condition in words."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"never true: {text}"
+        time.sleep(0.02)
 
 
-def _program(name: str) -> str:
-    """The path of a program; without it the tests fail in CI and are skipped elsewhere."""
-    path = shutil.which(name)
+def _program(*names: str) -> str:
+    """The path of the first of these programs; without any the tests fail in CI and are skipped elsewhere."""
+    path = next(filter(None, map(shutil.which, names)), None)
     if path is None:
-        text = f"no {name} here: make browser brings it"
+        text = f"no {names[0]} here: make browser brings it"
         if os.environ.get("CI"):
             pytest.fail(text, pytrace=False)
         pytest.skip(text)
@@ -132,10 +131,16 @@ def _program(name: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the browser puts what it downloads."""
+    return tmp_path_factory.mktemp("downloads")
+
+
+@pytest.fixture(scope="session")
+def driver(downloads: Path) -> Iterator[webdriver.Chrome]:
     """One browser for all tests of a worker."""
     options = webdriver.ChromeOptions()
-    options.binary_location = _program("chromium")
+    options.binary_location = _program("chromium", "google-chrome")
     arguments = [
         "--headless=new",
         "--disable-dev-shm-usage",
@@ -147,7 +152,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrom
         arguments.append("--no-sandbox")
     for argument in arguments:
         options.add_argument(argument)
-    options.add_experimental_option("prefs", {"download.default_directory": str(tmp_path_factory.mktemp("downloads"))})
+    options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     service = webdriver.ChromeService(_program("chromedriver"))
     started = webdriver.Chrome(options=options, service=service)
@@ -165,7 +170,7 @@ def browser(driver: webdriver.Chrome) -> Iterator[Browser]:
     opened.theme("light")
     driver.get("about:blank")
     opened.errors()
-    driver.get_log("performance")
+    opened.requests()
     yield opened
     driver.execute_cdp_cmd("Emulation.setCPUThrottlingRate", {"rate": 1})
     driver.get("about:blank")
@@ -187,12 +192,4 @@ def pictures(request: pytest.FixtureRequest) -> Path | None:
     return Path(folder) if folder else None
 
 
-def requests_of(driver: webdriver.Chrome) -> list[str]:
-    """The addresses that the browser has asked for since the last call."""
-    messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
-    return [
-        message["params"]["request"]["url"] for message in messages if message["method"] == "Network.requestWillBeSent"
-    ]
-
-
-__all__ = ["By", "Keys"]
+__all__ = ["Keys", "wait_until"]

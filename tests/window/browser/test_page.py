@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.window.browser.canned_jobs import (
-    add_bert, add_hostile, add_many_jobs, add_resnet, add_small_jobs, rank_columns, running_lanes,
-)  # fmt: skip
+    add_bert,
+    add_hostile,
+    add_many_jobs,
+    add_resnet,
+    add_small_jobs,
+    job_frames,
+    rank_columns,
+    running_lanes,
+)
 from tests.window.browser.canned_server import CannedServer
-from tests.window.browser.conftest import Browser, Keys, requests_of
+from tests.window.browser.conftest import Browser, Keys, wait_until
 
 BERT_ADDRESS = "#/jobs/default/PyTorchJob/bert"
 RESNET_ADDRESS = "#/jobs/team/PyTorchJob/resnet-1000"
@@ -84,23 +90,12 @@ def test_a_job_shows_its_findings_ranks_timeline_log_and_events(browser: Browser
     browser.sees("ModuleNotFoundError: No module named 'nltk'", ".why pre")
     browser.sees("pip install nltk", ".fix code")
     browser.sees("worker-1 Failed", ".unhealthy")
-    browser.eventually(f"{colours('rank-grid canvas')} > 3")
+    browser.eventually("colourCount('rank-grid canvas') > 3")
     browser.scroll_to(".panel.logs")
     browser.sees("ModuleNotFoundError", "log-lines")
     browser.scroll_to(".panel.events")
     browser.sees("OOMKilling", "table")
-    browser.eventually(f"{colours('attempt-timeline canvas')} > 3")
-
-
-def colours(selector: str) -> str:
-    """An expression for the number of colours on a canvas."""
-    return f"""(() => {{
-      const canvas = document.querySelector('{selector}');
-      const {{data}} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-      const seen = new Set();
-      for (let at = 0; at < data.length; at += 4) if (data[at + 3] === 255) seen.add(data[at] << 16 | data[at + 1] << 8 | data[at + 2]);
-      return seen.size;
-    }})()"""
+    browser.eventually("colourCount('attempt-timeline canvas') > 3")
 
 
 def test_panels_have_addresses_and_keys(browser: Browser, full: CannedServer) -> None:
@@ -122,7 +117,7 @@ def test_panels_have_addresses_and_keys(browser: Browser, full: CannedServer) ->
     browser.sees("restarts", ".rank")
     assert browser.js("location.hash").endswith("/ranks/worker-1")
     browser.sees("trainyard logs bert --role worker --index 1", ".commands")
-    browser.sees("the last run ended with 1 (Error)", ".rank-facts")
+    browser.sees("the last run: exit 1 at", ".rank-facts")
 
 
 def test_unhealthy_ranks_are_reached_by_brackets(browser: Browser, full: CannedServer) -> None:
@@ -136,15 +131,13 @@ def test_unhealthy_ranks_are_reached_by_brackets(browser: Browser, full: CannedS
 def test_the_grid_is_read_by_keys_and_by_screen_readers(browser: Browser, full: CannedServer) -> None:
     open_page(browser, full, RESNET_ADDRESS)
     browser.sees("worker-417 behind", ".unhealthy")
-    summary = browser.js(
-        "document.getElementById(document.querySelector('rank-grid canvas').getAttribute('aria-describedby')).textContent"
-    )
+    summary = browser.js("canvasDescription('rank-grid canvas')")
     assert summary == "1,000 ranks: 1 CrashLoopBackOff, 998 Running, 1 Pending. 2 ranks behind: worker-417, worker-418."
     browser.js("document.querySelector('rank-grid canvas').focus()")
     browser.press(Keys.END)
     browser.sees("worker-998 · Running", ".readout")
     browser.press(Keys.HOME, Keys.ARROW_RIGHT)
-    browser.sees("worker-0 · Running · step 14,201 · CPU 96 % · 3.1 GiB (peak 3.3 GiB)", ".readout")
+    browser.sees("worker-0 · Running · step 14,201 · loss 0.412 · CPU 96 % · 3.1 GiB (peak 3.3 GiB)", ".readout")
     browser.press(Keys.ENTER)
     browser.sees("worker-0", "h1")
 
@@ -156,21 +149,10 @@ def test_each_state_has_a_shape_of_its_own(browser: Browser, server: CannedServe
     server.job_frames[uid] = [{"type": "ranks", "uid": uid, "columns": rank_columns(states)}]
     open_page(browser, server, "#/jobs/default/PyTorchJob/shapes")
     browser.sees("Suspended 1", ".legend")
-    marks = browser.js(
-        "[...document.querySelectorAll('.legend .mark')].map((mark) => { const s = getComputedStyle(mark); return [s.borderRadius, s.backgroundImage.replace(/rgb[^)]*\\)/g, ''), s.borderStyle, s.backgroundColor === 'rgba(0, 0, 0, 0)'].join(); })"
-    )
+    marks = browser.js("[...document.querySelectorAll('.legend .mark')].map(markShape)")
     assert len(set(marks)) == 5
-    outline = """(number) => {
-      const canvas = document.querySelector('rank-grid canvas'), context = canvas.getContext('2d');
-      const [x, y] = number ? [(number - 1) * 26, 26 + 4 + 40] : [0, 20];
-      const {data} = context.getImageData(x, y, 23, 23), pixels = [], counts = {};
-      for (let at = 0; at < data.length; at += 4) pixels.push(data[at + 3] < 128 ? '' : [data[at], data[at + 1], data[at + 2]].join());
-      for (const pixel of pixels) if (pixel) counts[pixel] = (counts[pixel] ?? 0) + 1;
-      const [most] = Object.keys(counts).sort((a, b) => counts[b] - counts[a]);
-      return pixels.map((pixel) => pixel === most ? 1 : 0).join('');
-    }"""
-    shapes = {browser.js(f"({outline})(args[0])", number) for number in range(5)}
-    assert len(shapes) == 5
+    cells = [(0, 20), *((number * 26, 70) for number in range(4))]
+    assert len({browser.js("cellShape(args[0], args[1])", x, y) for x, y in cells}) == 5
 
 
 def test_the_drawings_follow_the_theme(browser: Browser, full: CannedServer) -> None:
@@ -207,7 +189,7 @@ def test_nothing_is_fetched_from_elsewhere(browser: Browser, full: CannedServer)
     origin = f"http://127.0.0.1:{full.port}/ui/"
     foreign = [
         url
-        for url in requests_of(browser.driver)
+        for url in browser.requests()
         if not url.startswith((origin, "about:", "data:", f"ws://127.0.0.1:{full.port}/ui/"))
     ]
     assert foreign == []
@@ -230,14 +212,14 @@ def test_a_used_link_says_so(browser: Browser, full: CannedServer) -> None:
     assert browser.js("document.querySelectorAll('table').length") == 0
 
 
-def test_a_lost_connection_is_said_and_the_clocks_stop(browser: Browser, full: CannedServer) -> None:
+def test_a_lost_connection_is_shown_and_the_clocks_stop(browser: Browser, full: CannedServer) -> None:
     """W16."""
     open_page(browser, full, RESNET_ADDRESS)
     browser.sees("worker-417 behind", ".unhealthy")
     began = time.monotonic()
     full.stop()
     browser.sees("Not connected since", "#banner")
-    said = time.monotonic() - began
+    delay = time.monotonic() - began
     before = browser.js("document.querySelector('.facts .time').textContent")
     browser.eventually("performance.now() > args[0]", browser.js("performance.now() + 2200"))
     assert browser.js("document.querySelector('.facts .time').textContent") == before
@@ -245,8 +227,8 @@ def test_a_lost_connection_is_said_and_the_clocks_stop(browser: Browser, full: C
     began = time.monotonic()
     browser.eventually("document.documentElement.dataset.status === 'live' && document.querySelector('#banner').hidden")
     back = time.monotonic() - began
-    print(f"W16: said after {said:.1f} s (budget 2), live again after {back:.1f} s (budget 10)")
-    assert said < 2
+    print(f"W16: shown after {delay:.1f} s (budget 2), live again after {back:.1f} s (budget 10)")
+    assert delay < 2
     assert back < 10
     browser.eventually("document.querySelector('.facts .time').textContent !== args[0]", before)
 
@@ -254,11 +236,19 @@ def test_a_lost_connection_is_said_and_the_clocks_stop(browser: Browser, full: C
 def test_a_cluster_that_ends_says_why(browser: Browser, full: CannedServer) -> None:
     open_page(browser, full)
     full.send({"type": "bye", "reason": "the cluster stops"})
-    browser.eventually(
-        "!document.querySelector('#banner').hidden || document.documentElement.dataset.status === 'live'"
-    )
     full.stop()
     browser.sees("the cluster stops", "#banner")
+
+
+def test_a_hidden_tab_closes_its_connection(browser: Browser, full: CannedServer) -> None:
+    open_page(browser, full)
+    browser.sees("3/4", "table")
+    browser.js("setHidden(true)")
+    wait_until(lambda: full.connections == 0, "the connection is closed")
+    full.jobs["e1"]["running"] = 4
+    browser.js("setHidden(false)")
+    browser.sees("4/4", "table")
+    assert browser.js("document.querySelector('#banner').hidden")
 
 
 def test_what_is_forbidden_is_named(browser: Browser, full: CannedServer) -> None:
@@ -325,8 +315,8 @@ def test_everything_is_reached_by_keys(browser: Browser, full: CannedServer) -> 
     browser.press(Keys.ENTER)
     browser.sees("default/bert", "h1")
     browser.press(Keys.ESCAPE)
-    browser.sees("resnet-1000", "table")
-    browser.press("j", "l")
+    browser.eventually(f"{focused} === 'bert'")
+    browser.press("l")
     browser.eventually("location.hash.endsWith('/logs')")
     browser.press("?")
     browser.sees("previous, next unhealthy rank", "dialog")
@@ -335,18 +325,16 @@ def test_everything_is_reached_by_keys(browser: Browser, full: CannedServer) -> 
     browser.open(BERT_ADDRESS)
     browser.sees("worker-1 Failed", ".unhealthy")
     browser.js("document.activeElement.blur()")
-    stops: list[Any] = []
+    stops: list[str] = []
     for _ in range(40):
         browser.press(Keys.TAB)
-        stop = browser.js(
-            "(({left, top, width, height}) => [Math.round(top + scrollY), Math.round(left), width > 0 && height > 0, getComputedStyle(document.activeElement).outlineStyle, document.activeElement.tagName])(document.activeElement.getBoundingClientRect())"
-        )
-        if stop[4] == "BODY":
+        tag, has_size, shows_focus = browser.js("focusStop()")
+        if tag == "BODY":
             break
-        stops.append(stop)
+        assert has_size and shows_focus, tag
+        stops.append(tag)
     assert len(stops) >= 18
-    assert all(visible and outline != "none" for _, _, visible, outline, _ in stops), stops
-    assert {"CANVAS", "LOG-LINES", "INPUT", "SELECT", "A", "BUTTON", "PRE"} <= {stop[4] for stop in stops}
+    assert {"CANVAS", "LOG-LINES", "INPUT", "SELECT", "A", "BUTTON", "PRE"} <= set(stops)
 
 
 def test_letters_can_be_switched_off(browser: Browser, full: CannedServer) -> None:
@@ -386,132 +374,89 @@ def test_axe_has_nothing_to_say(browser: Browser, full: CannedServer, scheme: st
         browser.eventually(f"location.hash === '#/' || {READY}")
         if pictures:
             browser.driver.save_screenshot(str(pictures / f"{scheme}-{number}.png"))
-        problems[address] = axe_violations(browser)
-    assert problems == dict.fromkeys(VIEWS, [])
+        browser.driver.execute_script(AXE.read_text(encoding="utf-8"))
+        problems[address] = browser.measure("axeViolations")
+    assert problems == {address: [] for address in VIEWS}
 
 
 READY = "document.querySelector('.job:not([hidden]), .rank:not([hidden])')"
 
 
-def axe_violations(browser: Browser) -> list[str]:
-    browser.driver.execute_cdp_cmd("Page.setBypassCSP", {"enabled": False})
-    browser.driver.execute_script(AXE.read_text())
-    run = """const done = arguments[arguments.length - 1];
-    axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'], resultTypes: ['violations']}).then(({violations}) =>
-      done(violations.flatMap((rule) => rule.nodes.map((node) => `${rule.id}: ${node.html.slice(0, 160)} ${node.failureSummary}`))), (error) => done([String(error)]));"""
-    return list(browser.driver.execute_async_script(run))
+def check_time(criterion: str, value: float, budget: float, unit: str) -> None:
+    """Print what was measured. A time may be three times its budget: a machine that is busy is no defect."""
+    print(f"{criterion}: {value:,.1f} {unit} (budget {budget:,})")
+    assert value <= 3 * budget, f"{criterion}: {value:,.1f} {unit}"
+
+
+def check_count(criterion: str, value: int, budget: int, unit: str) -> None:
+    """Print what was counted; it must be within its budget."""
+    print(f"{criterion}: {value:,} {unit} (budget {budget:,})")
+    assert value <= budget, f"{criterion}: {value:,} {unit}"
 
 
 def test_a_list_of_ten_thousand_jobs_stays_small(browser: Browser, server: CannedServer) -> None:
-    """W4, W5, W9: time until rows are seen, elements, and the time of a jump in the list."""
     add_many_jobs(server)
     uid = add_resnet(server)
-    server.log_frames[uid] = [
-        {"type": "log", "uid": uid, "lines": [["worker-1", f"line {number}"] for number in range(20_000)], "dropped": 0}
-    ]
+    lines = [["worker-1", f"line {number}"] for number in range(20_000)]
+    server.log_frames[uid] = [{"type": "log", "uid": uid, "lines": lines, "dropped": 0}]
     began = time.monotonic()
     open_page(browser, server)
     browser.sees("sweep-1", "table")
-    shown = time.monotonic() - began
+    check_time("W4", (time.monotonic() - began) * 1000, 1000, "ms until rows of 10,000 are seen")
     browser.eventually("document.querySelector('.total').innerText === '10,001 of 10,001'")
-    elements = browser.js("document.querySelectorAll('*').length")
-    jumps = sorted(browser.driver.execute_async_script(JUMPS))
-    middle = browser.js("document.elementFromPoint(300, 400).innerText")
-    assert middle.startswith("sweep-"), middle
+    check_count("W5", browser.js("document.querySelectorAll('*').length"), 1500, "elements with 10,000 jobs")
+    jumps = sorted(browser.measure("jumpTimes"))
+    row = browser.js("document.elementFromPoint(300, 400).innerText")
+    assert row.startswith("sweep-")
+    check_time("W9", jumps[int(len(jumps) * 0.95)], 100, "ms for a jump in the list, p95")
     browser.open(RESNET_ADDRESS)
     browser.scroll_to(".panel.logs")
     browser.sees("line 19999", "log-lines")
-    job_elements = browser.js("document.querySelectorAll('*').length")
-    p95 = jumps[int(len(jumps) * 0.95)]
-    print(
-        f"W4: rows after {shown * 1000:.0f} ms (budget 1,000, Selenium's own time included); W5: {elements} and {job_elements} elements (budget 1,500); W9: p95 {p95:.0f} ms (budget 100)"
+    elements = browser.js("document.querySelectorAll('*').length")
+    check_count("W5", elements, 1500, "elements with 1,000 ranks and 20,000 lines")
+    browser.press(Keys.ESCAPE)
+    browser.eventually(
+        "document.elementFromPoint(300, 400)?.innerText === args[0]", row, condition="the list is where it was left"
     )
-    assert elements <= 1500
-    assert job_elements <= 1500
-    assert shown < 3
-    assert p95 < 300
 
 
-JUMPS = """const done = arguments[0], times = [];
-const table = document.querySelector('virtual-table');
-const jump = (number) => {
-  if (number === 30) return done(times);
-  const began = performance.now();
-  scrollTo(0, (number * 7919 % 30) / 30 * (document.documentElement.scrollHeight - innerHeight));
-  const check = () => {
-    const seen = document.elementFromPoint(300, innerHeight / 2);
-    if (seen?.closest('tr')?.row) { times.push(performance.now() - began); jump(number + 1); } else requestAnimationFrame(check);
-  };
-  requestAnimationFrame(check);
-};
-jump(0);"""
-
-
-@pytest.mark.parametrize("throttling", [1, 4])
-def test_a_thousand_ranks_are_drawn_smoothly(browser: Browser, server: CannedServer, throttling: int) -> None:
-    """W6, W7, W8: frames a second at 20 updates of 1,000 ranks a second, and how long one drawing takes."""
+@pytest.mark.parametrize(("criterion", "throttling", "budget"), [("W6", 1, 30), ("W7", 4, 20)])
+def test_a_thousand_ranks_are_drawn_smoothly(
+    browser: Browser, server: CannedServer, criterion: str, throttling: int, budget: int
+) -> None:
+    """While the states and steps of all change 20 times a second."""
     uid = add_resnet(server)
     open_page(browser, server, RESNET_ADDRESS)
     browser.sees("worker-417 behind", ".unhealthy")
     browser.driver.execute_cdp_cmd("Emulation.setCPUThrottlingRate", {"rate": throttling})
-    states = [
+    columns = [
         rank_columns(["Running"] * (number * 31) + ["Pending"] * (1000 - number * 31), step=[number] * 1000)
         for number in range(1, 21)
     ]
-    stop = server.repeat(
-        lambda number: ({"type": "ranks", "uid": uid, "columns": states[number % 20]}, f"job:{uid}"), 20
-    )
-    browser.driver.set_script_timeout(20)
-    rate, paint = browser.driver.execute_async_script(FRAMES)
+    topic = f"job:{uid}"
+    stop = server.repeat(lambda number: ({"type": "ranks", "uid": uid, "columns": columns[number % 20]}, topic), 20)
+    rate, paint = browser.measure("frameRate")
     stop()
-    budget = 30 if throttling == 1 else 20
-    print(
-        f"W{6 if throttling == 1 else 7}: {rate:.0f} frames a second at 1/{throttling} of the CPU (budget {budget}); W8: 1,000 ranks drawn in {paint:.1f} ms (budget 4)"
-    )
+    print(f"{criterion}: {rate:.0f} frames a second (budget {budget})")
     assert rate > budget / 3
-    assert paint < 12 * throttling
-
-
-FRAMES = """const done = arguments[0], paints = [];
-let frames = 0, began = 0;
-const count = (now) => {
-  began ||= now;
-  frames++;
-  paints.push(document.querySelector('rank-grid').paintTime);
-  if (now - began < 2000) requestAnimationFrame(count);
-  else done([frames / (now - began) * 1000, paints.sort((a, b) => a - b)[paints.length >> 1]]);
-};
-requestAnimationFrame(count);"""
+    check_time("W8", paint, 4 * throttling, f"ms to draw 1,000 ranks at 1/{throttling} of the CPU")
 
 
 def test_ten_thousand_ranks_are_drawn(browser: Browser, server: CannedServer) -> None:
-    """W8; and the timeline of 10,000 replicas is one row for each role."""
+    """And the timeline has one row for each role."""
     uid = server.add_job(uid="big", name="big", running=10_000, replicas=10_000)
     ranks = rank_columns(["Running"] * 10_000)
-    server.job_frames[uid] = [
-        {"type": "ranks", "uid": uid, "columns": ranks},
-        {"type": "job", "uid": uid, "job": {}, "findings": [], "timeline": running_lanes(ranks["replica"])},
-    ]
+    lanes = running_lanes(ranks["replica"])
+    server.job_frames[uid] = job_frames(uid, ranks, [], lanes, [])
     open_page(browser, server, "#/jobs/default/PyTorchJob/big")
     browser.sees("Running 10,000", ".legend")
-    paint = browser.js(
-        "[1, 2, 3, 4, 5].map(() => { const grid = document.querySelector('rank-grid'); grid.paintNow(); return grid.paintTime; }).sort((a, b) => a - b)[2]"
-    )
-    print(f"W8: 10,000 ranks drawn in {paint:.1f} ms (budget 16)")
-    assert paint < 48
-    browser.eventually(f"{colours('attempt-timeline canvas')} >= 2")
+    check_time("W8", browser.js("gridPaintTime()"), 16, "ms to draw 10,000 ranks")
+    browser.eventually("colourCount('attempt-timeline canvas') >= 2")
 
 
 def test_the_first_load_is_small(browser: Browser, full: CannedServer) -> None:
-    """W1, W3."""
     open_page(browser, full)
     browser.sees("bert", "table")
-    sizes = browser.js(
-        "performance.getEntriesByType('resource').filter((entry) => entry.name.includes('/static/')).reduce((sum, entry) => sum + entry.decodedBodySize, 0) + performance.getEntriesByType('navigation')[0].decodedBodySize"
-    )
+    check_count("W1", browser.js("loadedBytes()"), 150_000, "bytes of the first load")
     paint = browser.eventually("performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
-    print(
-        f"W1: {sizes:,} bytes of the first load (budget 150,000); W3: first contentful paint after {paint:.0f} ms (budget 500)"
-    )
-    assert sizes <= 150_000
-    assert paint < 1500
+    check_time("W3", paint, 500, "ms until the first contentful paint")

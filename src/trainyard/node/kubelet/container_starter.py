@@ -21,9 +21,11 @@ from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_logs import PodLogs
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.pod_spec import containers
+from trainyard.node.kubelet.progress import ProgressFiles
 from trainyard.node.kubelet.supervisor_client import SandboxError, StartError
 from trainyard.node.kubelet.volumes import FatalStartError
-from trainyard.objects import Json
+from trainyard.objects import Json, annotations_of
+from trainyard.objects.usage import METRICS
 
 
 class ContainerExit(NamedTuple):
@@ -110,8 +112,9 @@ class ContainerStarter:
         if ended is not None and ended.run == run:  # not the end of an earlier run whose start failed
             self.feed_ended(name, ended)
         else:
-            folder, log = self._record.folder / "tmp", self._logs.path(name, run)
-            self._node_context.usage.container_started(run_id, pid, folder, log)
+            has_patterns = annotations_of(self._record.pod).get(METRICS) != "off"
+            files = ProgressFiles(self._record.folder / "tmp", self._logs.path(name, run), has_patterns)
+            self._node_context.usage.container_started(run_id, pid, files)
 
     def _container(self, name: str) -> Json:
         return next(candidate for candidate, _ in containers(self._record.pod) if candidate.get("name") == name)

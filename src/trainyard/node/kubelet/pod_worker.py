@@ -217,7 +217,13 @@ class PodWorker:
                 samples.append(sample)
                 containers.append(
                     ContainerUsage(
-                        container.name, container.run, sample.cores, sample.memory, sample.peak, sample.is_proportional
+                        container.name,
+                        container.run,
+                        sample.cores,
+                        sample.memory,
+                        sample.peak,
+                        sample.is_proportional,
+                        sample.stopped_pid,
                     )
                 )
         if not samples:

@@ -9,9 +9,11 @@ Rules:
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -21,12 +23,14 @@ _LONGEST_STAT = 1024  # bytes; /proc/PID/stat has about 350
 
 
 class ProcessEntry(NamedTuple):
-    """One process. CPU times in seconds; `reaped_cpu` is that of the children it has waited for. `rss` in bytes."""
+    """One process. CPU times in seconds; `reaped_cpu` is that of the children it has waited for. `rss` in bytes.
+    `is_stopped`: by a signal (SIGSTOP, SIGTSTP)."""
 
     parent: int
     cpu: float
     reaped_cpu: float
     rss: int
+    is_stopped: bool = False
 
 
 class MachineEntry(NamedTuple):
@@ -66,6 +70,7 @@ def parse_stat(stat: bytes) -> ProcessEntry:
         (int(fields[11]) + int(fields[12])) * _TICK,
         (int(fields[13]) + int(fields[14])) * _TICK,
         int(fields[21]) * _PAGE,
+        fields[0] == b"T",
     )
 
 
@@ -97,15 +102,15 @@ def parse_ps(listing: bytes) -> dict[int, ProcessEntry]:
     table: dict[int, ProcessEntry] = {}
     for line in listing.decode("ascii", "replace").splitlines():
         try:
-            pid, parent, rss, time = line.split()[:4]
-            table[int(pid)] = ProcessEntry(int(parent), _ps_seconds(time), 0.0, int(rss) * 1024)
+            pid, parent, rss, used = line.split()[:4]
+            table[int(pid)] = ProcessEntry(int(parent), _ps_seconds(used), 0.0, int(rss) * 1024)
         except ValueError:
             continue
     return table
 
 
-def _ps_seconds(time: str) -> float:
-    days, _, clock = time.rpartition("-")
+def _ps_seconds(text: str) -> float:
+    days, _, clock = text.rpartition("-")
     seconds = 0.0
     for part in clock.split(":"):
         seconds = seconds * 60 + float(part)
@@ -178,12 +183,14 @@ class PsReader:
     listing before their end."""
 
     def __init__(self) -> None:
+        self._listed_at = -math.inf  # monotonic time of the last listing
         self._last: dict[int, ProcessEntry] = {}
         self._reaped: dict[int, float] = {}  # pid -> time of its ended children
 
     def processes(self) -> dict[int, ProcessEntry]:
         """See ProcessReader."""
         listing = subprocess.run(["ps", "-axo", "pid=,ppid=,rss=,time="], capture_output=True, check=False).stdout
+        self._listed_at = time.monotonic()
         return self.with_ended(parse_ps(listing))
 
     def with_ended(self, table: dict[int, ProcessEntry]) -> dict[int, ProcessEntry]:
@@ -205,7 +212,8 @@ class PsReader:
         return None
 
     def machine(self) -> MachineEntry:
-        """See ProcessReader. The sum over all processes."""
-        listing = subprocess.run(["ps", "-axo", "pid=,ppid=,rss=,time="], capture_output=True, check=False).stdout
-        entries = parse_ps(listing).values()
+        """See ProcessReader. The sum over all processes of the last listing, if it is not older than a second."""
+        if time.monotonic() - self._listed_at > 1:
+            self.processes()
+        entries = self._last.values()
         return MachineEntry(sum(entry.cpu for entry in entries), sum(entry.rss for entry in entries))

@@ -21,9 +21,10 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from trainyard.node.kubelet.pod_logs import open_log
 from trainyard.node.supervisor import safe_paths
@@ -38,8 +39,8 @@ LONGEST_NAME = 64  # characters
 NAMES = {"step": "step", "global_step": "step", "steps": "step", "iteration": "step", "iter": "step", "epoch": "epoch",
          "loss": "loss", "train_loss": "loss", "accuracy": "accuracy", "acc": "accuracy"}  # fmt: skip
 _NUMBER = r"([-+]?(?:\d[\d,]{0,20})?\.?\d{1,20}(?:[eE][-+]?\d{1,3})?)(?!\w|\.\d)"
-_PATTERN = re.compile(
-    rf"(?<![\w-])({'|'.join(sorted(NAMES, key=len, reverse=True))})(?:['\"]? ?[=:] ?| {{1,8}}){_NUMBER}", re.IGNORECASE
+_PATTERN = (  # compiled at its first use
+    rf"(?<![\w-])({'|'.join(sorted(NAMES, key=len, reverse=True))})(?:['\"]? ?[=:] ?| {{1,8}}){_NUMBER}"
 )
 _RATE_SECONDS, _RATE_STEPS = 30.0, 2  # a rate is over so many seconds, or over so many steps if they are slower
 
@@ -76,16 +77,16 @@ def _float(value: float | str) -> float | None:
 def parse_pattern(line: str) -> dict[str, float]:
     """The values of known names in a line of text; of a name that occurs twice the first one."""
     values: dict[str, float] = {}
-    for name, text in _PATTERN.findall(line):
+    for name, text in re.findall(_PATTERN, line, re.IGNORECASE):
         number = _float(text.replace(",", ""))
         if number is not None:
             values.setdefault(NAMES[name.lower()], number)
     return values
 
 
-def parse_lines(text: bytes, is_output: bool) -> tuple[dict[str, float], str]:
+def parse_lines(text: bytes, is_output: bool, has_patterns: bool = True) -> tuple[dict[str, float], str]:
     """The newest value of each name in these lines, and the source. `is_output`: they are lines of stdout, in which
-    patterns count, too, if none of them is an object."""
+    patterns count, too (`has_patterns`), if none of them is an object."""
     objects: dict[str, float] = {}
     patterns: dict[str, float] = {}
     for raw in reversed(text.replace(b"\r", b"\n").split(b"\n")):
@@ -93,7 +94,7 @@ def parse_lines(text: bytes, is_output: bool) -> tuple[dict[str, float], str]:
             continue
         line = without_colours(raw).decode("utf-8", "replace").strip()
         objects = parse_object(line) | objects
-        if is_output and not objects:
+        if is_output and has_patterns and not objects:
             patterns = parse_pattern(line) | patterns
         if "step" in objects or (is_output and {"step", "loss"} <= patterns.keys()):
             break
@@ -155,9 +156,11 @@ class StepRate:
 
 
 class ProgressReader:
-    """Reads the progress of one pod. `folder`: the pod's folder for temporary files."""
+    """Reads the progress of one pod. `folder`: the pod's folder for temporary files; `has_patterns`: see
+    `parse_lines`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, has_patterns: bool = True) -> None:
+        self._has_patterns = has_patterns
         self._file = GrowingFile(lambda: safe_paths.open_file(str(folder), METRICS_FILE), _size(folder / METRICS_FILE))
         self._logs: dict[Path, GrowingFile] = {}
         self._rate = StepRate()
@@ -171,7 +174,7 @@ class ProgressReader:
         if not values and self._source != "file":
             self._logs = {path: self._logs.get(path) or _log(path) for path in logs}
             for log in self._logs.values():
-                log_values, log_source = parse_lines(log.read(), is_output=True)
+                log_values, log_source = parse_lines(log.read(), is_output=True, has_patterns=self._has_patterns)
                 if log_values and not (log_source == "pattern" and self._source == "output"):
                     values, source = values | log_values, log_source
         if values:
@@ -194,10 +197,17 @@ def _size(path: Path) -> int:
         return 0
 
 
-@dataclass(slots=True)
-class _Pod:
+class ProgressFiles(NamedTuple):
+    """Where a container writes its progress: its log file and, for `folder` and `has_patterns`, see ProgressReader."""
+
+    folder: Path
+    log: Path
+    has_patterns: bool = True
+
+
+class _Pod(msgspec.Struct):
     reader: ProgressReader
-    logs: dict[str, Path] = field(default_factory=dict)  # by run
+    logs: dict[str, Path] = {}  # by run
     last: Progress | None = None
     read_at: float = 0.0
 
@@ -209,11 +219,12 @@ class ProgressSampler:
         self._clock = clock
         self._pods: dict[str, _Pod] = {}  # by uid
 
-    def container_started(self, run: str, folder: Path, log: Path) -> None:
-        """A container runs. `folder`: see ProgressReader; `log`: its log file."""
+    def container_started(self, run: str, files: ProgressFiles) -> None:
+        """A container runs."""
         uid = run.partition("/")[0]
-        pod = self._pods.get(uid) or self._pods.setdefault(uid, _Pod(ProgressReader(folder)))
-        pod.logs[run] = log
+        if uid not in self._pods:
+            self._pods[uid] = _Pod(ProgressReader(files.folder, files.has_patterns))
+        self._pods[uid].logs[run] = files.log
 
     def container_ended(self, run: str) -> None:
         """A container has ended; the progress of its pod is kept as long as another one runs."""

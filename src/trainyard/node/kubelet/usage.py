@@ -7,7 +7,8 @@ Rules:
   PSS_INTERVAL seconds, at once when processes of its container have started or ended, and for at most PSS_BUDGET
   seconds in a pass. Until it is read, and where it cannot be read, RSS counts.
 - CPU time never runs backwards. A process can be counted twice (its parent reaps it while the pass reads both) or not
-  at all (as it ends): a total that is lower than before, or higher than the machine can have worked since, is ignored.
+  at all (as it ends): a total that is lower than before is ignored once, and one that is higher than the machine can
+  have worked since.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from trainyard.node.kubelet.process_table import (
     MachineEntry,
@@ -28,7 +29,7 @@ from trainyard.node.kubelet.process_table import (
     members,
     process_reader,
 )
-from trainyard.node.kubelet.progress import ProgressSampler
+from trainyard.node.kubelet.progress import ProgressFiles, ProgressSampler
 
 INTERVAL = 2.0  # seconds between two passes
 PSS_INTERVAL, PSS_BUDGET = 10.0, 0.005  # seconds
@@ -38,16 +39,17 @@ _CPU_SLACK = 1.0  # seconds of CPU time: clocks of the kernel and of this proces
 
 class Measurement(NamedTuple):
     """A container at one time: CPU time since its start in seconds, memory in bytes. `is_proportional`: the pages that
-    processes share are counted once."""
+    processes share are counted once. `stopped_pid`: a process that a signal has stopped, 0 for none."""
 
     cpu: float
     memory: int
     is_proportional: bool
+    stopped_pid: int = 0
 
 
 class UsageSample(NamedTuple):
     """The usage of a container. `time`: Unix time; `window`: seconds over which `cores` is the mean; `cpu`: since the
-    start, seconds; `memory` and `peak`: bytes; `is_proportional`: see Measurement."""
+    start, seconds; `memory` and `peak`: bytes; `is_proportional` and `stopped_pid`: see Measurement."""
 
     time: float
     window: float
@@ -56,6 +58,7 @@ class UsageSample(NamedTuple):
     memory: int
     peak: int
     is_proportional: bool
+    stopped_pid: int = 0
 
 
 class MachineSample(NamedTuple):
@@ -98,7 +101,8 @@ class UsageMeter:
             if rss and (shared is None or shared.size is None):
                 is_proportional = False
             memory += max(0, rss - (shared.size or 0)) if shared else rss
-        return Measurement(cpu_time(table, init, pids), memory, is_proportional)
+        stopped_pid = next((pid for pid in pids if table[pid].is_stopped), 0)
+        return Measurement(cpu_time(table, init, pids), memory, is_proportional, stopped_pid)
 
     def _read_shared_pages(self, table: ProcessTable, pids_by_run: dict[str, list[int]]) -> None:
         start = self._clock()
@@ -120,13 +124,15 @@ class UsageMeter:
             shared[pid] = _SharedPages(None if pss is None else max(0, table[pid].rss - pss), start)
 
 
-@dataclass(slots=True)
-class _Run:
-    """A container that runs. `cpu` was accepted at the monotonic time `at`."""
+class _Run(msgspec.Struct):
+    """A container that runs. `cpu` was accepted at the monotonic time `at`; it includes `lost`, the time of processes
+    that nobody has waited for, which the kernel forgets (SIGCHLD ignored)."""
 
     init: int
     at: float
     cpu: float = 0.0
+    lost: float = 0.0
+    is_lower: bool = False  # the last measurement was lower than the one before
     peak: int = 0
     sample: UsageSample | None = None
 
@@ -136,14 +142,17 @@ class _Run:
         window = at - self.at
         if window < _SHORTEST_WINDOW:
             return
-        used = measurement.cpu - self.cpu
+        used = measurement.cpu + self.lost - self.cpu
+        if used < 0 and self.is_lower:  # for the second time: no process was missed, its time is lost
+            self.lost, used = self.lost - used, 0.0
+        self.is_lower = used < 0
         if 0 <= used <= window * cpus + _CPU_SLACK:
-            self.cpu, self.at = measurement.cpu, at
+            self.cpu, self.at = measurement.cpu + self.lost, at
         else:
             used = 0.0 if self.sample is None else self.sample.cores * window
-        self.sample = UsageSample(
-            now, window, used / window, self.cpu, measurement.memory, self.peak, measurement.is_proportional
-        )
+        _, memory, is_proportional, stopped_pid = measurement
+        cores = used / window
+        self.sample = UsageSample(now, window, cores, self.cpu, memory, self.peak, is_proportional, stopped_pid)
 
 
 class UsageSampler:
@@ -189,13 +198,13 @@ class UsageSampler:
         for run, measurement in measurements.items():
             if state := self._runs.get(run):  # it has not ended meanwhile
                 state.accept(measurement, at, now, os.cpu_count() or 1)
+        self.machine()  # so that the next answer is not the mean since the last question
 
-    def container_started(self, run: str, init: int, folder: Path, log: Path) -> None:
-        """A container runs. `run`: uid/container/number; `init`: the pid of its init, 0 if unknown; `folder`, `log`:
-        see ProgressSampler."""
+    def container_started(self, run: str, init: int, files: ProgressFiles) -> None:
+        """A container runs. `run`: uid/container/number; `init`: the pid of its init, 0 if unknown."""
         if init:
             self._runs[run] = _Run(init, self._clock())
-            self.progress.container_started(run, folder, log)
+            self.progress.container_started(run, files)
             self._has_runs.set()
 
     def container_ended(self, run: str, max_rss: int) -> int:

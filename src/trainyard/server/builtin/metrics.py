@@ -13,12 +13,21 @@ import math
 from collections.abc import Callable
 
 from trainyard.objects import Json, NamespacedName, format_time
-from trainyard.objects.usage import MEMORY_MEASURE, ContainerUsage, NodeUsage, PodUsage, UsageReport, peak_annotation
+from trainyard.objects.usage import (
+    MEMORY_MEASURE,
+    STOPPED_PROCESS,
+    ContainerUsage,
+    NodeUsage,
+    PodUsage,
+    UsageReport,
+    peak_annotation,
+)
 from trainyard.server import errors
 from trainyard.server.errors import StatusError
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.resources import Column, ComputedObjects, Resource
 from trainyard.server.registry.tables import NAME
+from trainyard.server.storage.store import Record
 
 GROUP, VERSION = "metrics.k8s.io", "v1beta1"
 _API_VERSION = f"{GROUP}/{VERSION}"
@@ -70,26 +79,35 @@ def _window(seconds: float) -> str:
 
 def _pod_metrics(pod: PodUsage, context: RequestContext) -> list[Json]:
     """The PodMetrics in a list; empty when the pod has been deleted or does not run."""
-    stored = context.get("pods", pod.namespace, pod.name)
-    if stored is None or stored["metadata"]["uid"] != pod.uid or (stored.get("status") or {}).get("phase") != "Running":
+    stored = context.log.get("pods", NamespacedName(pod.namespace, pod.name))
+    if stored is None or stored.fields.get("status.phase") != "Running" or not _has_uid(stored, pod.uid):
         return []
     measure = "PSS" if all(container.is_proportional for container in pod.containers) else "RSS"
     peaks = peak_annotation({f"{container.name}/{container.run}": container.peak for container in pod.containers})
     progress = pod.progress.annotation if pod.progress else {}
-    meta = {"name": pod.name, "namespace": pod.namespace, "annotations": {**peaks, MEMORY_MEASURE: measure, **progress}}
+    annotations = {**peaks, MEMORY_MEASURE: measure, **progress}
+    if stopped_pids := [each.stopped_pid for each in pod.containers if each.stopped_pid]:
+        annotations[STOPPED_PROCESS] = str(stopped_pids[0])
+    meta = {"name": pod.name, "namespace": pod.namespace, "annotations": annotations}
     containers = [{"name": container.name, "usage": _usage(container)} for container in pod.containers]
     return [{**_object("PodMetrics", meta, stored, pod, context), "containers": containers}]
 
 
 def _node_metrics(node: NodeUsage | None, context: RequestContext) -> list[Json]:
-    stored = context.get("nodes", "", node.name) if node else None
+    stored = context.log.get("nodes", NamespacedName("", node.name)) if node else None
     if node is None or stored is None:
         return []
     return [{**_object("NodeMetrics", {"name": node.name}, stored, node, context), "usage": _usage(node)}]
 
 
-def _object(kind: str, meta: Json, stored: Json, usage: PodUsage | NodeUsage, context: RequestContext) -> Json:
-    labels = stored["metadata"].get("labels")
+def _has_uid(stored: Record, uid: str) -> bool:
+    """Whether the stored object has that uid. It is not decoded: a list has thousands. No other object in it, such as
+    an owner, has the uid of a pod."""
+    return f'"uid":"{uid}"'.encode() in stored.body
+
+
+def _object(kind: str, meta: Json, stored: Record, usage: PodUsage | NodeUsage, context: RequestContext) -> Json:
+    labels = dict(stored.labels)
     return {
         "kind": kind,
         "apiVersion": _API_VERSION,

@@ -12,6 +12,7 @@ from trainyard.objects import Json, Problem, find_condition, name_of, namespace_
 from trainyard.views.job_view import job_result
 from trainyard.views.memory import memory_limit
 from trainyard.views.replica_view import ReplicaView, group_by_slot, replica_view
+from trainyard.views.usage_view import ReplicaUsage
 
 MAX_NAMES = 4
 Logs = Mapping[tuple[str, str], tuple[str, ...]]  # last lines by the pod's uid and the container
@@ -33,6 +34,7 @@ class Facts:
     endpoint: Endpoint | None = None
     notes: tuple[Problem, ...] = ()  # fields that have no effect where the job runs
     process_nodes: frozenset[str] = frozenset()  # names of the Trainyard nodes: there, containers are processes
+    usages: tuple[ReplicaUsage, ...] = ()  # of the replicas of a job that runs; () where nobody measures
     refused: tuple[str, ...] = ()  # what the API server refuses: "list events"
     cluster_ends: bool = False  # the cluster ends with the command, as that of `trainyard run`: nothing is tried again
     modules: MissingModules = field(default_factory=MissingModules)

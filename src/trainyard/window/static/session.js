@@ -19,7 +19,9 @@ export class Session {
   /** Called once when the server does not accept the session any more. */
   onEnd = () => {};
 
-  get secret() { return this.#secret ?? ''; }
+  get secret() {
+    return this.#secret ?? '';
+  }
 
   /** Takes the token out of the address, before anything else can see it there, and exchanges it for a session. */
   async start() {
@@ -27,13 +29,13 @@ export class Session {
     if (token) {
       history.replaceState(null, '', `${location.pathname}${location.search}#/`);
       const response = await fetch('v1/session', {
-        method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ token: decodeURIComponent(token) }),
+        method: 'POST',
+        headers: { 'Content-Type': 'application/json' },
+        body: JSON.stringify({ token: decodeURIComponent(token) }),
       });
       if (response.ok) {
         this.#secret = (await response.json()).session;
         localStorage.setItem(KEY, this.secret);
-      } else if (response.status !== 401 || !this.#secret) {
-        this.#end();
       }
     }
     if (!this.#secret) this.#end();
@@ -61,11 +63,23 @@ export class Session {
     throw new RequestFailed(response.status, answer.error ?? `The server answered ${response.status}.`);
   }
 
+  /** @param {string} path @param {any} value @returns {Promise<Response>} */
+  post(path, value) {
+    return this.request(path, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify(value),
+    });
+  }
+
+  /** Raises SessionEnded if the session does not count any more. */
+  async check() {
+    await this.post('tickets', { path: '' });
+  }
+
   /** Downloads a whole file: a link of its own carries no header, so the server gives out a ticket for it. */
   async download(/** @type {string} */ path) {
-    const response = await this.request('tickets', {
-      method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ path }),
-    });
+    const response = await this.post('tickets', { path });
     const link = document.createElement('a');
     link.href = `v1/download/${encodeURIComponent((await response.json()).ticket)}`;
     link.download = '';

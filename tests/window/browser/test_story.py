@@ -1,0 +1,205 @@
+"""The page of a real local cluster: a job appears, its ranks run, one fails, and the page says why."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.window.browser.conftest import Browser, wait_until
+from trainyard.app.history import history_folder
+from trainyard.app.local import LocalCluster, LocalClusterOptions
+from trainyard.app.record_index import HistoryOptions
+from trainyard.objects import GVK, Json
+from trainyard.window import Window, WindowOptions
+
+Result = TypeVar("Result")
+TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
+# It runs until its file is there; a rank whose file says so fails.
+PROGRAM = """
+import pathlib, sys, time
+print("hello from", sys.argv[1], flush=True)
+print("step=10 loss=0.41", flush=True)
+order = pathlib.Path(sys.argv[1])
+while not order.exists():
+    time.sleep(0.02)
+if order.read_text() == "fail":
+    sys.exit("no data: /data/train is empty")
+print("the end", flush=True)
+"""
+
+
+class RunningCluster:
+    """A local cluster and its window, in a thread of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.loop = folder, asyncio.new_event_loop()
+        self._ready, self._end = threading.Event(), asyncio.Event()
+        self.cluster: LocalCluster | None = None
+        self.window: Window | None = None
+        self._thread = threading.Thread(target=lambda: self.loop.run_until_complete(self._run()))
+        self._thread.start()
+        assert self._ready.wait(60)
+
+    async def _run(self) -> None:
+        try:
+            options = LocalClusterOptions(
+                network="shared",
+                cache=self.folder / "cache",
+                say=lambda text: None,
+                parent=self.folder,
+                history=HistoryOptions(history_folder(), "default"),
+            )
+            async with LocalCluster(options) as self.cluster:
+                self.window = Window(self.cluster.api, WindowOptions("default", history=history_folder()))
+                await self.window.start()
+                self._ready.set()
+                await self._end.wait()
+                await self.window.stop()
+        finally:
+            self._ready.set()
+
+    def call(self, function: Callable[[LocalCluster, Window], Awaitable[Result]]) -> Result:
+        """Await what the function returns, in the cluster's thread."""
+        assert self.cluster is not None and self.window is not None
+        cluster, window = self.cluster, self.window
+
+        async def called() -> Result:
+            return await function(cluster, window)
+
+        return asyncio.run_coroutine_threadsafe(called(), self.loop).result(60)
+
+    def create(self, name: str) -> Json:
+        """A job of a master and two workers, which run until `order` is called for them."""
+
+        def role(role_type: str, replicas: int) -> Json:
+            command = [sys.executable, "-c", PROGRAM, str(self.folder / f"{name}-{role_type.lower()}")]
+            container = {"name": "tensorflow", "image": "example.invalid/x", "command": command}
+            template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+            return {"replicas": replicas, "tfReplicaType": role_type, "template": template}
+
+        spec = {"replicaSpecs": [role("MASTER", 1), role("WORKER", 2)], "backoffLimit": 0}
+        job = {"apiVersion": TFJOB.api_version, "kind": "TfJob", "metadata": {"name": name}, "spec": spec}
+        return self.call(lambda cluster, window: cluster.api.create(TFJOB, "default", job))
+
+    def order(self, name: str, role: str, text: str) -> None:
+        """Let the replicas of a role end: `fail`, or anything else for success."""
+        temporary = self.folder / f"{name}-order"
+        temporary.write_text(text)
+        os.replace(temporary, self.folder / f"{name}-{role}")
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(60)
+        self.loop.close()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    running = RunningCluster(tmp_path)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+def open_page(browser: Browser, cluster: RunningCluster) -> None:
+    async def link(_: LocalCluster, window: Window) -> str:
+        return window.link()
+
+    browser.driver.get(cluster.call(link))
+    browser.sees("live", "#header")
+
+
+CELL = """(role) => {
+  const canvas = document.querySelector('rank-grid canvas');
+  const y = role === 'worker' ? 72 : 22;
+  return [...canvas.getContext('2d').getImageData(2, y, 1, 1).data].join();
+}"""
+RUNNING, FAILED = "26,127,66,255", "198,47,53,255"  # --run and --bad of style.css
+
+
+def test_a_job_appears_runs_and_fails(browser: Browser, cluster: RunningCluster) -> None:
+    open_page(browser, cluster)
+    browser.sees("No jobs.", ".empty")
+    cluster.create("mnist")
+    browser.sees("mnist", "table")
+    browser.sees("3/3", "table")
+    browser.press("j", "\n")
+    browser.sees("default/mnist", "h1")
+    browser.eventually(f"({CELL})('master') === args[0] && ({CELL})('worker') === args[0]", RUNNING)
+    browser.scroll_to(".panel.logs")
+    browser.sees("hello from", "log-lines")
+    browser.sees("worker-1", "log-lines")
+    browser.scroll_to(".panel.ranks")
+    browser.sees("at step 10", ".legend")
+    browser.click(".panel.ranks button", "memory")
+    browser.sees("full cell:", ".legend")
+    browser.click(".panel.ranks button", "state")
+    cluster.order("mnist", "worker", "fail")
+    browser.eventually(f"({CELL})('worker') === args[0]", FAILED)
+    browser.scroll_to("h1")
+    browser.sees("Failed", ".facts")
+    browser.sees("no data: /data/train is empty", ".why")
+    browser.scroll_to(".panel.logs")
+    browser.sees("no data: /data/train is empty", "log-lines")
+    browser.press("]")
+    browser.sees("worker-0", "h1")
+    browser.sees("no data: /data/train is empty", "log-lines")
+    browser.sees("trainyard logs mnist --role worker --index 0", ".commands")
+    browser.press("y")
+    browser.sees("kind: TfJob", ".yaml")
+    assert browser.errors() == []
+
+
+def test_a_download_equals_the_log(browser: Browser, cluster: RunningCluster, downloads: Path) -> None:
+    """W21."""
+    cluster.create("whole")
+    cluster.order("whole", "master", "")
+    open_page(browser, cluster)
+    browser.sees("Succeeded", "td")
+    browser.press("j", "l")
+    browser.type("input[aria-label=Rank]", "master-0")
+    browser.sees("the end", "log-lines")
+    browser.click(".log button", "Download")
+    wait_until(lambda: list(downloads.glob("master-0*.log")), "a file was downloaded")
+    files = list(downloads.glob("master-0*.log"))
+    assert [file.read_text() for file in files] == [
+        f"hello from {cluster.folder}/whole-master\nstep=10 loss=0.41\nthe end\n"
+    ]
+
+
+def test_a_deleted_job_stays_in_the_history(browser: Browser, cluster: RunningCluster) -> None:
+    cluster.create("gone")
+    cluster.order("gone", "master", "")
+    cluster.order("gone", "worker", "")
+    open_page(browser, cluster)
+    browser.sees("Succeeded", "td")
+
+    async def delete(running: LocalCluster, _: Window) -> Any:
+        return await running.api.delete(TFJOB, "default", "gone")
+
+    cluster.call(delete)
+    browser.sees("No jobs.", ".empty")
+    browser.click("button", "History")
+    browser.sees("gone", "table")
+    browser.press("j", "\n")
+    browser.sees("of the history", ".facts")
+    browser.scroll_to(".panel.logs")
+    browser.sees("the end", "log-lines")
+
+
+def test_the_end_of_a_cluster_is_said(browser: Browser, cluster: RunningCluster) -> None:
+    open_page(browser, cluster)
+
+    async def stop(_: LocalCluster, window: Window) -> None:
+        await window.stop("the cluster stops")
+
+    cluster.call(stop)
+    browser.sees("the cluster stops", "#banner")

@@ -31,10 +31,10 @@ class Browser:
         """The value of an expression."""
         return self.driver.execute_script(f"{PROBES}\nconst args = [...arguments]; return ({expression});", *args)
 
-    def measure(self, probe: str) -> Any:
-        """The result of a function of probes.js that takes a callback."""
+    def measure(self, probe: str, *args: Any) -> Any:
+        """The result of a function of probes.js that takes a callback after its arguments."""
         self.driver.set_script_timeout(PATIENCE)
-        return self.driver.execute_async_script(f"{PROBES}\n{probe}(arguments[0]);")
+        return self.driver.execute_async_script(f"{PROBES}\n{probe}(...arguments);", *args)
 
     def eventually(self, expression: str, *args: Any, condition: str = "") -> Any:
         """The value of the expression as soon as it is true. Every test waits by this, never for a time. `condition`:

@@ -192,6 +192,7 @@ def test_a_deleted_job_stays_in_the_history(browser: Browser, cluster: RunningCl
     browser.press("j", "\n")
     browser.sees("of the history", ".facts")
     browser.scroll_to(".panel.logs")
+    browser.type("input[aria-label=Rank]", "master-0")
     browser.sees("the end", "log-lines")
 
 

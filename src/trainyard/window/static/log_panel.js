@@ -167,7 +167,8 @@ export function createLogPanel({ session, store, live }, uid, options) {
   /** The container is named where a replica has several. */
   function runTitle(/** @type {LogFile} */ entry, /** @type {LogFile[]} */ own) {
     const container = own.some((other) => other.container !== entry.container) ? ` of ${entry.container}` : '';
-    return `attempt ${entry.attempt}, run ${entry.run}${container}${entry.size === null ? '' : `, ${bytes(entry.size)}`}`;
+    const size = entry.size === null ? '' : `, ${bytes(entry.size)}`;
+    return `attempt ${entry.attempt}, run ${entry.run}${container}${size}`;
   }
 
   /** Whether the file may get longer. A log that the API gives only as a whole is not read again and again. */

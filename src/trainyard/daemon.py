@@ -20,7 +20,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from trainyard.objects import encode, format_time
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.printable import printable
 from trainyard.server import DiskError, NotWritten
-from trainyard.window import Window, WindowOptions
+from trainyard.window import ClaimFolders, Window, WindowOptions
 from trainyard.window.registry import RegisteredWindow
 
 log = logging.getLogger("trainyard.daemon")
@@ -91,11 +91,12 @@ async def run_daemon(folder: Path, arguments: dict[str, Any], pipe: StartupPipe)
     window: RegisteredWindow | None = None
     try:
         again = (folder / "state").exists()
-        cluster = LocalCluster(parse_options(folder, arguments, pipe))
+        options = parse_options(folder, arguments, pipe)
+        cluster = LocalCluster(options)
         if not await _run_unless(signals.stop, pipe.reader_gone, cluster.start()):
             return 1
         cluster.write_kubeconfig(folder / "kubeconfig", f"trainyard-{folder.name}")
-        window = await _open_window(cluster, folder)
+        window = await _open_window(cluster, folder, options.mounts)
         _write_facts(folder, cluster, again)
         pipe.send(ready=True)
         if pipe.reader_gone.is_set():
@@ -126,12 +127,16 @@ async def run_daemon(folder: Path, arguments: dict[str, Any], pipe: StartupPipe)
             await cluster.stop(kill=True)
 
 
-async def _open_window(cluster: LocalCluster, folder: Path) -> RegisteredWindow | None:
+async def _open_window(cluster: LocalCluster, folder: Path, mounts: Mapping[str, Path]) -> RegisteredWindow | None:
     """The page of the cluster; None if it cannot be opened, which stops nothing else. Its sessions are signed with the
     cluster's token: a page that is open is connected again when the cluster is up again."""
     window = Window(
         cluster.api,
-        WindowOptions(folder.name, history=folder.parent / HISTORY),
+        WindowOptions(
+            folder.name,
+            history=folder.parent / HISTORY,
+            claims=ClaimFolders(cluster.folder / "claims", mounts),
+        ),
         sha256(cluster.token.encode()).digest(),
     )
     registered = RegisteredWindow(folder.name, window, is_lasting=True)

@@ -16,9 +16,9 @@ from trainyard.node.kubelet.progress import (
     GrowingFile,
     ProgressReader,
     StepRate,
-    parse_lines,
     parse_object,
     parse_pattern,
+    parse_samples,
 )
 from trainyard.objects.usage import Progress, progress_of
 
@@ -72,35 +72,35 @@ def test_known_names_in_a_line_of_text(line: str, values: dict[str, float]) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "is_output", "values", "source"),
+    ("text", "is_output", "samples", "source"),
     [
-        (b'{"step": 1, "loss": 3}\n{"step": 2}\n', False, {"step": 2.0}, "file"),
-        (b'{"loss": 3}\n{"acc": 1}\n', False, {"loss": 3.0, "acc": 1.0}, "file"),
-        (b'hello\n{"step": 2}\nstep=9\n', True, {"step": 2.0}, "output"),
-        (b"step=1 loss=2\nstep=2 loss=1\nsaved\n", True, {"step": 2.0, "loss": 1.0}, "pattern"),
-        (b"\x1b[32mstep\x1b[0m=5\n", True, {"step": 5.0}, "pattern"),
-        (b"step=5\rstep=6\r", True, {"step": 6.0}, "pattern"),
-        (b"step=5\n" + b"x" * 3000 + b" step=6\n", True, {"step": 5.0}, "pattern"),
-        (b"step=5\n", False, {}, "pattern"),
-        (b"\xff\xfe step=5\n", True, {"step": 5.0}, "pattern"),
-        (b"", True, {}, "pattern"),
+        (b'{"step": 1, "loss": 3}\n{"step": 2}\n', False, [{"step": 1.0, "loss": 3.0}, {"step": 2.0}], "file"),
+        (b'{"loss": 3}\n{"acc": 1}\n', False, [{"loss": 3.0}, {"acc": 1.0}], "file"),
+        (b'hello\nstep=8\n{"step": 2}\nstep=9\n', True, [{"step": 2.0}], "output"),
+        (b"step=1 loss=2\nstep=2\nsaved\n", True, [{"step": 1.0, "loss": 2.0}, {"step": 2.0}], "pattern"),
+        (b"\x1b[32mstep\x1b[0m=5\n", True, [{"step": 5.0}], "pattern"),
+        (b"step=5\rstep=6\r", True, [{"step": 5.0}, {"step": 6.0}], "pattern"),
+        (b"step=5\n" + b"x" * 3000 + b" step=6\n", True, [{"step": 5.0}], "pattern"),
+        (b"step=5\n", False, [], "pattern"),
+        (b"\xff\xfe step=5\n", True, [{"step": 5.0}], "pattern"),
+        (b"", True, [], "pattern"),
     ],
 )
-def test_the_newest_values_of_lines(text: bytes, is_output: bool, values: dict[str, float], source: str) -> None:
-    assert parse_lines(text, is_output) == (values, source)
+def test_the_values_of_lines(text: bytes, is_output: bool, samples: list[dict[str, float]], source: str) -> None:
+    assert parse_samples(text, is_output) == (samples, source)
 
 
 @given(st.binary(max_size=4096), st.booleans())
 def test_no_bytes_are_an_error(text: bytes, is_output: bool) -> None:
-    values, _ = parse_lines(text, is_output)
-    assert all(value == value for value in values.values())
+    samples, _ = parse_samples(text, is_output)
+    assert all(value == value for sample in samples for value in sample.values())
 
 
 @pytest.mark.parametrize("piece", ["step=", "step ", "1,", "step=1,", "{", "loss: 1e", " ", "a"])
 def test_the_longest_lines_take_a_moment_only(piece: str) -> None:
     text = ((piece * progress.LONGEST_LINE)[: progress.LONGEST_LINE - 1] + "\n").encode() * 32
     begin = time.process_time()
-    parse_lines(text, is_output=True)
+    parse_samples(text, is_output=True)
     assert time.process_time() - begin < 0.5
 
 
@@ -166,6 +166,13 @@ def test_the_file_comes_before_the_output_and_the_object_before_the_pattern(tmp_
         output.write('{"step": 7}\n')
     last = reader.read([log], 6.0)
     assert last == Progress({"step": 4.0, "lr": 1.0}, 0.75, "file") == progress_of(last.annotation if last else {})
+
+
+def test_the_last_value_of_each_name_counts(tmp_path: Path) -> None:
+    (tmp_path / METRICS_FILE).touch()
+    reader = ProgressReader(tmp_path)
+    (tmp_path / METRICS_FILE).write_text('{"step": 1, "loss": 3}\n{"step": 2}\n')
+    assert reader.read([], 2.0) == Progress({"step": 2.0, "loss": 3.0}, None, "file")
 
 
 def test_patterns_can_be_switched_off(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ import aiohttp
 import pytest
 
 from tests.window.browsing import Browser, row_of
+from tests.window.tfevents_writer import event, frame, simple
 from trainyard.app.history import history_folder
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.record_index import HistoryOptions
 from trainyard.objects import GVK, Json, uid_of
+from trainyard.objects.labels import WORKING_DIRECTORY
 from trainyard.window import Window, WindowOptions
 from trainyard.window.access import ROUTES
 
@@ -157,6 +160,42 @@ async def test_a_job_that_is_gone_is_shown_from_the_history(cluster: LocalCluste
     _, body, _ = await browser.get(f"v1/jobs/{uid}/logs/{page['logs'][0]['file']}")
     assert body == b"it was here\n"
     assert b"kind: TfJob" in (await browser.get(f"v1/jobs/{uid}/yaml"))[1]
+
+
+async def test_what_programs_report_is_a_curve_also_after_the_end(cluster: LocalCluster, browser: Browser) -> None:
+    code = "for n in range(5): print(f'step {n} loss {1 / (n + 1)}')"
+    uid = uid_of(await cluster.api.create(TFJOB, "default", job("curves", code, replicas=2)))
+    async with browser.live("jobs") as live:
+        await live.frame("jobs", lambda frame: (row_of(frame, "curves") or {}).get("state") == "Succeeded")
+        await cluster.api.delete(TFJOB, "default", "curves")
+        await live.frame("jobs", lambda frame: (row_of(frame, "curves") or {}).get("live") is False)
+    async with asyncio.timeout(20):
+        answer: Json = {"spread": []}
+        while not answer["spread"] or answer["spread"][0]["replicas"] < 3:
+            _, answer, _ = await browser.get(f"v1/jobs/{uid}/series")
+    assert (answer["names"], answer["sources"]) == (["loss"], {"loss": ["pattern"]})
+    [loss] = answer["series"]
+    assert (loss["replica"], loss["step"], loss["value"]) == ("master-0", [0, 1, 2, 3, 4], [1 / n for n in range(1, 6)])
+    _, of_worker, _ = await browser.get(f"v1/jobs/{uid}/series?names=loss&replicas=worker-1&points=2")
+    assert [(each["replica"], len(each["step"])) for each in of_worker["series"]] == [("worker-1", 2)]
+    assert (await browser.get(f"v1/jobs/{uid}/series?points=3000"))[0] == 400
+    assert (await browser.get("v1/jobs/unknown/series"))[1]["names"] == []
+
+
+async def test_event_files_in_the_working_directory_are_curves(
+    cluster: LocalCluster, browser: Browser, tmp_path: Path
+) -> None:
+    file = tmp_path / "runs" / "train" / "events.out.tfevents.1.host"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"".join(frame(event(step, time.time(), simple("loss", 0.5))) for step in range(3)))
+    tf_job = job("board", "pass")
+    tf_job["metadata"]["annotations"] = {WORKING_DIRECTORY: str(tmp_path)}
+    uid = uid_of(await cluster.api.create(TFJOB, "default", tf_job))
+    async with browser.live("jobs") as live:
+        await live.frame("jobs", lambda frame: (row_of(frame, "board") or {}).get("state") == "Succeeded")
+    _, answer, _ = await browser.get(f"v1/jobs/{uid}/series")
+    assert answer["sources"] == {"train/loss": ["runs/train"]}
+    assert answer["series"][0]["step"] == [0, 1, 2]
 
 
 async def test_the_yaml_has_no_managed_fields(cluster: LocalCluster, browser: Browser) -> None:

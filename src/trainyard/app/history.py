@@ -8,6 +8,7 @@ $XDG_STATE_HOME/trainyard/history (or ~/.local/state/...), mode 0700, has one fo
     events.yaml     events about the job and its pods, one per line
     result.json     the outcome: result, times, restarts, how each pod ended (`HistoryRecord`)
     logs/<role>-<index>/attempt-<n>-<pod id>/<container>/<run>.log
+    logs/<role>-<index>/attempt-<n>-<pod id>/metrics.jsonl  what its programs have reported (objects/metric_points.py)
     recording       exists while a process records the job: the name of that process's lock file
     kept            exists when the user wants to keep the record whatever the limits
 

@@ -15,6 +15,8 @@ import contextlib
 import logging
 import os
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -87,7 +89,7 @@ async def run(
     try:
         if not await stop.run_unless(stop.first, cluster.start(session.submit)):
             return _interruption_code(stop, screen)
-        window = await _open_window(cluster) if settings.has_window else None
+        window = await _open_window(cluster, options.mounts) if settings.has_window else None
         return await _run_to_end(session, settings, screen, stop)
     finally:
         session.close()
@@ -97,12 +99,14 @@ async def run(
             await cluster.stop(kill=True)
 
 
-async def _open_window(cluster: LocalCluster) -> RegisteredWindow | None:
+async def _open_window(cluster: LocalCluster, mounts: Mapping[str, Path]) -> RegisteredWindow | None:
     """The page of this run; None if it cannot be opened, which stops nothing else."""
-    from trainyard.window import Window, WindowOptions
+    from trainyard.window import ClaimFolders, Window, WindowOptions
     from trainyard.window.registry import RegisteredWindow
 
-    window = RegisteredWindow(f"run-{os.getpid()}", Window(cluster.api, WindowOptions("run", history=history_folder())))
+    claims = ClaimFolders(cluster.folder / "claims", mounts)
+    options = WindowOptions("run", history=history_folder(), claims=claims)
+    window = RegisteredWindow(f"run-{os.getpid()}", Window(cluster.api, options))
     try:
         await window.start()
     except (OSError, BackgroundError) as error:

@@ -5,6 +5,7 @@
 - assets.py      the files of the page, in static/
 - observation.py the jobs and pods of the cluster, watched while a page is open
 - job_list.py, job_pages.py, log_files.py, log_lines.py   what pages show
+- series.py      curves, of what programs have reported; event_series.py and tfevents.py: of event files
 - live.py        one open page: subscriptions and frames
 - http.py        the answers to all routes, by aiohttp
 - listener.py    the listener on loopback, which imports all this when the first browser connects
@@ -15,6 +16,6 @@ is worked out in `views`, as for the commands.
 """
 
 from trainyard.window.listener import Window
-from trainyard.window.options import WindowOptions
+from trainyard.window.options import ClaimFolders, WindowOptions
 
-__all__ = ["Window", "WindowOptions"]
+__all__ = ["ClaimFolders", "Window", "WindowOptions"]

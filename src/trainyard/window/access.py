@@ -37,6 +37,7 @@ ROUTES = (
     Route("GET", "/ui/v1/jobs/{uid}/yaml", "session", "yaml"),
     Route("GET", "/ui/v1/jobs/{uid}/logs", "session", "log_files"),
     Route("GET", "/ui/v1/jobs/{uid}/logs/{file*}", "session", "log"),
+    Route("GET", "/ui/v1/jobs/{uid}/series", "session", "series"),
     Route("POST", "/ui/v1/tickets", "session", "ticket"),
     Route("GET", "/ui/v1/download/{ticket}", "ticket", "download"),
 )

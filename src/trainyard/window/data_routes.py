@@ -1,4 +1,4 @@
-"""The routes with data of one job: its page, its YAML, its logs."""
+"""The routes with data of one job: its page, its YAML, its logs, its curves."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from aiohttp import web
 from trainyard.client import ApiClient
 from trainyard.objects import Json
 from trainyard.window import access
+from trainyard.window.event_series import EventReader
 from trainyard.window.job_pages import JobPages
 from trainyard.window.log_files import MAX_RANGE, LogFile, pod_files, read_range, recorded_files, whole_log
 from trainyard.window.observation import Observation
+from trainyard.window.options import ClaimFolders
 from trainyard.window.responses import error_response, json_body, json_response
+from trainyard.window.series import MAX_POINTS, NO_SERIES, SeriesAnswer, SeriesReader
 from trainyard.window.sessions import Sessions
 
 LIST_SECONDS = 10.0  # the first list of a large cluster
@@ -25,9 +28,15 @@ class DataRoutes:
     """The handlers, by the names that access.ROUTES gives them."""
 
     def __init__(
-        self, api: ApiClient | None, observation: Observation | None, pages: JobPages, sessions: Sessions
+        self,
+        api: ApiClient | None,
+        observation: Observation | None,
+        pages: JobPages,
+        sessions: Sessions,
+        claims: ClaimFolders,
     ) -> None:
         self._api, self._observation, self._pages, self._sessions = api, observation, pages, sessions
+        self._series, self._events, self._series_lock = SeriesReader(), EventReader(claims), asyncio.Lock()
 
     async def job(self, request: web.BaseRequest, uid: str) -> web.StreamResponse:
         """The page of a job, with its log files."""
@@ -66,6 +75,23 @@ class DataRoutes:
             "X-Log-Size": str(part.size),
         }
         return web.Response(body=part.data, content_type="application/octet-stream", headers=headers)
+
+    async def series(self, request: web.BaseRequest, uid: str) -> web.StreamResponse:
+        """The curves of a job: `?names=a,b&replicas=worker-0&points=N`. None where there is no history."""
+        names, replicas = (_list(request.query.get(key, "")) for key in ("names", "replicas"))
+        points = request.query.get("points", str(MAX_POINTS))
+        if not points.isdecimal() or not 1 <= int(points) <= MAX_POINTS:
+            return error_response(400, f"points is a number from 1 to {MAX_POINTS}")
+
+        def read() -> SeriesAnswer:
+            record = self._pages.record(uid)
+            if record is None:
+                return NO_SERIES
+            events = self._events.read(uid, record)
+            return self._series.read(record.logs, names, replicas, int(points), events)
+
+        async with self._series_lock:
+            return json_response(await asyncio.to_thread(read))
 
     async def ticket(self, request: web.BaseRequest) -> web.StreamResponse:
         """A ticket for one download."""
@@ -121,6 +147,10 @@ class DataRoutes:
     async def _files(self, job_uid: str) -> list[LogFile]:
         record = await asyncio.to_thread(self._pages.record, job_uid)
         return await asyncio.to_thread(recorded_files, record) if record else pod_files(self._pods(job_uid))
+
+
+def _list(text: str) -> list[str]:
+    return [item for item in text.split(",") if item]
 
 
 def _no_job() -> web.Response:

@@ -55,7 +55,7 @@ class HttpPages:
         self._sources = Sources(
             self._observation, JobList(self._observation, options.history), self._pages, self._open_log
         )
-        self._data = DataRoutes(api, self._observation, self._pages, sessions)
+        self._data = DataRoutes(api, self._observation, self._pages, sessions, options.claims)
         self._server = web.Server(self._answer, access_log=None)
         self._open_sockets: set[web.WebSocketResponse] = set()
 

@@ -315,3 +315,18 @@ def add_hostile(server: CannedServer) -> str:
     server.logs[uid] = {"master-0/attempt-1-ab/pytorch/1": (MARKUP + "\n").encode() * 50}
     server.manifests[uid] = f"metadata:\n  annotations: {{note: {MARKUP!r}}}\n"
     return uid
+
+
+STEPS = list(range(0, 1000, 10))
+LOSSES = [2.0 / (1 + step / 100) for step in STEPS]
+
+
+def add_losses(server: CannedServer, uid: str) -> None:
+    """The losses of three replicas of a job."""
+    columns = {"name": "loss", "step": STEPS, "time": [time.time() - 300 + step / 10 for step in STEPS]}
+    curve = columns | {"replica": "master-0", "attempt": 1, "source": "pattern"}
+    curve |= {"value": LOSSES, "min": LOSSES, "max": LOSSES}
+    bounds = {"min": 0.1, "median": -0.1, "max": -0.3}  # from the leading replica, downwards
+    spread = columns | {"replicas": 3}
+    spread |= {name: [value - distance for value in LOSSES] for name, distance in bounds.items()}
+    server.series[uid] = {"names": ["loss"], "sources": {"loss": ["pattern"]}, "series": [curve], "spread": [spread]}

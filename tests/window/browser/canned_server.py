@@ -35,6 +35,7 @@ class CannedServer:
         self.log_frames: dict[str, list[dict[str, Any]]] = {}  # by job
         self.logs: dict[str, dict[str, bytes]] = {}  # by job, then by file
         self.manifests: dict[str, str] = {}
+        self.series: dict[str, dict[str, Any]] = {}  # by job
         self.requests: list[str] = []
         self.port = 0
         self._sockets: dict[web.WebSocketResponse, list[str]] = {}
@@ -152,6 +153,8 @@ class CannedServer:
             return web.json_response({"error": "no such job"}, status=404)
         if rest == ["yaml"]:
             return web.Response(text=self.manifests.get(uid, ""), content_type="text/yaml")
+        if rest == ["series"]:
+            return web.json_response(self.series.get(uid) or {"names": [], "sources": {}, "series": [], "spread": []})
         if rest == ["logs"]:
             return web.json_response(
                 {"files": [self._file(name, data) for name, data in self.logs.get(uid, {}).items()]}

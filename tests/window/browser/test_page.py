@@ -10,6 +10,7 @@ import pytest
 from tests.window.browser.canned_jobs import (
     add_bert,
     add_hostile,
+    add_losses,
     add_many_jobs,
     add_resnet,
     add_small_jobs,
@@ -29,6 +30,7 @@ VIEWS = (
     RESNET_ADDRESS,
     f"{RESNET_ADDRESS}/ranks",
     BERT_ADDRESS,
+    f"{BERT_ADDRESS}/metrics",
     f"{BERT_ADDRESS}/events",
     f"{BERT_ADDRESS}/yaml",
     f"{BERT_ADDRESS}/ranks/worker-1",
@@ -39,7 +41,7 @@ VIEWS = (
 def full(server: CannedServer) -> CannedServer:
     """A server with every kind of job."""
     add_resnet(server)
-    add_bert(server)
+    add_losses(server, add_bert(server))
     add_small_jobs(server)
     return server
 
@@ -105,9 +107,10 @@ def test_panels_have_addresses_and_keys(browser: Browser, full: CannedServer) ->
     for key, panel, text in (
         ("2", "ranks", "Attempt"),
         ("3", "logs", "step 7999"),
-        ("4", "timeline", "Timeline"),
-        ("5", "events", "JobCreated"),
-        ("6", "yaml", "kind: PyTorchJob"),
+        ("4", "metrics", "loss"),
+        ("5", "timeline", "Timeline"),
+        ("6", "events", "JobCreated"),
+        ("7", "yaml", "kind: PyTorchJob"),
     ):
         browser.press(key)
         browser.sees(text, "main")

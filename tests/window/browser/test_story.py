@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.window.browser.conftest import Browser, wait_until
+from tests.window.browser.curve_pixels import assert_falls
 from trainyard.app.history import history_folder
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.record_index import HistoryOptions
@@ -32,6 +33,13 @@ while not order.exists():
 if order.read_text() == "fail":
     sys.exit("no data: /data/train is empty")
 print("the end", flush=True)
+"""
+TRAINING = """
+import pathlib, sys, time
+for step in range(50):
+    print(f"step {step} loss {2 / (1 + step)}", flush=True)
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.02)
 """
 
 
@@ -75,11 +83,11 @@ class RunningCluster:
 
         return asyncio.run_coroutine_threadsafe(called(), self.loop).result(60)
 
-    def create(self, name: str) -> Json:
+    def create(self, name: str, program: str = PROGRAM) -> Json:
         """A job of a master and two workers, which run until `order` is called for them."""
 
         def role(role_type: str, replicas: int) -> Json:
-            command = [sys.executable, "-c", PROGRAM, str(self.folder / f"{name}-{role_type.lower()}")]
+            command = [sys.executable, "-c", program, str(self.folder / f"{name}-{role_type.lower()}")]
             container = {"name": "tensorflow", "image": "example.invalid/x", "command": command}
             template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
             return {"replicas": replicas, "tfReplicaType": role_type, "template": template}
@@ -155,6 +163,26 @@ def test_a_job_appears_runs_and_fails(browser: Browser, cluster: RunningCluster)
     browser.sees("trainyard logs mnist --role worker --index 0", ".commands")
     browser.press("y")
     browser.sees("kind: TfJob", ".yaml")
+    assert browser.errors() == []
+
+
+def test_falling_losses_are_a_falling_curve(browser: Browser, cluster: RunningCluster) -> None:
+    cluster.create("falls", TRAINING)
+    open_page(browser, cluster)
+    browser.sees("3/3", "table")
+    browser.press("j", "\n")
+    browser.scroll_to(".panel.metrics")
+    browser.sees("last 0.04 at step 49, lowest 0.04, highest 2", ".curve")
+    browser.sees("3 replicas", ".curve")
+    assert_falls(browser)
+    for role in ("master", "worker"):
+        cluster.order("falls", role, "")
+    browser.scroll_to("h1")
+    browser.sees("Succeeded", ".facts")
+    browser.driver.refresh()
+    browser.scroll_to(".panel.metrics")
+    browser.sees("last 0.04 at step 49", ".curve")
+    assert_falls(browser)
     assert browser.errors() == []
 
 

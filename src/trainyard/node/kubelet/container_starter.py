@@ -17,6 +17,7 @@ from trainyard.node.kubelet import termination_message
 from trainyard.node.kubelet.container_runtime import ContainerRuntime
 from trainyard.node.kubelet.interpolation import TooLong
 from trainyard.node.kubelet.lifecycle import Blocked, Dropped, Ended, Event, Started, Stop
+from trainyard.node.kubelet.metric_recorder import metric_recorder
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_logs import PodLogs
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
@@ -112,8 +113,12 @@ class ContainerStarter:
         if ended is not None and ended.run == run:  # not the end of an earlier run whose start failed
             self.feed_ended(name, ended)
         else:
-            has_patterns = annotations_of(self._record.pod).get(METRICS) != "off"
-            files = ProgressFiles(self._record.folder / "tmp", self._logs.path(name, run), has_patterns)
+            files = ProgressFiles(
+                self._record.folder / "tmp",
+                self._logs.path(name, run),
+                annotations_of(self._record.pod).get(METRICS) != "off",
+                metric_recorder(self._logs.kept_folder, self._record.pod),
+            )
             self._node_context.usage.container_started(run_id, pid, files)
 
     def _container(self, name: str) -> Json:

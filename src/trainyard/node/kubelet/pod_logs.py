@@ -22,6 +22,11 @@ class PodLogs:
         self._kept_runs = _KEPT_RUNS if kept_folder else 0
 
     @property
+    def kept_folder(self) -> Path | None:
+        """The folder of the logs if it outlives the pod."""
+        return self._folder if self._kept_runs else None
+
+    @property
     def exists(self) -> bool:
         """Whether the pod's log folder is there."""
         return self._folder.is_dir()

@@ -15,10 +15,14 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import math
 import os
 import re
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,8 +30,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from trainyard.node.kubelet.metric_recorder import MetricRecorder
 from trainyard.node.kubelet.pod_logs import open_log
 from trainyard.node.supervisor import safe_paths
+from trainyard.objects.metric_points import MetricPoint
 from trainyard.objects.printable import without_colours
 from trainyard.objects.usage import Progress
 
@@ -84,23 +90,27 @@ def parse_pattern(line: str) -> dict[str, float]:
     return values
 
 
-def parse_lines(text: bytes, is_output: bool, has_patterns: bool = True) -> tuple[dict[str, float], str]:
-    """The newest value of each name in these lines, and the source. `is_output`: they are lines of stdout, in which
-    patterns count, too (`has_patterns`), if none of them is an object."""
-    objects: dict[str, float] = {}
-    patterns: dict[str, float] = {}
-    for raw in reversed(text.replace(b"\r", b"\n").split(b"\n")):
+def parse_samples(text: bytes, is_output: bool, has_patterns: bool = True) -> tuple[list[dict[str, float]], str]:
+    """The values of each line that has any, and the source. `is_output`: they are lines of stdout, in which patterns
+    count, too (`has_patterns`), if none of them is an object."""
+    objects, patterns = [], []
+    for raw in text.replace(b"\r", b"\n").split(b"\n"):
         if not raw or len(raw) > LONGEST_LINE:
             continue
         line = without_colours(raw).decode("utf-8", "replace").strip()
-        objects = parse_object(line) | objects
-        if is_output and has_patterns and not objects:
-            patterns = parse_pattern(line) | patterns
-        if "step" in objects or (is_output and {"step", "loss"} <= patterns.keys()):
-            break
+        if values := parse_object(line):
+            objects.append(values)
+        elif is_output and has_patterns and not objects and (values := parse_pattern(line)):
+            patterns.append(values)
     if objects:
         return objects, "output" if is_output else "file"
     return patterns, "pattern"
+
+
+def parse_lines(text: bytes, is_output: bool, has_patterns: bool = True) -> tuple[dict[str, float], str]:
+    """The newest value of each name in these lines, and the source; see `parse_samples`."""
+    samples, source = parse_samples(text, is_output, has_patterns)
+    return {name: value for sample in samples for name, value in sample.items()}, source
 
 
 class GrowingFile:
@@ -109,6 +119,19 @@ class GrowingFile:
 
     def __init__(self, open_file: Callable[[], int], offset: int = 0) -> None:
         self._open, self._offset = open_file, offset
+
+    def open_now(self) -> None:
+        """Open the file for the next reading, which is the last one: it may be removed before."""
+        descriptors: list[int] = []
+        with contextlib.suppress(OSError):
+            descriptors.append(self._open())
+
+        def open_file() -> int:
+            if not descriptors:
+                raise FileNotFoundError
+            return descriptors.pop()
+
+        self._open = open_file
 
     def read(self) -> bytes:
         """The whole lines that are new, at most the last LONGEST_READ bytes; b"" when the file cannot be opened."""
@@ -157,32 +180,55 @@ class StepRate:
 
 class ProgressReader:
     """Reads the progress of one pod. `folder`: the pod's folder for temporary files; `has_patterns`: see
-    `parse_lines`."""
+    `parse_samples`; `recorder`: keeps all values, None for none. Threads may call it at the same time."""
 
-    def __init__(self, folder: Path, has_patterns: bool = True) -> None:
+    def __init__(self, folder: Path, has_patterns: bool = True, recorder: MetricRecorder | None = None) -> None:
         self._has_patterns = has_patterns
         self._file = GrowingFile(lambda: safe_paths.open_file(str(folder), METRICS_FILE), _size(folder / METRICS_FILE))
+        self._recorder = recorder
         self._logs: dict[Path, GrowingFile] = {}
         self._rate = StepRate()
         self._values: dict[str, float] = {}
         self._source = ""
+        self._lock = threading.Lock()
 
-    def read(self, logs: list[Path], at: float) -> Progress | None:
-        """The progress at that time. `logs`: the log files of the containers that run; they are not read while the
-        program uses its file. None as long as nothing is known."""
-        values, source = parse_lines(self._file.read(), is_output=False)
-        if not values and self._source != "file":
-            self._logs = {path: self._logs.get(path) or _log(path) for path in logs}
-            for log in self._logs.values():
-                log_values, log_source = parse_lines(log.read(), is_output=True, has_patterns=self._has_patterns)
-                if log_values and not (log_source == "pattern" and self._source == "output"):
-                    values, source = values | log_values, log_source
-        if values:
-            self._values = (self._values if source == self._source else {}) | values
-            self._source = source
-        if "step" in values:
-            self._rate.add(at, values["step"])
-        return Progress(self._values, self._rate.per_second(at), self._source) if self._values else None
+    def read(self, logs: list[Path], at: float, now: float = 0.0) -> Progress | None:
+        """The progress at that time, `now` as Unix time. `logs`: the log files of the containers that run; they are not
+        read while the program uses its file. None as long as nothing is known."""
+        with self._lock:
+            samples, source = parse_samples(self._file.read(), is_output=False)
+            if not samples and self._source != "file":
+                self._logs = {path: self._logs.get(path) or _log(path) for path in logs}
+                for log in self._logs.values():
+                    log_samples, log_source = parse_samples(log.read(), True, self._has_patterns)
+                    if log_samples and not (log_source == "pattern" and self._source == "output"):
+                        samples, source = samples + log_samples, log_source
+            if samples:
+                self._take(samples, source, now)
+            if step := [sample["step"] for sample in samples if "step" in sample][-1:]:
+                self._rate.add(at, *step)
+            return Progress(self._values, self._rate.per_second(at), self._source) if self._values else None
+
+    def _take(self, samples: list[dict[str, float]], source: str, now: float) -> None:
+        values = self._values if source == self._source else {}
+        points = []
+        for sample in samples:
+            values = values | sample
+            step = values.get("step")
+            points += [
+                MetricPoint(name, source, round(now, 2), step, sample[name]) for name in sample if name != "step"
+            ]
+        self._values, self._source = values, source
+        if self._recorder is not None and points:
+            self._recorder.add(points)
+
+    def prepare_end(self) -> Callable[[list[Path], float, float], Progress | None] | None:
+        """`read` for a last time, for a thread: also when the folder is removed meanwhile. None when nothing is
+        recorded."""
+        if self._recorder is None:
+            return None
+        self._file.open_now()
+        return self.read
 
 
 def _log(path: Path) -> GrowingFile:
@@ -198,11 +244,12 @@ def _size(path: Path) -> int:
 
 
 class ProgressFiles(NamedTuple):
-    """Where a container writes its progress: its log file and, for `folder` and `has_patterns`, see ProgressReader."""
+    """Where a container writes its progress: its log file and, for the other fields, see ProgressReader."""
 
     folder: Path
     log: Path
     has_patterns: bool = True
+    recorder: MetricRecorder | None = None
 
 
 class _Pod(msgspec.Struct):
@@ -213,26 +260,30 @@ class _Pod(msgspec.Struct):
 
 
 class ProgressSampler:
-    """The progress of all pods with a container that runs. A run is uid/container/number."""
+    """The progress of all pods with a container that runs. A run is uid/container/number. `now`: the Unix time."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float], now: Callable[[], float] = time.time) -> None:
+        self._clock, self._now = clock, now
         self._pods: dict[str, _Pod] = {}  # by uid
 
     def container_started(self, run: str, files: ProgressFiles) -> None:
         """A container runs."""
         uid = run.partition("/")[0]
         if uid not in self._pods:
-            self._pods[uid] = _Pod(ProgressReader(files.folder, files.has_patterns))
+            self._pods[uid] = _Pod(ProgressReader(files.folder, files.has_patterns, files.recorder))
         self._pods[uid].logs[run] = files.log
 
     def container_ended(self, run: str) -> None:
-        """A container has ended; the progress of its pod is kept as long as another one runs."""
+        """A container has ended; the progress of its pod is kept as long as another one runs. What its program has
+        reported last is recorded in a thread."""
         uid = run.partition("/")[0]
         if pod := self._pods.get(uid):
+            logs = list(pod.logs.values())
             pod.logs.pop(run, None)
             if not pod.logs:
                 del self._pods[uid]
+                if read := pod.reader.prepare_end():
+                    asyncio.get_running_loop().run_in_executor(None, read, logs, self._clock(), self._now())
 
     def of_pod(self, uid: str) -> Progress | None:
         """The progress that was last read; None without any."""
@@ -250,6 +301,6 @@ class ProgressSampler:
                 at = self._clock()
                 if at - begin >= BUDGET:
                     return
-                pod.last, pod.read_at = pod.reader.read(logs, at), at
+                pod.last, pod.read_at = pod.reader.read(logs, at, self._now()), at
 
         return read

@@ -167,7 +167,7 @@ class UsageSampler:
         self._now, self._clock = now, clock
         self._reader = reader or process_reader()
         self._meter = UsageMeter(self._reader, clock)
-        self.progress = ProgressSampler(clock)
+        self.progress = ProgressSampler(clock, now)
         self._runs: dict[str, _Run] = {}  # by run: uid/container/number
         self._has_runs = asyncio.Event()
         self._machine: tuple[float, MachineEntry] | None = None

@@ -2,7 +2,8 @@
 
 import { oncePerFrame } from './dom.js';
 
-const themes = [
+/** What the colours depend on. */
+export const themes = [
   matchMedia('(prefers-color-scheme: dark)'),
   matchMedia('(prefers-contrast: more)'),
   matchMedia('(forced-colors: active)'),

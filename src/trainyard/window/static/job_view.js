@@ -3,6 +3,7 @@
 import { copyButton, element, oncePerFrame, reconcile, setAttribute, setState, setText, stateLabel } from './dom.js';
 import { dateTime, duration, plural, toneOf } from './format.js';
 import { choice, eventsTable, findingsBox, panel } from './job_parts.js';
+import { createCurvesPanel } from './curves.js';
 import { createLogPanel } from './log_panel.js';
 import { createRanksPanel } from './ranks_panel.js';
 import { nextUnhealthy, readRanks } from './ranks.js';
@@ -83,7 +84,8 @@ export function createJobView(context, route) {
   const facts = jobFacts(live),
     findings = findingsBox(),
     events = eventsTable(),
-    ranksPanel = createRanksPanel(open);
+    ranksPanel = createRanksPanel(open),
+    curves = createCurvesPanel(context);
   const tabs = element('nav', { class: 'tabs', 'aria-label': 'Parts of the job' });
   const timeline = /** @type {import('./timeline.js').AttemptTimeline} */ (element('attempt-timeline'));
   timeline.addEventListener('open', (event) => open(/** @type {CustomEvent} */ (event).detail));
@@ -97,6 +99,7 @@ export function createJobView(context, route) {
   const logStage = element('div');
   const sections = {
     ranks: ranksPanel.root,
+    metrics: curves.root,
     timeline: panel('timeline', 'Timeline', [zoom.root], [timeline]),
     logs: panel('logs', 'Log', [], [logStage]),
     events: panel('events', 'Events', [moreEvents], [events.root]),
@@ -139,6 +142,7 @@ export function createJobView(context, route) {
     forbidden.hidden = !data.forbidden?.length;
     setText(forbidden, `You may not ${data.forbidden?.join(', ')}: what depends on it is missing here.`);
     showPanels(row);
+    curves.show(row.uid, hasEnded(row));
     if (!log) {
       createLog(row);
       topicsChanged();
@@ -249,6 +253,7 @@ export function createJobView(context, route) {
     },
     destroy() {
       listeners.stop();
+      curves.destroy();
       log?.destroy();
     },
     keys: {

@@ -8,7 +8,7 @@ const KEYS = [
   ['j k or arrows', 'next, previous job'],
   ['Enter', 'open'],
   ['Esc', 'back'],
-  ['1 to 6', 'overview, ranks, logs, timeline, events, YAML of a job'],
+  ['1 to 7', 'overview, ranks, logs, metrics, timeline, events, YAML of a job'],
   ['l', 'logs'],
   ['w', 'why'],
   ['e', 'events'],

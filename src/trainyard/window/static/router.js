@@ -7,11 +7,12 @@
  *   | {view: 'unknown', query: URLSearchParams}} Route
  */
 
-/** The panels of a job, in the order of the keys 1 to 6. */
+/** The panels of a job, in the order of the keys 1 to 7. */
 export const PANELS = [
   ['', 'Overview'],
   ['ranks', 'Ranks'],
   ['logs', 'Logs'],
+  ['metrics', 'Metrics'],
   ['timeline', 'Timeline'],
   ['events', 'Events'],
   ['yaml', 'YAML'],

@@ -1,0 +1,94 @@
+"""What a person sees of curves: pixels that fall as the values do, in the colours of the theme."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.window.browser.canned_jobs import LOSSES, add_bert, add_losses
+from tests.window.browser.canned_server import CannedServer
+from tests.window.browser.conftest import Browser, Keys
+from tests.window.browser.curve_pixels import DARK, HEIGHTS, LIGHT, assert_falls
+
+BERT_ADDRESS = "#/jobs/default/PyTorchJob/bert"
+
+
+@pytest.fixture
+def training(server: CannedServer) -> CannedServer:
+    """A job that has reported losses of three replicas."""
+    add_losses(server, add_bert(server))
+    return server
+
+
+def open_metrics(browser: Browser, server: CannedServer) -> None:
+    browser.driver.get(server.link)
+    browser.sees("live", "#header")
+    browser.open(f"{BERT_ADDRESS}/metrics")
+    browser.sees("loss", ".curve h3")
+
+
+def test_falling_values_are_a_falling_line(browser: Browser, training: CannedServer) -> None:
+    open_metrics(browser, training)
+    assert_falls(browser)
+    browser.sees("last 0.1835 at step 990, lowest 0.1835, highest 2", ".curve")
+    browser.sees("guessed from the output", ".curve")
+    browser.sees("median, highest of 3 replicas", ".curve")
+    assert browser.errors() == []
+
+
+def test_the_chart_follows_the_theme(browser: Browser, training: CannedServer) -> None:
+    """W20."""
+    open_metrics(browser, training)
+    browser.eventually(f"{HEIGHTS}(args[0]).length > 20", LIGHT)
+    browser.theme("dark")
+    browser.eventually(f"{HEIGHTS}(args[0]).length > 20 && !{HEIGHTS}(args[1]).length", DARK, LIGHT)
+    browser.theme("light")
+    browser.eventually(f"{HEIGHTS}(args[0]).length > 20", LIGHT)
+
+
+def test_values_are_read_by_keys(browser: Browser, training: CannedServer) -> None:
+    """W18: the chart is reached by Tab; arrows move along the curve."""
+    open_metrics(browser, training)
+    browser.eventually("document.querySelector('.curve canvas')")
+    browser.js("document.querySelector('.curve-stage').focus()")
+    browser.press(Keys.HOME)
+    browser.sees("step 0 · loss 2 · replicas 1.9 / 2.1 / 2.3", ".curve")
+    browser.press(Keys.ARROW_RIGHT)
+    browser.sees("step 10 · loss 1.818", ".curve")
+    browser.press(Keys.END)
+    browser.sees("step 990 · loss 0.1835", ".curve")
+
+
+def test_the_axis_may_be_the_time_and_the_line_smoothed(browser: Browser, training: CannedServer) -> None:
+    open_metrics(browser, training)
+    browser.eventually("document.querySelector('.curve canvas')")
+    browser.click(".metrics button", "time")
+    browser.js("document.querySelector('.metrics input').focus()")
+    browser.press(Keys.END)
+    browser.js("document.querySelector('.curve-stage').focus()")
+    browser.press(Keys.END)
+    browser.sees("smoothed 0.", ".curve")
+    browser.eventually(r"/^\d\d:\d\d:\d\d · loss/.test(document.querySelector('.curve [aria-live]').innerText)")
+
+
+def test_new_values_are_asked_for_while_the_panel_is_seen(browser: Browser, training: CannedServer) -> None:
+    uid = next(iter(training.series))
+    training.jobs[uid] |= {"ended": None, "state": "Running", "live": True}
+    open_metrics(browser, training)
+    answer = training.series[uid]
+    curve = answer["series"][0]
+    training.series[uid] = answer | {"series": [curve | {"value": [*LOSSES[:-1], 0.05]}]}
+    browser.sees("last 0.05", ".curve")
+    browser.open(f"{BERT_ADDRESS}/yaml")
+    browser.eventually("!document.querySelector('.metrics').offsetParent")
+    asked = training.requests.count(f"GET /ui/v1/jobs/{uid}/series")
+    browser.eventually("performance.now() > args[0]", browser.js("performance.now() + 4500"))
+    assert training.requests.count(f"GET /ui/v1/jobs/{uid}/series") <= asked + 1
+
+
+def test_a_job_without_values_says_how_to_report_them(browser: Browser, server: CannedServer) -> None:
+    add_bert(server)
+    browser.driver.get(server.link)
+    browser.sees("live", "#header")
+    browser.open(f"{BERT_ADDRESS}/metrics")
+    browser.sees("makes a curve", ".metrics")
+    assert not any("uPlot" in request for request in server.requests)

@@ -29,7 +29,13 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="has no /proc")
 @pytest.mark.parametrize("name", [b"python", b"a b", b"x) S 1 2 3 (y", b")", b"(((", b"\xff\n"])
 def test_a_line_of_proc_stat_with_any_name(name: bytes) -> None:
     entry = parse_stat(b"42 (" + name + b") " + TAIL + b"\n")
-    assert entry == pytest.approx((41, 750 / TICKS, 25 / TICKS, 600 * PAGE))
+    assert entry == pytest.approx((41, 750 / TICKS, 25 / TICKS, 600 * PAGE, False))
+
+
+@pytest.mark.parametrize(("state", "is_stopped"), [(b"T", True), (b"t", False), (b"D", False), (b"Z", False)])
+def test_a_process_that_a_signal_has_stopped(state: bytes, is_stopped: bool) -> None:
+    """Not one that a debugger traces."""
+    assert parse_stat(b"42 (python) " + state + TAIL[1:]).is_stopped is is_stopped
 
 
 @pytest.mark.parametrize("stat", [b"", b"42 (python", b"42 (python) S", b"42 (python) S 1 2", b"x"])

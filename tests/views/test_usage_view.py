@@ -49,6 +49,7 @@ def test_a_replica_has_the_sums_of_its_containers_and_its_progress() -> None:
         "metrics": {"step": 10.0, "loss": 0.5},
         "metricsSource": "file",
         "lag": 0.0,
+        "stoppedPid": 0,
     }
 
 

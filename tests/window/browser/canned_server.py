@@ -50,6 +50,11 @@ class CannedServer:
     def link(self) -> str:
         return f"http://127.0.0.1:{self.port}/ui/#token={TOKEN}"
 
+    @property
+    def connections(self) -> int:
+        """The number of open pages."""
+        return len(self._sockets)
+
     def start(self) -> None:
         """Listen, at the same port as before."""
         self._call(self._start())

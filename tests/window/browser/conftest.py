@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,14 @@ class Browser:
         return [message for message in messages if "willReadFrequently" not in message]
 
 
+def wait_until(condition: Callable[[], Any], text: str) -> None:
+    """Wait until the condition is true. `text`: the condition in words."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"never true: {text}"
+        time.sleep(0.02)
+
+
 def _program(*names: str) -> str:
     """The path of the first of these programs; without any the tests fail in CI and are skipped elsewhere."""
     path = next(filter(None, map(shutil.which, names)), None)
@@ -192,4 +200,4 @@ def pictures(request: pytest.FixtureRequest) -> Path | None:
     return Path(folder) if folder else None
 
 
-__all__ = ["Keys"]
+__all__ = ["Keys", "wait_until"]

@@ -72,14 +72,20 @@ function loadedBytes() {
   return [...assets, performance.getEntriesByType('navigation')[0]].reduce((sum, entry) => sum + entry.decodedBodySize, 0);
 }
 
-/** Draws the grid five times; the middle of the times, in ms. */
+/** Draws the grid fifteen times; the middle of the times, in ms. */
 function gridPaintTime() {
   const grid = document.querySelector('rank-grid');
-  const times = [1, 2, 3, 4, 5].map(() => {
+  const times = Array.from({ length: 15 }, () => {
     grid.paintNow();
     return grid.paintTime;
   });
-  return times.sort((a, b) => a - b)[2];
+  return times.sort((a, b) => a - b)[7];
+}
+
+/** Makes the page believe that its tab is hidden, or shown. */
+function setHidden(hidden) {
+  Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });
+  document.dispatchEvent(new Event('visibilitychange'));
 }
 
 /** Jumps to 30 places of the list; for each the ms until a row is seen there. */

@@ -6,14 +6,13 @@ import asyncio
 import os
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
-from tests.window.browser.conftest import Browser
+from tests.window.browser.conftest import Browser, wait_until
 from trainyard.app.history import history_folder
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.record_index import HistoryOptions
@@ -169,9 +168,8 @@ def test_a_download_equals_the_log(browser: Browser, cluster: RunningCluster, do
     browser.type("input[aria-label=Rank]", "master-0")
     browser.sees("the end", "log-lines")
     browser.click(".log button", "Download")
-    deadline = time.monotonic() + 20
-    while not (files := list(downloads.glob("master-0*.log"))) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: list(downloads.glob("master-0*.log")), "a file was downloaded")
+    files = list(downloads.glob("master-0*.log"))
     assert [file.read_text() for file in files] == [
         f"hello from {cluster.folder}/whole-master\nstep=10 loss=0.41\nthe end\n"
     ]

@@ -21,9 +21,10 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
 
 from trainyard.node.kubelet.pod_logs import open_log
 from trainyard.node.supervisor import safe_paths
@@ -38,8 +39,8 @@ LONGEST_NAME = 64  # characters
 NAMES = {"step": "step", "global_step": "step", "steps": "step", "iteration": "step", "iter": "step", "epoch": "epoch",
          "loss": "loss", "train_loss": "loss", "accuracy": "accuracy", "acc": "accuracy"}  # fmt: skip
 _NUMBER = r"([-+]?(?:\d[\d,]{0,20})?\.?\d{1,20}(?:[eE][-+]?\d{1,3})?)(?!\w|\.\d)"
-_PATTERN = re.compile(
-    rf"(?<![\w-])({'|'.join(sorted(NAMES, key=len, reverse=True))})(?:['\"]? ?[=:] ?| {{1,8}}){_NUMBER}", re.IGNORECASE
+_PATTERN = (  # compiled at its first use
+    rf"(?<![\w-])({'|'.join(sorted(NAMES, key=len, reverse=True))})(?:['\"]? ?[=:] ?| {{1,8}}){_NUMBER}"
 )
 _RATE_SECONDS, _RATE_STEPS = 30.0, 2  # a rate is over so many seconds, or over so many steps if they are slower
 
@@ -76,7 +77,7 @@ def _float(value: float | str) -> float | None:
 def parse_pattern(line: str) -> dict[str, float]:
     """The values of known names in a line of text; of a name that occurs twice the first one."""
     values: dict[str, float] = {}
-    for name, text in _PATTERN.findall(line):
+    for name, text in re.findall(_PATTERN, line, re.IGNORECASE):
         number = _float(text.replace(",", ""))
         if number is not None:
             values.setdefault(NAMES[name.lower()], number)
@@ -204,10 +205,9 @@ class ProgressFiles(NamedTuple):
     has_patterns: bool = True
 
 
-@dataclass(slots=True)
-class _Pod:
+class _Pod(msgspec.Struct):
     reader: ProgressReader
-    logs: dict[str, Path] = field(default_factory=dict)  # by run
+    logs: dict[str, Path] = {}  # by run
     last: Progress | None = None
     read_at: float = 0.0
 

@@ -17,8 +17,9 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from trainyard.node.kubelet.process_table import (
     MachineEntry,
@@ -123,8 +124,7 @@ class UsageMeter:
             shared[pid] = _SharedPages(None if pss is None else max(0, table[pid].rss - pss), start)
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(msgspec.Struct):
     """A container that runs. `cpu` was accepted at the monotonic time `at`; it includes `lost`, the time of processes
     that nobody has waited for, which the kernel forgets (SIGCHLD ignored)."""
 

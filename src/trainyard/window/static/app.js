@@ -2,18 +2,17 @@
 
 import { element, setAttribute, setText } from './dom.js';
 import { clockTime } from './format.js';
-import { createJobView } from './job_view.js';
 import { createJobsView } from './jobs_view.js';
 import { handleKey } from './keys.js';
 import { Live } from './live.js';
 import { parseRoute } from './router.js';
-import { createRankView } from './rank_view.js';
 import { Session, SessionEnded } from './session.js';
 import { Store } from './store.js';
 
 /**
  * What a view gets. `navigate` goes to an address of the page; `topicsChanged` is called when `topics()` has changed.
- * @typedef {{session: Session, store: Store, live: Live, navigate: (hash: string) => void, topicsChanged: () => void}} Context
+ * @typedef {{session: Session, store: Store, live: Live, navigate: (hash: string) => void,
+ *   topicsChanged: () => void}} Context
  * @typedef {import('./router.js').Route} Route
  * @typedef {{root: HTMLElement, title: string, topics: () => string[], setRoute: (route: Route) => void,
  *   destroy: () => void, keys: Record<string, () => void>}} View
@@ -28,7 +27,12 @@ const live = new Live(session);
 let view = null;
 let shownKey = '';
 const context = {
-  session, store, live, navigate: (/** @type {string} */ hash) => { location.hash = hash; },
+  session,
+  store,
+  live,
+  navigate: (/** @type {string} */ hash) => {
+    location.hash = hash;
+  },
   topicsChanged: () => live.subscribe(['jobs', ...(view?.topics() ?? [])]),
 };
 
@@ -40,11 +44,20 @@ const header = {
 };
 
 function createHeader() {
-  document.getElementById('header')?.append(
-    element('a', { class: 'brand', href: '#/' }, 'Trainyard'),
-    element('nav', { 'aria-label': 'Views' }, element('a', { href: '#/' }, 'Jobs')),
-    header.cluster, header.readOnly, header.live,
-    element('button', { type: 'button', class: 'quiet', 'aria-label': 'Keys', title: 'Keys', onclick: () => handleKey('?', view) }, '?'));
+  document
+    .getElementById('header')
+    ?.append(
+      element('a', { class: 'brand', href: '#/' }, 'Trainyard'),
+      element('nav', { 'aria-label': 'Views' }, element('a', { href: '#/' }, 'Jobs')),
+      header.cluster,
+      header.readOnly,
+      header.live,
+      element(
+        'button',
+        { type: 'button', class: 'quiet', 'aria-label': 'Keys', title: 'Keys', onclick: () => handleKey('?', view) },
+        '?',
+      ),
+    );
   banner.after(header.forbidden);
 }
 
@@ -53,7 +66,10 @@ function showHello() {
   setText(header.cluster, mode === 'history' ? 'history' : `${cluster}${mode === 'local' ? ' · this machine' : ''}`);
   header.readOnly.hidden = !readOnly;
   header.forbidden.hidden = !forbidden.length;
-  setText(header.forbidden, forbidden.length ? `You may not ${forbidden.join(', ')}: what depends on it is missing here.` : '');
+  setText(
+    header.forbidden,
+    forbidden.length ? `You may not ${forbidden.join(', ')}: what depends on it is missing here.` : '',
+  );
 }
 
 function showStatus() {
@@ -66,26 +82,35 @@ function showStatus() {
   }
 }
 
-/** @param {Route} route @returns {View} */
-function createView(route) {
+/** Views but the first are loaded when they are shown. @param {Route} route @returns {Promise<View>} */
+async function createView(route) {
   if (route.view === 'jobs') return createJobsView(context, route);
-  if (route.view === 'job') return createJobView(context, route);
-  if (route.view === 'rank') return createRankView(context, route);
-  const root = element('section', { class: 'view' }, element('h1', { tabindex: '-1' }, 'No such page'),
-    element('p', {}, 'The address names none. ', element('a', { href: '#/' }, 'All jobs')));
+  if (route.view === 'job') return (await import('./job_view.js')).createJobView(context, route);
+  if (route.view === 'rank') return (await import('./rank_view.js')).createRankView(context, route);
+  const root = element(
+    'section',
+    { class: 'view' },
+    element('h1', { tabindex: '-1' }, 'No such page'),
+    element('p', {}, 'The address names none. ', element('a', { href: '#/' }, 'All jobs')),
+  );
   return { root, title: 'No such page', topics: () => [], setRoute: () => {}, destroy: () => {}, keys: {} };
 }
 
 /** Shows what the address names. A view whose object stays keeps its elements. */
-function showRoute() {
+async function showRoute() {
   const route = parseRoute(location.hash);
   const key = 'name' in route ? [route.view, route.namespace, route.kind, route.name, route.run].join('/') : route.view;
   if (view && key === shownKey) {
     view.setRoute(route);
   } else {
     const isFirst = !view;
-    view?.destroy();
-    view = createView(route);
+    const leaving = view;
+    const { hash } = location;
+    const next = await createView(route).catch(() => null);
+    if (!next) return showFailure();
+    if (hash !== location.hash || view !== leaving) return next.destroy();
+    leaving?.destroy();
+    view = next;
     main.replaceChildren(view.root);
     if (!isFirst) {
       scrollTo(0, 0);
@@ -97,9 +122,20 @@ function showRoute() {
   context.topicsChanged();
 }
 
+function showFailure() {
+  const text = 'The server of this page does not answer. Load the page again.';
+  main.replaceChildren(element('p', { class: 'view' }, text));
+}
+
 function showSessionEnd() {
-  document.body.replaceChildren(element('main', { class: 'ended' }, element('h1', {}, 'Trainyard'),
-    element('p', {}, 'This link was used or is too old. ', element('code', {}, 'trainyard ui'), ' prints a new one.')));
+  document.body.replaceChildren(
+    element(
+      'main',
+      { class: 'ended' },
+      element('h1', {}, 'Trainyard'),
+      element('p', {}, 'This link was used or is too old. ', element('code', {}, 'trainyard ui'), ' prints a new one.'),
+    ),
+  );
 }
 
 async function start() {
@@ -107,7 +143,7 @@ async function start() {
   try {
     await session.start();
   } catch (error) {
-    if (!(error instanceof SessionEnded)) main.append(element('p', { class: 'view' }, 'The server of this page does not answer. Load the page again.'));
+    if (!(error instanceof SessionEnded)) showFailure();
     return;
   }
   createHeader();
@@ -116,7 +152,7 @@ async function start() {
   live.addEventListener('frame', (event) => store.apply(/** @type {CustomEvent} */ (event).detail));
   addEventListener('hashchange', showRoute);
   addEventListener('keydown', (event) => handleKey(event, view));
-  showRoute();
+  void showRoute();
   live.start();
 }
 

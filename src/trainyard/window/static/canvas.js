@@ -2,13 +2,21 @@
 
 import { oncePerFrame } from './dom.js';
 
-const themes = [matchMedia('(prefers-color-scheme: dark)'), matchMedia('(prefers-contrast: more)'), matchMedia('(forced-colors: active)')];
+const themes = [
+  matchMedia('(prefers-color-scheme: dark)'),
+  matchMedia('(prefers-contrast: more)'),
+  matchMedia('(forced-colors: active)'),
+];
 
 /** The colours of the theme, by the names of the variables in style.css. */
 export function colours() {
   const style = getComputedStyle(document.documentElement);
-  return Object.fromEntries(['run', 'done', 'bad', 'wait', 'idle', 'accent', 'text', 'muted', 'line', 'surface', 'sunken']
-    .map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+  return Object.fromEntries(
+    ['run', 'done', 'bad', 'wait', 'idle', 'accent', 'text', 'muted', 'line', 'surface', 'sunken'].map((name) => [
+      name,
+      style.getPropertyValue(`--${name}`).trim(),
+    ]),
+  );
 }
 
 /** An element that draws on a canvas of its own width. Subclasses have `paint(context, width)` and set `height`. */
@@ -21,7 +29,10 @@ export class Drawing extends HTMLElement {
   #observed = new AbortController();
   #resize = new ResizeObserver(([entry]) => {
     const width = Math.floor(entry.contentRect.width);
-    if (width && width !== this.width) { this.width = width; this.draw(); }
+    if (width && width !== this.width) {
+      this.width = width;
+      this.draw();
+    }
   });
 
   draw = oncePerFrame(() => this.paintNow());
@@ -38,12 +49,15 @@ export class Drawing extends HTMLElement {
   }
 
   /** The element whose width the canvas has. */
-  get stage() { return /** @type {HTMLElement} */ (this.canvas.parentElement); }
+  get stage() {
+    return /** @type {HTMLElement} */ (this.canvas.parentElement);
+  }
 
   paintNow() {
     if (!this.isConnected || !this.width) return;
     const began = performance.now();
-    const height = this.heightFor(this.width), ratio = devicePixelRatio || 1;
+    const height = this.heightFor(this.width),
+      ratio = devicePixelRatio || 1;
     const [pixelWidth, pixelHeight] = [Math.round(this.width * ratio), Math.round(height * ratio)];
     if (this.canvas.width !== pixelWidth || this.canvas.height !== pixelHeight) {
       this.canvas.width = pixelWidth;
@@ -59,8 +73,12 @@ export class Drawing extends HTMLElement {
   }
 
   /** @param {number} width @returns {number} the height of the drawing in CSS pixels */
-  heightFor(width) { return width; }
+  heightFor(width) {
+    return width;
+  }
 
   /** @param {CanvasRenderingContext2D} context @param {number} width */
-  paint(context, width) { context.fillRect(0, 0, width, 0); }
+  paint(context, width) {
+    context.fillRect(0, 0, width, 0);
+  }
 }

@@ -14,8 +14,11 @@ export function element(tag, attributes = {}, ...children) {
     if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? '' : String(value));
   }
-  node.append(...children.filter((child) => child !== null && child !== undefined).map((child) =>
-    child instanceof Node ? child : String(child)));
+  node.append(
+    ...children
+      .filter((child) => child !== null && child !== undefined)
+      .map((child) => (child instanceof Node ? child : String(child))),
+  );
   return node;
 }
 
@@ -48,12 +51,13 @@ export function reconcile(parent, items, keyOf, create, update, spare) {
     node.remove();
     spare?.push(node);
   }
-  let position = parent.firstElementChild, index = 0;
+  let position = parent.firstElementChild,
+    index = 0;
   const nodes = new Map();
   for (const [key, item] of next) {
     const node = previous.get(key) ?? spare?.pop() ?? create(item);
     nodes.set(key, node);
-    if (node === position) position = position.nextElementSibling;
+    if (node === position) position = position?.nextElementSibling ?? null;
     else parent.insertBefore(node, position);
     update(node, item, index++);
   }
@@ -69,21 +73,34 @@ export function oncePerFrame(draw) {
   return () => {
     if (requested) return;
     requested = true;
-    requestAnimationFrame(() => { requested = false; draw(); });
+    requestAnimationFrame(() => {
+      requested = false;
+      draw();
+    });
   };
 }
 
 /** A button that copies `text()`, and says so. */
 export function copyButton(/** @type {() => string} */ text, label = 'Copy') {
-  const button = element('button', { type: 'button', class: 'quiet', onclick: async () => {
-    try {
-      await navigator.clipboard.writeText(text());
-      button.textContent = 'Copied';
-    } catch {
-      button.textContent = 'Copy refused by the browser';
-    }
-    setTimeout(() => { button.textContent = label; }, 2000);
-  } }, label);
+  const button = element(
+    'button',
+    {
+      type: 'button',
+      class: 'quiet',
+      onclick: async () => {
+        try {
+          await navigator.clipboard.writeText(text());
+          button.textContent = 'Copied';
+        } catch {
+          button.textContent = 'Copy refused by the browser';
+        }
+        setTimeout(() => {
+          button.textContent = label;
+        }, 2000);
+      },
+    },
+    label,
+  );
   return button;
 }
 

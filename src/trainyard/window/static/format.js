@@ -37,7 +37,11 @@ export function age(/** @type {number} */ seconds) {
 export function duration(/** @type {number} */ seconds) {
   const whole = Math.max(0, Math.floor(seconds));
   const two = (/** @type {number} */ value) => String(value).padStart(2, '0');
-  const [days, hours, minutes] = [Math.floor(whole / 86400), Math.floor(whole / 3600) % 24, Math.floor(whole / 60) % 60];
+  const [days, hours, minutes] = [
+    Math.floor(whole / 86400),
+    Math.floor(whole / 3600) % 24,
+    Math.floor(whole / 60) % 60,
+  ];
   const text = hours || days ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
   return days ? `${days}d ${text}` : text;
 }
@@ -45,7 +49,10 @@ export function duration(/** @type {number} */ seconds) {
 /** 3.1 GiB */
 export function bytes(/** @type {number} */ value) {
   let unit = 0;
-  while (value >= 1024 && unit < 4) { value /= 1024; unit++; }
+  while (value >= 1024 && unit < 4) {
+    value /= 1024;
+    unit++;
+  }
   return `${unit && value < 100 ? value.toFixed(1) : Math.round(value)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][unit]}`;
 }
 
@@ -62,7 +69,8 @@ export function dateTime(/** @type {number|null|undefined} */ time) {
 /** A line of a program's output as text: without the codes of a terminal, and of overwritten lines the last one. */
 export function plainLine(/** @type {string} */ line) {
   const overwritten = line.replace(/\r+$/, '');
-  return overwritten.slice(overwritten.lastIndexOf('\r') + 1)
+  return overwritten
+    .slice(overwritten.lastIndexOf('\r') + 1)
     .replace(/\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]/g, '');
 }
 

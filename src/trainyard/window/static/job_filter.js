@@ -4,8 +4,12 @@
 
 /** @type {Record<string, (row: JobRow) => string>} */
 const FIELDS = {
-  kind: (row) => row.kind, state: (row) => row.state, name: (row) => row.name, ns: (row) => row.namespace,
-  namespace: (row) => row.namespace, uid: (row) => row.uid,
+  kind: (row) => row.kind,
+  state: (row) => row.state,
+  name: (row) => row.name,
+  ns: (row) => row.namespace,
+  namespace: (row) => row.namespace,
+  uid: (row) => row.uid,
 };
 
 /**
@@ -13,12 +17,17 @@ const FIELDS = {
  * @returns {(row: JobRow) => boolean}
  */
 export function jobFilter(text) {
-  const tests = text.toLowerCase().split(/\s+/).filter(Boolean).map((word) => {
-    const separator = word.indexOf(':');
-    const field = FIELDS[word.slice(0, separator)], value = word.slice(separator + 1);
-    if (separator > 0 && field) return (/** @type {JobRow} */ row) => field(row).toLowerCase().includes(value);
-    return (/** @type {JobRow} */ row) => `${row.namespace}/${row.name} ${row.message}`.toLowerCase().includes(word);
-  });
+  const tests = text
+    .toLowerCase()
+    .split(/\s+/)
+    .filter(Boolean)
+    .map((word) => {
+      const separator = word.indexOf(':');
+      const field = FIELDS[word.slice(0, separator)],
+        value = word.slice(separator + 1);
+      if (separator > 0 && field) return (/** @type {JobRow} */ row) => field(row).toLowerCase().includes(value);
+      return (/** @type {JobRow} */ row) => `${row.namespace}/${row.name} ${row.message}`.toLowerCase().includes(word);
+    });
   return (row) => tests.every((test) => test(row));
 }
 

@@ -12,6 +12,7 @@ import './timeline.js';
 /** @typedef {import('./store.js').JobRow} JobRow */
 
 const EVENTS_IN_OVERVIEW = 6;
+const UNKNOWN = [{ level: 'note', what: 'Nothing more is known about this job.', where: '', evidence: [], fix: '' }];
 const RECENT = 600; // seconds of the timeline's second zoom
 
 /** Whether nothing of the job runs any more. */
@@ -20,7 +21,9 @@ export const hasEnded = (/** @type {JobRow} */ row) => row.ended !== null || !ro
 /** The line under a job's name: what is known of it at a glance. */
 export function jobFacts(/** @type {import('./live.js').Live} */ live) {
   const state = stateLabel();
-  const [kind, ready, restarts, time, where] = ['kind', 'ready', 'restarts', 'time', 'where'].map((name) => element('span', { class: name }));
+  const [kind, ready, restarts, time, where] = ['kind', 'ready', 'restarts', 'time', 'where'].map((name) =>
+    element('span', { class: name }),
+  );
   return {
     root: element('p', { class: 'facts' }, state, kind, ready, restarts, time, where),
     show(/** @type {JobRow} */ row) {
@@ -30,7 +33,11 @@ export function jobFacts(/** @type {import('./live.js').Live} */ live) {
       setText(restarts, row.restarts ? plural(row.restarts, 'restart') : '');
       const start = row.started ?? row.created;
       setText(time, start ? duration((row.ended ?? live.now()) - start) : '');
-      setAttribute(time, 'title', [start && `since ${dateTime(start)}`, row.ended && `until ${dateTime(row.ended)}`].filter(Boolean).join(', '));
+      setAttribute(
+        time,
+        'title',
+        [start && `since ${dateTime(start)}`, row.ended && `until ${dateTime(row.ended)}`].filter(Boolean).join(', '),
+      );
       setText(where, row.live ? '' : 'of the history');
     },
   };
@@ -44,12 +51,15 @@ export function jobOfAddress(/** @type {import('./store.js').Store} */ store, /*
   return {
     message,
     find() {
-      row = row ? store.jobs.get(row.uid) ?? row : store.find(route);
+      row = row ? (store.jobs.get(row.uid) ?? row) : store.find(route);
       const recorded = row && !row.live ? store.data.get(row.uid)?.job?.row : null;
       if (row && recorded) row = { ...row, ...recorded, live: false };
       if (!row && store.complete) {
         const run = route.run ? `, run ${route.run}` : '';
-        message.replaceChildren(`There is no ${route.kind} ${route.namespace}/${route.name}${run} here. `, element('a', { href: '#/?show=all' }, 'All jobs'));
+        message.replaceChildren(
+          `There is no ${route.kind} ${route.namespace}/${route.name}${run} here. `,
+          element('a', { href: '#/?show=all' }, 'All jobs'),
+        );
       }
       return row;
     },
@@ -60,15 +70,27 @@ export function jobOfAddress(/** @type {import('./store.js').Store} */ store, /*
 export function createJobView(context, route) {
   const { session, store, live, navigate, topicsChanged } = context;
   const job = jobOfAddress(store, route);
-  let shown = route.panel, ranks = readRanks(undefined), span = 0, yamlVersion = '';
+  let shown = route.panel,
+    ranks = readRanks(undefined),
+    span = 0,
+    yamlVersion = '';
   /** @type {ReturnType<typeof createLogPanel>|null} */
   let log = null;
-  const open = (/** @type {string} */ replica) => { const row = job.find(); if (row) navigate(jobAddress(row, 'ranks', replica)); };
-  const facts = jobFacts(live), findings = findingsBox(), events = eventsTable(), ranksPanel = createRanksPanel(open);
+  const open = (/** @type {string} */ replica) => {
+    const row = job.find();
+    if (row) navigate(jobAddress(row, 'ranks', replica));
+  };
+  const facts = jobFacts(live),
+    findings = findingsBox(),
+    events = eventsTable(),
+    ranksPanel = createRanksPanel(open);
   const tabs = element('nav', { class: 'tabs', 'aria-label': 'Parts of the job' });
   const timeline = /** @type {import('./timeline.js').AttemptTimeline} */ (element('attempt-timeline'));
   timeline.addEventListener('open', (event) => open(/** @type {CustomEvent} */ (event).detail));
-  const zoom = choice('Zoom', (name) => { span = Number(name); draw(); });
+  const zoom = choice('Zoom', (name) => {
+    span = Number(name);
+    draw();
+  });
   const yaml = element('pre', { class: 'yaml', tabindex: '0', 'aria-label': 'YAML' });
   const forbidden = element('p', { class: 'muted', hidden: true });
   const moreEvents = element('a', { class: 'more' });
@@ -78,12 +100,33 @@ export function createJobView(context, route) {
     timeline: panel('timeline', 'Timeline', [zoom.root], [timeline]),
     logs: panel('logs', 'Log', [], [logStage]),
     events: panel('events', 'Events', [moreEvents], [events.root]),
-    yaml: panel('yaml', 'YAML', [copyButton(() => yaml.textContent), element('button', { type: 'button', class: 'quiet', onclick: () => loadYaml(true) }, 'Reload')], [yaml]),
+    yaml: panel(
+      'yaml',
+      'YAML',
+      [
+        copyButton(() => yaml.textContent),
+        element('button', { type: 'button', class: 'quiet', onclick: () => loadYaml(true) }, 'Reload'),
+      ],
+      [yaml],
+    ),
   };
-  const content = element('div', { class: 'job', hidden: true }, facts.root, forbidden, tabs, findings.root, element('div', { class: 'panels' }, ...Object.values(sections)));
-  const root = element('section', { class: 'view' },
+  const content = element(
+    'div',
+    { class: 'job', hidden: true },
+    facts.root,
+    forbidden,
+    tabs,
+    findings.root,
+    element('div', { class: 'panels' }, ...Object.values(sections)),
+  );
+  const root = element(
+    'section',
+    { class: 'view' },
     element('nav', { class: 'crumbs', 'aria-label': 'Where' }, element('a', { href: list.address }, 'Jobs'), ' › '),
-    element('h1', { tabindex: '-1' }, `${route.namespace}/${route.name}`), job.message, content);
+    element('h1', { tabindex: '-1' }, `${route.namespace}/${route.name}`),
+    job.message,
+    content,
+  );
 
   const draw = oncePerFrame(() => {
     const row = job.find();
@@ -102,7 +145,13 @@ export function createJobView(context, route) {
     }
     if (ranksPanel.shows(data.ranks)) ranks = readRanks(data.ranks);
     ranksPanel.show(ranks, data.ranks, shown === 'ranks', row, live.now());
-    zoom.show([['0', 'all'], [String(RECENT), 'last 10 min']], String(span));
+    zoom.show(
+      [
+        ['0', 'all'],
+        [String(RECENT), 'last 10 min'],
+      ],
+      String(span),
+    );
     timeline.span = span;
     if (data.timeline) timeline.show(data.timeline, row.ended ?? live.now());
     const known = data.events ?? [];
@@ -115,10 +164,16 @@ export function createJobView(context, route) {
 
   function showPanels(/** @type {JobRow} */ row) {
     content.dataset.panel = shown || 'overview';
-    reconcile(tabs, PANELS, ([name]) => name, ([, title]) => element('a', {}, title), (link, [name]) => {
-      setAttribute(link, 'href', jobAddress(row, name));
-      setAttribute(link, 'aria-current', name === shown ? 'page' : null);
-    });
+    reconcile(
+      tabs,
+      PANELS,
+      ([name]) => name,
+      ([, title]) => element('a', {}, title),
+      (link, [name]) => {
+        setAttribute(link, 'href', jobAddress(row, name));
+        setAttribute(link, 'aria-current', name === shown ? 'page' : null);
+      },
+    );
     for (const [name, section] of Object.entries(sections)) section.hidden = shown ? name !== shown : name === 'yaml';
     findings.root.hidden = shown !== '' && shown !== 'ranks';
   }
@@ -129,8 +184,13 @@ export function createJobView(context, route) {
     const isEnded = hasEnded(row);
     if (isEnded && !data?.ranks) return; // which log is of interest is not known yet
     log = createLogPanel(context, row.uid, {
-      replica: isEnded ? first : '', isEnded, hasReplicaChoice: true,
-      replicas: () => ranks.ranks.map((rank) => rank.replica), topicsChanged: () => { if (log) topicsChanged(); },
+      replica: isEnded ? first : '',
+      isEnded,
+      hasReplicaChoice: true,
+      replicas: () => ranks.ranks.map((rank) => rank.replica),
+      topicsChanged: () => {
+        if (log) topicsChanged();
+      },
     });
     logStage.replaceChildren(log.root);
   }
@@ -158,21 +218,50 @@ export function createJobView(context, route) {
     if (rank) open(rank.replica);
   }
 
-  const { signal, ...listeners } = startListening([[store, 'jobs'], [store, 'job'], [live, 'tick'], [live, 'status']], draw);
-  store.addEventListener('gone', (event) => {
-    if (/** @type {CustomEvent} */ (event).detail === job.find()?.uid && !store.data.has(job.find()?.uid ?? '')) findings.show([{ level: 'note', what: 'Nothing more is known about this job.', where: '', evidence: [], fix: '' }]);
-  }, { signal });
+  const { signal, ...listeners } = startListening(
+    [
+      [store, 'jobs'],
+      [store, 'job'],
+      [live, 'tick'],
+      [live, 'status'],
+    ],
+    draw,
+  );
+  store.addEventListener(
+    'gone',
+    (event) => {
+      const uid = job.find()?.uid ?? '';
+      if (/** @type {CustomEvent} */ (event).detail === uid && !store.data.has(uid)) findings.show(UNKNOWN);
+    },
+    { signal },
+  );
   draw();
   return {
-    root, title: `${route.name} · ${route.kind}`,
-    topics: () => { const row = job.find(); return row ? [`job:${row.uid}`, ...(log?.topics() ?? [])] : []; },
-    setRoute(/** @type {any} */ next) { shown = next.panel; draw(); },
-    destroy() { listeners.stop(); log?.destroy(); },
+    root,
+    title: `${route.name} · ${route.kind}`,
+    topics: () => {
+      const row = job.find();
+      return row ? [`job:${row.uid}`, ...(log?.topics() ?? [])] : [];
+    },
+    setRoute(/** @type {any} */ next) {
+      shown = next.panel;
+      draw();
+    },
+    destroy() {
+      listeners.stop();
+      log?.destroy();
+    },
     keys: {
       ...Object.fromEntries(PANELS.map(([name], index) => [String(index + 1), () => toPanel(name)])),
-      l: () => toPanel('logs'), w: () => toPanel(''), e: () => toPanel('events'), y: () => toPanel('yaml'),
-      '/': () => log?.find(), f: () => log?.follow(), '[': () => toUnhealthy(-1), ']': () => toUnhealthy(1),
-      Escape: () => shown ? toPanel('') : navigate(list.address),
+      l: () => toPanel('logs'),
+      w: () => toPanel(''),
+      e: () => toPanel('events'),
+      y: () => toPanel('yaml'),
+      '/': () => log?.find(),
+      f: () => log?.follow(),
+      '[': () => toUnhealthy(-1),
+      ']': () => toUnhealthy(1),
+      Escape: () => (shown ? toPanel('') : navigate(list.address)),
     },
   };
 }

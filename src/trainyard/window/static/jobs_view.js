@@ -9,33 +9,67 @@ import './virtual_table.js';
 /** @typedef {import('./store.js').JobRow} JobRow */
 
 const STATES = ['Running', 'Pending', 'Failed', 'Suspended', 'Succeeded'];
-const PARTS = [['now', 'Now'], ['history', 'History'], ['all', 'All']];
+const PARTS = [
+  ['now', 'Now'],
+  ['history', 'History'],
+  ['all', 'All'],
+];
 
 /** @param {import('./live.js').Live} live @returns {import('./virtual_table.js').Column<JobRow>[]} */
 function columnsOf(live) {
   return [
-    { name: 'name', title: 'Name', sort: (row) => row.name, update: (cell, row) => {
-      const link = /** @type {HTMLElement} */ (cell.firstChild);
-      setAttribute(link, 'href', jobAddress(row));
-      setAttribute(link, 'title', `${row.namespace}/${row.name}`);
-      setText(/** @type {Node} */ (link.firstChild), row.namespace === 'default' ? '' : `${row.namespace}/`);
-      setText(/** @type {Node} */ (link.lastChild), row.name);
-    }, create: () => element('a', {}, element('span', { class: 'muted' }), element('span')) },
+    {
+      name: 'name',
+      title: 'Name',
+      sort: (row) => row.name,
+      update: (cell, row) => {
+        const link = /** @type {HTMLElement} */ (cell.firstChild);
+        setAttribute(link, 'href', jobAddress(row));
+        setAttribute(link, 'title', `${row.namespace}/${row.name}`);
+        setText(/** @type {Node} */ (link.firstChild), row.namespace === 'default' ? '' : `${row.namespace}/`);
+        setText(/** @type {Node} */ (link.lastChild), row.name);
+      },
+      create: () => element('a', {}, element('span', { class: 'muted' }), element('span')),
+    },
     { name: 'kind', title: 'Kind', sort: (row) => row.kind, update: (cell, row) => setText(cell, row.kind) },
-    { name: 'job-state', title: 'State', sort: (row) => row.state, create: stateLabel,
-      update: (cell, row) => setState(/** @type {Element} */ (cell.firstChild), row.state, toneOf(row.state)) },
-    { name: 'ready number', title: 'Ready', sort: (row) => row.running / (row.replicas || 1), descending: true,
-      update: (cell, row) => setText(cell, row.ended ? '-' : `${row.running}/${row.replicas}`) },
-    { name: 'restarts number', title: 'Restarts', sort: (row) => row.restarts, descending: true,
-      update: (cell, row) => setText(cell, row.restarts) },
-    { name: 'age number', title: 'Age', sort: (row) => -(row.created ?? 0), update: (cell, row) => {
-      setText(cell, row.created ? age(live.now() - row.created) : '-');
-      setAttribute(cell, 'title', dateTime(row.created));
-    } },
-    { name: 'why', title: 'Why', update: (cell, row) => {
-      setText(cell, row.message);
-      setAttribute(cell, 'title', row.message || null);
-    } },
+    {
+      name: 'job-state',
+      title: 'State',
+      sort: (row) => row.state,
+      create: stateLabel,
+      update: (cell, row) => setState(/** @type {Element} */ (cell.firstChild), row.state, toneOf(row.state)),
+    },
+    {
+      name: 'ready number',
+      title: 'Ready',
+      sort: (row) => row.running / (row.replicas || 1),
+      descending: true,
+      update: (cell, row) => setText(cell, row.ended ? '-' : `${row.running}/${row.replicas}`),
+    },
+    {
+      name: 'restarts number',
+      title: 'Restarts',
+      sort: (row) => row.restarts,
+      descending: true,
+      update: (cell, row) => setText(cell, row.restarts),
+    },
+    {
+      name: 'age number',
+      title: 'Age',
+      sort: (row) => -(row.created ?? 0),
+      update: (cell, row) => {
+        setText(cell, row.created ? age(live.now() - row.created) : '-');
+        setAttribute(cell, 'title', dateTime(row.created));
+      },
+    },
+    {
+      name: 'why',
+      title: 'Why',
+      update: (cell, row) => {
+        setText(cell, row.message);
+        setAttribute(cell, 'title', row.message || null);
+      },
+    },
   ];
 }
 
@@ -45,12 +79,21 @@ function columnsOf(live) {
  */
 export function createJobsView({ store, live, navigate }, route) {
   const columns = columnsOf(live);
-  let filter = '', part = 'now', order = 'age number', descending = false, drawnArrangement = '', isRestored = false;
+  let filter = '',
+    part = 'now',
+    order = 'age number',
+    descending = false,
+    drawnArrangement = '',
+    isRestored = false;
   const counts = element('div', { class: 'counts', role: 'group', 'aria-label': 'Jobs by state' });
   const parts = element('div', { class: 'parts', role: 'group', 'aria-label': 'Part of the list' });
   const input = element('input', {
-    type: 'search', placeholder: 'kind:pytorch state:failed bert', 'aria-label': 'Filter', spellcheck: 'false',
-    autocomplete: 'off', oninput: () => change({ q: input.value }),
+    type: 'search',
+    placeholder: 'kind:pytorch state:failed bert',
+    'aria-label': 'Filter',
+    spellcheck: 'false',
+    autocomplete: 'off',
+    oninput: () => change({ q: input.value }),
     onkeydown: (/** @type {KeyboardEvent} */ event) => {
       if (event.key !== 'Enter' && event.key !== 'ArrowDown') return;
       event.preventDefault();
@@ -61,11 +104,20 @@ export function createJobsView({ store, live, navigate }, route) {
   const total = element('p', { class: 'muted total', role: 'status' });
   const table = /** @type {import('./virtual_table.js').VirtualTable} */ (element('virtual-table', { class: 'jobs' }));
   const empty = element('div', { class: 'empty' });
-  const root = element('section', { class: 'view' },
+  const root = element(
+    'section',
+    { class: 'view' },
     element('h1', { class: 'hidden', tabindex: '-1' }, 'Jobs'),
     element('div', { class: 'toolbar' }, counts, parts),
-    element('div', { class: 'toolbar' }, element('label', { class: 'filter' }, element('kbd', { 'aria-hidden': 'true' }, '/'), input), total),
-    table, empty);
+    element(
+      'div',
+      { class: 'toolbar' },
+      element('label', { class: 'filter' }, element('kbd', { 'aria-hidden': 'true' }, '/'), input),
+      total,
+    ),
+    table,
+    empty,
+  );
   table.define('Jobs', columns, (row) => row.uid);
   table.addEventListener('open', (event) => navigate(jobAddress(/** @type {CustomEvent} */ (event).detail)));
   table.addEventListener('sort', (event) => {
@@ -102,14 +154,21 @@ export function createJobsView({ store, live, navigate }, route) {
       return descending ? -difference : difference;
     });
     drawCounts(shown);
-    const sizes = new Map(PARTS.map(([name]) => [name, [...store.jobs.values()].filter((row) => isInPart(row, name)).length]));
+    const sizes = new Map(
+      PARTS.map(([name]) => [name, [...store.jobs.values()].filter((row) => isInPart(row, name)).length]),
+    );
     parts.hidden = onlyHistory;
-    reconcile(parts, PARTS, ([name]) => name, ([name, title]) => element('button',
-      { type: 'button', onclick: () => change({ show: name === 'now' ? '' : name }) }, title),
-    (button, [name, title]) => {
-      setAttribute(button, 'aria-pressed', name === part);
-      setText(button, `${title} ${count(sizes.get(name) ?? 0)}`);
-    });
+    reconcile(
+      parts,
+      PARTS,
+      ([name]) => name,
+      ([name, title]) =>
+        element('button', { type: 'button', onclick: () => change({ show: name === 'now' ? '' : name }) }, title),
+      (button, [name, title]) => {
+        setAttribute(button, 'aria-pressed', name === part);
+        setText(button, `${title} ${count(sizes.get(name) ?? 0)}`);
+      },
+    );
     setText(total, store.complete ? `${count(rows.length)} of ${count(shown.length)}` : '');
     table.showOrder(order, descending);
     const arrangement = [filter, part, order, descending].join('\n');
@@ -130,25 +189,60 @@ export function createJobsView({ store, live, navigate }, route) {
   function drawCounts(/** @type {JobRow[]} */ rows) {
     const numbers = new Map(STATES.map((state) => [state, 0]));
     for (const row of rows) numbers.set(row.state, (numbers.get(row.state) ?? 0) + 1);
-    reconcile(counts, [...numbers], ([state]) => state, ([state]) => element('button',
-      { type: 'button', onclick: () => change({ q: toggleState(filter, state) }) },
-      element('span', { class: 'state', 'data-tone': toneOf(state) },
-        element('i', { class: 'mark', 'aria-hidden': 'true' }), element('span', {}, state)), ' ', element('b')),
-    (button, [state, number]) => {
-      setText(button.lastChild, count(number));
-      setAttribute(button, 'aria-pressed', filter.toLowerCase().split(/\s+/).includes(`state:${state.toLowerCase()}`));
-    });
+    reconcile(
+      counts,
+      [...numbers],
+      ([state]) => state,
+      ([state]) =>
+        element(
+          'button',
+          { type: 'button', onclick: () => change({ q: toggleState(filter, state) }) },
+          element(
+            'span',
+            { class: 'state', 'data-tone': toneOf(state) },
+            element('i', { class: 'mark', 'aria-hidden': 'true' }),
+            element('span', {}, state),
+          ),
+          ' ',
+          element('b'),
+        ),
+      (button, [state, number]) => {
+        setText(button.lastChild, count(number));
+        setAttribute(
+          button,
+          'aria-pressed',
+          filter.toLowerCase().split(/\s+/).includes(`state:${state.toLowerCase()}`),
+        );
+      },
+    );
   }
 
   function drawEmpty(/** @type {number} */ rows, /** @type {number} */ all) {
     empty.hidden = rows > 0;
     if (rows) return;
-    const text = !store.complete ? 'Waiting for the list of jobs ...'
-      : all ? `No job matches the filter. There ${all === 1 ? 'is' : 'are'} ${plural(all, 'job')}.`
-        : part === 'history' ? 'No job has ended yet.' : 'No jobs. Start one, and it appears here:';
-    const further = store.complete && all
-      ? element('button', { type: 'button', onclick: () => { change({ q: '' }); input.focus(); } }, 'Clear the filter')
-      : store.complete && part !== 'history' ? element('code', {}, 'trainyard run JOB.yaml') : null;
+    const text = !store.complete
+      ? 'Waiting for the list of jobs ...'
+      : all
+        ? `No job matches the filter. There ${all === 1 ? 'is' : 'are'} ${plural(all, 'job')}.`
+        : part === 'history'
+          ? 'No job has ended yet.'
+          : 'No jobs. Start one, and it appears here:';
+    const further =
+      store.complete && all
+        ? element(
+            'button',
+            {
+              type: 'button',
+              onclick: () => {
+                change({ q: '' });
+                input.focus();
+              },
+            },
+            'Clear the filter',
+          )
+        : store.complete && part !== 'history'
+          ? element('code', {}, 'trainyard run JOB.yaml')
+          : null;
     if (empty.firstChild?.textContent === text) return;
     empty.replaceChildren(element('p', {}, text), further ?? '');
   }
@@ -163,16 +257,28 @@ export function createJobsView({ store, live, navigate }, route) {
   read(route.query);
 
   return {
-    root, title: 'Jobs', topics: () => [],
+    root,
+    title: 'Jobs',
+    topics: () => [],
     setRoute: (/** @type {import('./router.js').Route} */ next) => read(next.query),
     destroy: () => {
       Object.assign(list, { selected: table.selected, scroll: scrollY });
       listeners.abort();
     },
     keys: {
-      '/': () => input.select(), j: () => table.move(1), k: () => table.move(-1), ArrowDown: () => table.move(1),
-      ArrowUp: () => table.move(-1), Enter: selected(''), l: selected('logs'), w: selected(''), e: selected('events'),
-      y: selected('yaml'), Escape: () => { if (filter) change({ q: '' }); },
+      '/': () => input.select(),
+      j: () => table.move(1),
+      k: () => table.move(-1),
+      ArrowDown: () => table.move(1),
+      ArrowUp: () => table.move(-1),
+      Enter: selected(''),
+      l: selected('logs'),
+      w: selected(''),
+      e: selected('events'),
+      y: selected('yaml'),
+      Escape: () => {
+        if (filter) change({ q: '' });
+      },
     },
   };
 }

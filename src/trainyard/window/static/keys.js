@@ -4,9 +4,17 @@ import { element } from './dom.js';
 
 const OFF = 'trainyard.keys.off';
 const KEYS = [
-  ['/', 'filter the jobs, or find in the log'], ['j k or arrows', 'next, previous job'], ['Enter', 'open'],
-  ['Esc', 'back'], ['1 to 6', 'overview, ranks, logs, timeline, events, YAML of a job'], ['l', 'logs'], ['w', 'why'],
-  ['e', 'events'], ['y', 'YAML'], ['[ ]', 'previous, next unhealthy rank'], ['f', 'follow the log'],
+  ['/', 'filter the jobs, or find in the log'],
+  ['j k or arrows', 'next, previous job'],
+  ['Enter', 'open'],
+  ['Esc', 'back'],
+  ['1 to 6', 'overview, ranks, logs, timeline, events, YAML of a job'],
+  ['l', 'logs'],
+  ['w', 'why'],
+  ['e', 'events'],
+  ['y', 'YAML'],
+  ['[ ]', 'previous, next unhealthy rank'],
+  ['f', 'follow the log'],
   ['?', 'this list'],
 ];
 
@@ -16,11 +24,18 @@ let dialog = null;
 function showKeys() {
   const off = element('input', { type: 'checkbox', onchange: () => localStorage.setItem(OFF, off.checked ? '1' : '') });
   off.checked = isOff();
-  dialog ??= element('dialog', { 'aria-labelledby': 'keys-title' },
+  dialog ??= element(
+    'dialog',
+    { 'aria-labelledby': 'keys-title' },
     element('h2', { id: 'keys-title' }, 'Keys'),
-    element('dl', {}, ...KEYS.flatMap(([key, text]) => [element('dt', {}, element('kbd', {}, key)), element('dd', {}, text)])),
+    element(
+      'dl',
+      {},
+      ...KEYS.flatMap(([key, text]) => [element('dt', {}, element('kbd', {}, key)), element('dd', {}, text)]),
+    ),
     element('label', {}, off, ' Keys of one character are off'),
-    element('form', { method: 'dialog' }, element('button', {}, 'Close')));
+    element('form', { method: 'dialog' }, element('button', {}, 'Close')),
+  );
   document.body.append(/** @type {HTMLDialogElement} */ (dialog));
   dialog?.showModal();
 }

@@ -3,7 +3,8 @@
 import { SessionEnded } from './session.js';
 
 const SILENCE = 20_000; // ms without a frame after which the connection counts as lost
-const FIRST_PAUSE = 500, LONGEST_PAUSE = 5_000; // ms between two attempts to connect
+const FIRST_PAUSE = 500,
+  LONGEST_PAUSE = 5_000; // ms between two attempts to connect
 
 /** base64url without padding */
 function encode(/** @type {string} */ text) {
@@ -11,7 +12,8 @@ function encode(/** @type {string} */ text) {
 }
 
 /**
- * Events: `connected` (a new connection), `frame` (detail: the frame), `status` (the field `status` has changed), `tick` (each second while live).
+ * Events: `connected` (a new connection), `frame` (detail: the frame), `status` (the field has changed), `tick` (each
+ * second while live).
  * `status`: connecting before the first frame, live, or stale.
  */
 export class Live extends EventTarget {
@@ -72,13 +74,15 @@ export class Live extends EventTarget {
     address.protocol = address.protocol === 'https:' ? 'wss:' : 'ws:';
     address.hash = '';
     const credential = `base64url.bearer.authorization.k8s.io.${encode(this.session.secret)}`;
-    const socket = this.#socket = new WebSocket(address, ['v1.trainyard.dev', credential]);
+    const socket = (this.#socket = new WebSocket(address, ['v1.trainyard.dev', credential]));
     socket.onopen = () => {
       this.dispatchEvent(new Event('connected'));
       this.#send();
     };
     socket.onmessage = (message) => this.#receive(JSON.parse(message.data));
-    socket.onclose = () => { if (socket === this.#socket) this.#lost(''); };
+    socket.onclose = () => {
+      if (socket === this.#socket) this.#lost('');
+    };
   }
 
   /** Closes the connection and stops the clocks. */
@@ -114,9 +118,13 @@ export class Live extends EventTarget {
   /** A browser does not tell why a WebSocket was refused, so a request asks first whether the session still counts. */
   async #again() {
     try {
-      await this.session.check().catch((error) => { if (error instanceof SessionEnded) throw error; });
+      await this.session.check().catch((error) => {
+        if (error instanceof SessionEnded) throw error;
+      });
       this.#connect();
-    } catch { /* the session has ended, and the page says so */ }
+    } catch {
+      /* the session has ended, and the page says so */
+    }
   }
 
   #setStatus(/** @type {'connecting'|'live'|'stale'} */ status) {

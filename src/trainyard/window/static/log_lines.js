@@ -5,7 +5,8 @@ import { plainLine } from './format.js';
 
 /** @typedef {{replica: string, text: string, isNote?: boolean}} Line `isNote`: about the output, no part of it */
 
-const KEPT = 20_000, TRIMMED = 2_000; // lines
+const KEPT = 20_000,
+  TRIMMED = 2_000; // lines
 const HEIGHT = 20; // of a line, in CSS pixels; style.css has it too
 const MARGIN = 10;
 
@@ -37,9 +38,13 @@ export class LogLines extends HTMLElement {
     this.#observer.observe(this);
   }
 
-  disconnectedCallback() { this.#observer.disconnect(); }
+  disconnectedCallback() {
+    this.#observer.disconnect();
+  }
 
-  get follows() { return this.#follows; }
+  get follows() {
+    return this.#follows;
+  }
 
   set follows(value) {
     if (value === this.#follows) return;
@@ -48,7 +53,9 @@ export class LogLines extends HTMLElement {
     this.draw();
   }
 
-  get length() { return this.#lines.length; }
+  get length() {
+    return this.#lines.length;
+  }
 
   clear(showsReplicas = true) {
     this.#lines = [];
@@ -89,7 +96,9 @@ export class LogLines extends HTMLElement {
     }
   }
 
-  #has(/** @type {Line} */ line) { return !line.isNote && line.text.toLowerCase().includes(this.#query); }
+  #has(/** @type {Line} */ line) {
+    return !line.isNote && line.text.toLowerCase().includes(this.#query);
+  }
 
   /** Marks the text in all lines and shows the last line that has it. */
   find(/** @type {string} */ query) {
@@ -101,7 +110,9 @@ export class LogLines extends HTMLElement {
   }
 
   #search() {
-    this.#matches = this.#query ? this.#lines.flatMap((line, index) => this.#has(line) ? [this.#base + index] : []) : [];
+    this.#matches = this.#query
+      ? this.#lines.flatMap((line, index) => (this.#has(line) ? [this.#base + index] : []))
+      : [];
     this.#match = Math.min(this.#match, this.#matches.length - 1);
   }
 
@@ -120,9 +131,11 @@ export class LogLines extends HTMLElement {
     this.draw();
   }
 
-  #tellFind() { this.dispatchEvent(new CustomEvent('find', { detail: { position: this.#match + 1, total: this.#matches.length } })); }
+  #tellFind() {
+    this.dispatchEvent(new CustomEvent('find', { detail: { position: this.#match + 1, total: this.#matches.length } }));
+  }
 
-  /** Scrolling back ends the following, scrolling to the end begins it; what this element scrolls itself does neither. */
+  /** Scrolling back ends the following, scrolling to the end begins it; scrolling by this element does neither. */
   #scrolled() {
     const isAtEnd = this.scrollTop + this.clientHeight >= this.scrollHeight - 4;
     if (this.scrollTop < this.#lastTop - 1 && !isAtEnd) this.follows = false;
@@ -139,9 +152,15 @@ export class LogLines extends HTMLElement {
     const last = Math.min(this.#lines.length, Math.ceil((top + this.clientHeight) / HEIGHT) + MARGIN);
     this.#inner.style.paddingTop = `${first * HEIGHT}px`;
     this.#inner.style.paddingBottom = `${(this.#lines.length - last) * HEIGHT}px`;
-    reconcile(this.#inner, this.#lines.slice(first, last), (_, index) => String(this.#base + first + index),
-      () => element('div', { class: 'line' }, element('span', { class: 'replica' }), element('span', { class: 'text' })),
-      (node, line, index) => this.#updateLine(node, line, this.#base + first + index), this.#spare);
+    reconcile(
+      this.#inner,
+      this.#lines.slice(first, last),
+      (_, index) => String(this.#base + first + index),
+      () =>
+        element('div', { class: 'line' }, element('span', { class: 'replica' }), element('span', { class: 'text' })),
+      (node, line, index) => this.#updateLine(node, line, this.#base + first + index),
+      this.#spare,
+    );
     if (this.#follows && this.scrollTop < top - 1) this.#lastTop = this.scrollTop = top + HEIGHT;
     this.#lastTop = this.scrollTop;
   }

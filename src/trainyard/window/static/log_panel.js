@@ -1,21 +1,24 @@
-/** The log of a job or of one replica: the newest lines as they come, or a file by ranges, and the whole as a download. */
+/** The log of a job or of a replica: the newest lines as they come, or a file by ranges; the whole as a download. */
 
 import { element, reconcile, setAttribute, setText } from './dom.js';
 import { bytes, count } from './format.js';
 import './log_lines.js';
 
 /**
- * @typedef {{file: string, replica: string, attempt: number, container: string, run: number, size: number|null}} LogFile
+ * @typedef {{file: string, replica: string, attempt: number, container: string, run: number,
+ *   size: number|null}} LogFile `size`: null if the server does not know it
  * @typedef {import('./log_lines.js').Line} Line
  */
 
 const BLOCK = 256 * 1024; // bytes of a range
 const SUGGESTIONS = 12;
+const WHOLE_LOG = 'The whole log of a rank has them: choose a rank, then Download.';
 
 /**
  * @param {import('./app.js').Context} context
  * @param {string} uid of the job
- * @param {{replica: string, isEnded: boolean, hasReplicaChoice: boolean, replicas: () => string[], topicsChanged: () => void}} options
+ * @param {{replica: string, isEnded: boolean, hasReplicaChoice: boolean, replicas: () => string[],
+ *   topicsChanged: () => void}} options
  *   `replica`: whose log is shown first; "" for all
  */
 export function createLogPanel({ session, store, live }, uid, options) {
@@ -24,19 +27,46 @@ export function createLogPanel({ session, store, live }, uid, options) {
   let files = [];
   /** The file that is shown; "" for the lines as they come. */
   let file = '';
-  let first = 0, next = 0, isLoading = false, partial = new Uint8Array();
+  let first = 0,
+    next = 0,
+    isLoading = false,
+    partial = new Uint8Array();
   const listeners = new AbortController();
   const lines = /** @type {import('./log_lines.js').LogLines} */ (element('log-lines', {}));
   const suggestions = element('datalist', { id: `replicas-${Math.random().toString(36).slice(2)}` });
   const chooser = element('input', {
-    type: 'text', class: 'replica-choice', placeholder: 'all ranks', 'aria-label': 'Rank', autocomplete: 'off', spellcheck: 'false', list: suggestions.id,
-    oninput: () => { suggest(); if (!chooser.value || options.replicas().includes(chooser.value)) choose(chooser.value); },
-    onfocus: () => suggest(), onchange: () => choose(chooser.value.trim()),
+    type: 'text',
+    class: 'replica-choice',
+    placeholder: 'all ranks',
+    'aria-label': 'Rank',
+    autocomplete: 'off',
+    spellcheck: 'false',
+    list: suggestions.id,
+    oninput: () => {
+      suggest();
+      if (!chooser.value || options.replicas().includes(chooser.value)) choose(chooser.value);
+    },
+    onfocus: () => suggest(),
+    onchange: () => choose(chooser.value.trim()),
   });
   const source = element('select', { 'aria-label': 'Run', onchange: () => openFile(source.value) });
-  const follow = element('button', { type: 'button', 'aria-pressed': 'true', onclick: () => { lines.follows = !lines.follows; } }, 'Follow');
+  const follow = element(
+    'button',
+    {
+      type: 'button',
+      'aria-pressed': 'true',
+      onclick: () => {
+        lines.follows = !lines.follows;
+      },
+    },
+    'Follow',
+  );
   const find = element('input', {
-    type: 'search', placeholder: 'find', 'aria-label': 'Find in the log', spellcheck: 'false', oninput: () => lines.find(find.value),
+    type: 'search',
+    placeholder: 'find',
+    'aria-label': 'Find in the log',
+    spellcheck: 'false',
+    oninput: () => lines.find(find.value),
     onkeydown: (/** @type {KeyboardEvent} */ event) => {
       if (event.key === 'Enter') lines.findNext(event.shiftKey ? 1 : -1);
     },
@@ -45,18 +75,41 @@ export function createLogPanel({ session, store, live }, uid, options) {
   const whole = element('button', { type: 'button', onclick: download }, 'Download');
   const earlier = element('button', { type: 'button', class: 'quiet earlier', hidden: true, onclick: loadEarlier });
   const message = element('p', { class: 'muted empty-log' });
-  const root = element('div', { class: 'log' },
-    element('div', { class: 'toolbar' }, options.hasReplicaChoice ? chooser : null, suggestions, source, follow, find, matches, earlier, whole),
-    element('div', { class: 'log-stage' }, lines, message));
+  const root = element(
+    'div',
+    { class: 'log' },
+    element(
+      'div',
+      { class: 'toolbar' },
+      options.hasReplicaChoice ? chooser : null,
+      suggestions,
+      source,
+      follow,
+      find,
+      matches,
+      earlier,
+      whole,
+    ),
+    element('div', { class: 'log-stage' }, lines, message),
+  );
   chooser.value = replica;
 
   const topicReplica = () => replica || '*';
-  const topics = () => file || options.isEnded ? [] : [`logs:${uid}:${topicReplica()}`];
+  const topics = () => (file || options.isEnded ? [] : [`logs:${uid}:${topicReplica()}`]);
 
   function suggest() {
     const text = chooser.value.toLowerCase();
-    const names = options.replicas().filter((name) => name.includes(text)).slice(0, SUGGESTIONS);
-    reconcile(suggestions, names, (name) => name, (name) => element('option', { value: name }), () => {});
+    const names = options
+      .replicas()
+      .filter((name) => name.includes(text))
+      .slice(0, SUGGESTIONS);
+    reconcile(
+      suggestions,
+      names,
+      (name) => name,
+      (name) => element('option', { value: name }),
+      () => {},
+    );
   }
 
   function choose(/** @type {string} */ name) {
@@ -93,8 +146,14 @@ export function createLogPanel({ session, store, live }, uid, options) {
     }
     const own = files.filter((entry) => entry.replica === replica);
     const choices = options.isEnded ? [] : [['', 'as it comes']];
-    for (const entry of own) choices.push([entry.file, runTitle(entry)]);
-    reconcile(source, choices, ([name]) => name, ([name]) => element('option', { value: name }), (option, [, title]) => setText(option, title));
+    for (const entry of own) choices.push([entry.file, runTitle(entry, own)]);
+    reconcile(
+      source,
+      choices,
+      ([name]) => name,
+      ([name]) => element('option', { value: name }),
+      (option, [, title]) => setText(option, title),
+    );
     source.hidden = !own.length;
     whole.disabled = !wholeFile();
     setAttribute(whole, 'title', wholeFile() ? 'The whole file' : 'Choose a rank first: each has files of its own');
@@ -105,9 +164,13 @@ export function createLogPanel({ session, store, live }, uid, options) {
     source.value = file;
   }
 
-  const runTitle = (/** @type {LogFile} */ entry) =>
-    `attempt ${entry.attempt}, ${entry.container} ${entry.run}${entry.size === null ? '' : ` (${bytes(entry.size)})`}`;
-  /** Whether the file that is shown may get longer. A log that the API has only as a whole is not read again and again. */
+  /** The container is named where a replica has several. */
+  function runTitle(/** @type {LogFile} */ entry, /** @type {LogFile[]} */ own) {
+    const container = own.some((other) => other.container !== entry.container) ? ` of ${entry.container}` : '';
+    return `attempt ${entry.attempt}, run ${entry.run}${container}${entry.size === null ? '' : `, ${bytes(entry.size)}`}`;
+  }
+
+  /** Whether the file may get longer. A log that the API gives only as a whole is not read again and again. */
   const isGrowing = () => !options.isEnded && files.some((entry) => entry.file === file && entry.size !== null);
   /** The file that a download takes: the shown one, or the newest of the replica. */
   const wholeFile = () => file || files.filter((entry) => entry.replica === replica).at(-1)?.file || '';
@@ -120,11 +183,17 @@ export function createLogPanel({ session, store, live }, uid, options) {
   }
 
   async function request(/** @type {number} */ offset, limit = BLOCK) {
-    const path = `jobs/${uid}/logs/${file.split('/').map(encodeURIComponent).join('/')}?offset=${offset}&limit=${limit}`;
+    const name = file.split('/').map(encodeURIComponent).join('/');
+    const path = `jobs/${uid}/logs/${name}?offset=${offset}&limit=${limit}`;
     const response = await session.request(path);
     const data = new Uint8Array(await response.arrayBuffer());
     const start = Number(response.headers.get('X-Log-Offset'));
-    return { data, start, next: Number(response.headers.get('X-Log-Next') ?? start + data.length), size: Number(response.headers.get('X-Log-Size')) };
+    return {
+      data,
+      start,
+      next: Number(response.headers.get('X-Log-Next') ?? start + data.length),
+      size: Number(response.headers.get('X-Log-Size')),
+    };
   }
 
   /** Adds the lines from `offset` on; a line that is not whole yet waits for its rest. */
@@ -185,7 +254,11 @@ export function createLogPanel({ session, store, live }, uid, options) {
   /** @returns {Line[]} */
   function split(/** @type {Uint8Array} */ data) {
     if (!data.length) return [];
-    return new TextDecoder().decode(data).replace(/\n$/, '').split('\n').map((text) => ({ replica, text }));
+    return new TextDecoder()
+      .decode(data)
+      .replace(/\n$/, '')
+      .split('\n')
+      .map((text) => ({ replica, text }));
   }
 
   async function download() {
@@ -196,31 +269,61 @@ export function createLogPanel({ session, store, live }, uid, options) {
     }
   }
 
-  const textOf = (/** @type {any} */ error) => error?.message ? `The log cannot be read: ${error.message}` : '';
+  const textOf = (/** @type {any} */ error) => (error?.message ? `The log cannot be read: ${error.message}` : '');
 
-  lines.addEventListener('follow', (event) => setAttribute(follow, 'aria-pressed', /** @type {CustomEvent} */ (event).detail));
+  lines.addEventListener('follow', (event) =>
+    setAttribute(follow, 'aria-pressed', /** @type {CustomEvent} */ (event).detail),
+  );
   lines.addEventListener('find', (event) => {
     const { position, total } = /** @type {CustomEvent} */ (event).detail;
     setText(matches, find.value ? (total ? `${count(position)} of ${count(total)}` : 'none') : '');
   });
-  store.addEventListener('log', (event) => {
-    const frame = /** @type {CustomEvent} */ (event).detail;
-    if (frame.uid !== uid || file) return;
-    /** @type {Line[]} */
-    const shown = frame.lines.filter((/** @type {string[]} */ [name]) => !replica || name === replica)
-      .map((/** @type {string[]} */ [name, text]) => ({ replica: name, text }));
-    if (frame.dropped) shown.unshift({ replica: '', text: `${count(frame.dropped)} lines not shown: too fast. The whole log of a rank has them: choose a rank, then Download.`, isNote: true });
-    lines.appendLines(shown);
-    showMessage();
-  }, { signal: listeners.signal });
+  store.addEventListener(
+    'log',
+    (event) => {
+      const frame = /** @type {CustomEvent} */ (event).detail;
+      if (frame.uid !== uid || file) return;
+      /** @type {Line[]} */
+      const shown = frame.lines
+        .filter((/** @type {string[]} */ [name]) => !replica || name === replica)
+        .map((/** @type {string[]} */ [name, text]) => ({ replica: name, text }));
+      if (frame.dropped)
+        shown.unshift({
+          replica: '',
+          text: `${count(frame.dropped)} lines not shown: too fast. ${WHOLE_LOG}`,
+          isNote: true,
+        });
+      lines.appendLines(shown);
+      showMessage();
+    },
+    { signal: listeners.signal },
+  );
   // The server begins with the last lines again.
-  live.addEventListener('connected', () => { if (!file) lines.clear(!replica); }, { signal: listeners.signal });
-  live.addEventListener('tick', () => { if (isGrowing() && lines.follows) void loadRange(next); }, { signal: listeners.signal });
+  live.addEventListener(
+    'connected',
+    () => {
+      if (!file) lines.clear(!replica);
+    },
+    { signal: listeners.signal },
+  );
+  live.addEventListener(
+    'tick',
+    () => {
+      if (isGrowing() && lines.follows) void loadRange(next);
+    },
+    { signal: listeners.signal },
+  );
   restart();
   void loadFiles();
 
   return {
-    root, topics, choose,
-    find: () => find.select(), follow: () => { lines.follows = !lines.follows; }, destroy: () => listeners.abort(),
+    root,
+    topics,
+    choose,
+    find: () => find.select(),
+    follow: () => {
+      lines.follows = !lines.follows;
+    },
+    destroy: () => listeners.abort(),
   };
 }

@@ -28,7 +28,13 @@ export class RankGrid extends Drawing {
   connectedCallback() {
     if (!this.canvas.parentElement) {
       this.append(element('div', { class: 'stage' }, this.canvas), this.#readout, this.#summary);
-      const attributes = { tabindex: '0', role: 'application', 'aria-roledescription': 'grid of ranks', 'aria-label': 'Ranks', 'aria-describedby': this.#summary.id };
+      const attributes = {
+        tabindex: '0',
+        role: 'application',
+        'aria-roledescription': 'grid of ranks',
+        'aria-label': 'Ranks',
+        'aria-describedby': this.#summary.id,
+      };
       for (const [name, value] of Object.entries(attributes)) this.canvas.setAttribute(name, value);
       this.canvas.addEventListener('pointermove', (event) => this.#point(this.#rankAt(event)?.replica ?? ''));
       this.canvas.addEventListener('pointerleave', () => this.#point(''));
@@ -55,7 +61,8 @@ export class RankGrid extends Drawing {
     const roles = new Map();
     for (const rank of this.#list.ranks) {
       const ranks = roles.get(rank.role);
-      if (ranks) ranks.push(rank); else roles.set(rank.role, [rank]);
+      if (ranks) ranks.push(rank);
+      else roles.set(rank.role, [rank]);
     }
     let height = 0;
     for (const size of SIZES) {
@@ -74,7 +81,9 @@ export class RankGrid extends Drawing {
 
   /** @param {CanvasRenderingContext2D} context */
   paint(context) {
-    const theme = colours(), size = this.#size, gap = size > 9 ? 3 : size > 4 ? 1 : 0.5;
+    const theme = colours(),
+      size = this.#size,
+      gap = size > 9 ? 3 : size > 4 ? 1 : 0.5;
     const look = (COLOURINGS[this.#colouring] ?? COLOURINGS.state).look;
     context.textBaseline = 'middle';
     for (const { role, ranks, y } of this.#groups) {
@@ -83,7 +92,8 @@ export class RankGrid extends Drawing {
       context.textAlign = 'left';
       context.fillText(`${role} ${ranks.length > 1 ? ranks.length.toLocaleString('en-US') : ''}`, 0, y - TITLE / 2);
       ranks.forEach((rank, position) => {
-        const left = (position % this.#perLine) * size, top = y + Math.floor(position / this.#perLine) * size;
+        const left = (position % this.#perLine) * size,
+          top = y + Math.floor(position / this.#perLine) * size;
         const { tone, level } = look(rank, this.#list);
         paintCell(context, theme, tone, level, left, top, size - gap);
         if (size > 20) {
@@ -104,8 +114,12 @@ export class RankGrid extends Drawing {
       if (position < 0) continue;
       context.strokeStyle = theme.text;
       context.lineWidth = 2;
-      context.strokeRect((position % this.#perLine) * this.#size - 1, y + Math.floor(position / this.#perLine) * this.#size - 1,
-        this.#size - gap + 2, this.#size - gap + 2);
+      context.strokeRect(
+        (position % this.#perLine) * this.#size - 1,
+        y + Math.floor(position / this.#perLine) * this.#size - 1,
+        this.#size - gap + 2,
+        this.#size - gap + 2,
+      );
     }
   }
 
@@ -139,11 +153,16 @@ export class RankGrid extends Drawing {
     const position = ranks.findIndex((rank) => rank.replica === this.#current);
     /** @type {Record<string, number>} */
     const targets = {
-      ArrowRight: position + 1, ArrowLeft: position < 0 ? 0 : position - 1, ArrowDown: position < 0 ? 0 : position + this.#perLine,
-      ArrowUp: position - this.#perLine, Home: 0, End: ranks.length - 1,
+      ArrowRight: position + 1,
+      ArrowLeft: position < 0 ? 0 : position - 1,
+      ArrowDown: position < 0 ? 0 : position + this.#perLine,
+      ArrowUp: position - this.#perLine,
+      Home: 0,
+      End: ranks.length - 1,
     };
     if (event.key === 'Enter') this.#open(this.#current);
-    else if (event.key in targets) this.#point(ranks[Math.max(0, Math.min(ranks.length - 1, targets[event.key]))]?.replica ?? '');
+    else if (event.key in targets)
+      this.#point(ranks[Math.max(0, Math.min(ranks.length - 1, targets[event.key]))]?.replica ?? '');
     else return;
     event.preventDefault();
   }
@@ -189,7 +208,10 @@ function paintCell(context, theme, tone, level, left, top, size) {
   }
 }
 
-/** @param {CanvasRenderingContext2D} context @param {string} colour @param {number} left @param {number} top @param {number} size */
+/**
+ * @param {CanvasRenderingContext2D} context @param {string} colour
+ * @param {number} left @param {number} top @param {number} size
+ */
 function paintCross(context, colour, left, top, size) {
   const inset = size / 4;
   context.strokeStyle = colour;

@@ -4,6 +4,7 @@ import { element, oncePerFrame, reconcile, setState, setText, stateLabel } from 
 import { bytes, clockTime, count, duration, plural } from './format.js';
 import { commandLines, eventsTable, panel } from './job_parts.js';
 import { hasEnded, jobOfAddress, startListening } from './job_view.js';
+import { exitText } from './lanes.js';
 import { createLogPanel } from './log_panel.js';
 import { metricTexts, nextUnhealthy, readRanks, stepText } from './ranks.js';
 import { jobAddress, list } from './router.js';
@@ -12,18 +13,36 @@ import './timeline.js';
 /** @typedef {import('./ranks.js').Rank} Rank */
 
 /** What is known of a rank, as pairs of a name and a text; names without a text are left out. */
-function rankFacts(/** @type {Rank} */ rank, /** @type {import('./store.js').Lane[]} */ lanes, /** @type {number} */ now) {
+function rankFacts(
+  /** @type {Rank} */ rank,
+  /** @type {import('./store.js').Lane[]} */ lanes,
+  /** @type {number} */ now,
+) {
   const attempts = new Set(lanes.map((lane) => lane.attempt)).size;
-  const ends = lanes.flatMap((lane) => lane.segments.filter((segment) => segment.exitCode !== null && segment.exitCode !== undefined));
+  const ends = lanes.flatMap((lane) =>
+    lane.segments.filter((segment) => segment.exitCode !== null && segment.exitCode !== undefined),
+  );
   const last = ends[ends.length - 1];
   /** @type {[string, string][]} */
   const facts = [
     ['attempt', attempts > 1 ? `${rank.attempt} (${attempts} pods)` : String(rank.attempt ?? '')],
-    ['runs for', rank.started ? duration((rank.ended ?? now) - rank.started) : ''],
-    ['node', rank.node], ['pod', rank.pod],
-    ['exit', rank.exitCode === null || rank.exitCode === undefined ? '' : `${rank.exitCode}${rank.reason && rank.reason !== 'Error' ? ` (${rank.reason})` : ''}`],
-    ['restarts', rank.restarts && last ? `${count(rank.restarts)}, the last run ended with ${last.exitCode}${last.reason ? ` (${last.reason})` : ''} at ${clockTime(last.end)}` : String(rank.restarts ?? '')],
-    ['progress', [stepText(rank), rank.behind ? `${count(Math.round(rank.lag))} behind the others` : '', ...metricTexts(rank)].filter(Boolean).join(' · ')], ['CPU', rank.cpu === null ? '' : `${Math.round(rank.cpu * 100)} %`],
+    [rank.ended ? 'ran for' : 'runs for', rank.started ? duration((rank.ended ?? now) - rank.started) : ''],
+    ['node', rank.node],
+    ['pod', rank.pod],
+    ['exit', exitText(rank.exitCode, rank.reason)],
+    [
+      'restarts',
+      rank.restarts && last
+        ? `${count(rank.restarts)}, the last run: exit ${exitText(last.exitCode, last.reason)} at ${clockTime(last.end)}`
+        : String(rank.restarts ?? ''),
+    ],
+    [
+      'progress',
+      [stepText(rank), rank.behind ? `${count(Math.round(rank.lag))} behind the others` : '', ...metricTexts(rank)]
+        .filter(Boolean)
+        .join(' · '),
+    ],
+    ['CPU', rank.cpu === null ? '' : `${Math.round(rank.cpu * 100)} %`],
     ['memory', rank.memory === null ? '' : `${bytes(rank.memory)}${rank.peak ? `, peak ${bytes(rank.peak)}` : ''}`],
     ['why', rank.message || ''],
   ];
@@ -34,23 +53,56 @@ function rankFacts(/** @type {Rank} */ rank, /** @type {import('./store.js').Lan
 export function createRankView(context, route) {
   const { store, live, navigate, topicsChanged } = context;
   const job = jobOfAddress(store, route);
-  let replica = route.rank, ranks = readRanks(undefined);
+  let replica = route.rank,
+    ranks = readRanks(undefined);
   /** @type {ReturnType<typeof createLogPanel>|null} */
   let log = null;
-  const state = stateLabel(), facts = element('dl', { class: 'rank-facts' }), title = element('h1', { tabindex: '-1' }, replica);
+  const state = stateLabel(),
+    facts = element('dl', { class: 'rank-facts' }),
+    title = element('h1', { tabindex: '-1' }, replica);
   const jobLink = element('a', {}, `${route.namespace}/${route.name}`);
-  const events = eventsTable(), commands = commandLines(), logStage = element('div'), position = element('span', { class: 'muted' });
+  const events = eventsTable(),
+    commands = commandLines(),
+    logStage = element('div'),
+    position = element('span', { class: 'muted' });
   const missing = element('p', { class: 'empty', hidden: true });
   const timeline = /** @type {import('./timeline.js').AttemptTimeline} */ (element('attempt-timeline'));
-  const previous = element('button', { type: 'button', class: 'quiet', onclick: () => toUnhealthy(-1) }, '[ Previous unhealthy');
+  const previous = element(
+    'button',
+    { type: 'button', class: 'quiet', onclick: () => toUnhealthy(-1) },
+    '[ Previous unhealthy',
+  );
   const next = element('button', { type: 'button', class: 'quiet', onclick: () => toUnhealthy(1) }, 'Next unhealthy ]');
-  const content = element('div', { class: 'rank', hidden: true },
-    element('div', { class: 'toolbar facts' }, state, position, previous, next), facts,
-    element('div', { class: 'panels' }, panel('logs', 'Log', [], [logStage]), panel('timeline', 'Attempts', [], [timeline]),
-      panel('commands', 'In a terminal', [], [commands.root]), panel('events', 'Events of its pods', [], [events.root])));
-  const root = element('section', { class: 'view' },
-    element('nav', { class: 'crumbs', 'aria-label': 'Where' }, element('a', { href: list.address }, 'Jobs'), ' › ', jobLink, ' › '),
-    title, job.message, missing, content);
+  const content = element(
+    'div',
+    { class: 'rank', hidden: true },
+    element('div', { class: 'toolbar facts' }, state, position, previous, next),
+    facts,
+    element(
+      'div',
+      { class: 'panels' },
+      panel('logs', 'Log', [], [logStage]),
+      panel('timeline', 'Attempts', [], [timeline]),
+      panel('commands', 'In a terminal', [], [commands.root]),
+      panel('events', 'Events of its pods', [], [events.root]),
+    ),
+  );
+  const root = element(
+    'section',
+    { class: 'view' },
+    element(
+      'nav',
+      { class: 'crumbs', 'aria-label': 'Where' },
+      element('a', { href: list.address }, 'Jobs'),
+      ' › ',
+      jobLink,
+      ' › ',
+    ),
+    title,
+    job.message,
+    missing,
+    content,
+  );
 
   const draw = oncePerFrame(() => {
     const row = job.find();
@@ -70,17 +122,33 @@ export function createRankView(context, route) {
     setText(position, `rank ${count(ranks.ranks.indexOf(rank) + 1)} of ${count(ranks.ranks.length)}`);
     previous.disabled = next.disabled = !nextUnhealthy(ranks.ranks, replica, 1);
     const lanes = (data.timeline ?? []).filter((lane) => lane.replica === replica);
-    reconcile(facts, rankFacts(rank, lanes, live.now()), ([name]) => name,
-      ([name]) => element('div', {}, element('dt', {}, name), element('dd')), (node, [, text]) => setText(node.lastChild, text));
+    reconcile(
+      facts,
+      rankFacts(rank, lanes, live.now()),
+      ([name]) => name,
+      ([name]) => element('div', {}, element('dt', {}, name), element('dd')),
+      (node, [, text]) => setText(node.lastChild, text),
+    );
     timeline.show(sameLanes(lanes), row.ended ?? live.now());
     const pods = new Set([rank.pod, ...lanes.map((lane) => lane.pod)].map((pod) => `Pod/${pod}`));
     events.show((data.events ?? []).filter((event) => pods.has(event.object)));
     const namespace = row.namespace === 'default' ? '' : ` -n ${row.namespace}`;
-    const logs = `trainyard logs ${row.name}${namespace}${rank.index ? ` --role ${rank.role} --index ${rank.index}` : ''}`;
-    commands.show(row.live ? [`${logs} -f`, `kubectl exec -it${namespace} ${rank.pod} -- sh`, `trainyard why ${row.name}${namespace}`] : [logs]);
+    const slot = rank.index ? ` --role ${rank.role} --index ${rank.index}` : '';
+    const logs = `trainyard logs ${row.name}${namespace}${slot}`;
+    commands.show(
+      row.live
+        ? [`${logs} -f`, `kubectl exec -it${namespace} ${rank.pod} -- sh`, `trainyard why ${row.name}${namespace}`]
+        : [logs],
+    );
     if (!log) {
       log = createLogPanel(context, row.uid, {
-        replica, isEnded: hasEnded(row), hasReplicaChoice: false, replicas: () => [replica], topicsChanged: () => { if (log) topicsChanged(); },
+        replica,
+        isEnded: hasEnded(row),
+        hasReplicaChoice: false,
+        replicas: () => [replica],
+        topicsChanged: () => {
+          if (log) topicsChanged();
+        },
       });
       logStage.replaceChildren(log.root);
       topicsChanged();
@@ -91,12 +159,14 @@ export function createRankView(context, route) {
   let drawnLanes = [];
   /** The same array for the same lanes: the timeline works out its rows only for another one. */
   function sameLanes(/** @type {import('./store.js').Lane[]} */ lanes) {
-    if (lanes.length !== drawnLanes.length || lanes.some((lane, index) => lane !== drawnLanes[index])) drawnLanes = lanes;
+    if (lanes.length !== drawnLanes.length || lanes.some((lane, index) => lane !== drawnLanes[index]))
+      drawnLanes = lanes;
     return drawnLanes;
   }
 
   function toUnhealthy(/** @type {1|-1} */ direction) {
-    const row = job.find(), rank = nextUnhealthy(ranks.ranks, replica, direction);
+    const row = job.find(),
+      rank = nextUnhealthy(ranks.ranks, replica, direction);
     if (row && rank) navigate(jobAddress(row, 'ranks', rank.replica));
   }
 
@@ -105,11 +175,25 @@ export function createRankView(context, route) {
     if (row) navigate(jobAddress(row, name));
   }
 
-  const { stop } = startListening([[store, 'jobs'], [store, 'job'], [live, 'tick'], [live, 'status']], draw);
+  const { stop } = startListening(
+    [
+      [store, 'jobs'],
+      [store, 'job'],
+      [live, 'tick'],
+      [live, 'status'],
+    ],
+    draw,
+  );
   draw();
   return {
-    root, title: `${replica} · ${route.name}`,
-    topics: () => { const row = job.find(); return row ? [`job:${row.uid}`, ...(log?.topics() ?? [])] : []; },
+    root,
+    get title() {
+      return `${replica} · ${route.name}`;
+    },
+    topics: () => {
+      const row = job.find();
+      return row ? [`job:${row.uid}`, ...(log?.topics() ?? [])] : [];
+    },
     setRoute(/** @type {any} */ other) {
       if (other.rank === replica) return;
       replica = other.rank;
@@ -117,11 +201,25 @@ export function createRankView(context, route) {
       log = null;
       draw();
     },
-    destroy() { stop(); log?.destroy(); },
+    destroy() {
+      stop();
+      log?.destroy();
+    },
     keys: {
-      l: () => toPanel('logs'), w: () => toPanel(''), e: () => toPanel('events'), y: () => toPanel('yaml'),
-      '1': () => toPanel(''), '2': () => toPanel('ranks'), '3': () => toPanel('logs'), '4': () => toPanel('timeline'), '5': () => toPanel('events'),
-      '6': () => toPanel('yaml'), '/': () => log?.find(), f: () => log?.follow(), '[': () => toUnhealthy(-1), ']': () => toUnhealthy(1),
+      l: () => toPanel('logs'),
+      w: () => toPanel(''),
+      e: () => toPanel('events'),
+      y: () => toPanel('yaml'),
+      1: () => toPanel(''),
+      2: () => toPanel('ranks'),
+      3: () => toPanel('logs'),
+      4: () => toPanel('timeline'),
+      5: () => toPanel('events'),
+      6: () => toPanel('yaml'),
+      '/': () => log?.find(),
+      f: () => log?.follow(),
+      '[': () => toUnhealthy(-1),
+      ']': () => toUnhealthy(1),
       Escape: () => toPanel('ranks'),
     },
   };

@@ -4,8 +4,8 @@ import { bytes, compareNames, count, plural, toneOf } from './format.js';
 
 /**
  * @typedef {{replica: string, role: string, index: string, state: string, tone: import('./format.js').Tone,
- *   restarts: number, attempt: number, node: string, reason: string, message: string, exitCode: number|null, pod: string,
- *   started: number|null, ended: number|null, cpu: number|null, memory: number|null, peak: number|null,
+ *   restarts: number, attempt: number, node: string, reason: string, message: string, exitCode: number|null,
+ *   pod: string, started: number|null, ended: number|null, cpu: number|null, memory: number|null, peak: number|null,
  *   step: number|null, stepsPerSecond: number|null, lag: number, metrics: Record<string, number>|null,
  *   behind: boolean}} Rank `lag`: steps behind the median of its role
  * @typedef {{ranks: Rank[], columns: Set<string>, median: number}} RankList `median`: of the steps
@@ -18,7 +18,19 @@ const BEHIND = 0.1;
 export function readRanks(columns) {
   const names = Object.keys(columns ?? {});
   const ranks = (columns?.replica ?? []).map((replica, index) => {
-    const rank = /** @type {any} */ ({ cpu: null, memory: null, peak: null, step: null, stepsPerSecond: null, lag: 0, metrics: null, reason: '', message: '', node: '', behind: false });
+    const rank = /** @type {any} */ ({
+      cpu: null,
+      memory: null,
+      peak: null,
+      step: null,
+      stepsPerSecond: null,
+      lag: 0,
+      metrics: null,
+      reason: '',
+      message: '',
+      node: '',
+      behind: false,
+    });
     for (const name of names) rank[name] = columns?.[name][index];
     rank.tone = toneOf(rank.state);
     rank.behind = rank.tone === 'run' && rank.lag > BEHIND * ((rank.step ?? 0) + rank.lag);
@@ -51,26 +63,49 @@ export function nextUnhealthy(ranks, replica, direction) {
 /** @typedef {{tone: string, level: number|null}} Look */
 
 /**
- * The colourings by name. `needs`: the column without which it is not offered. `look` of a rank; `legend`: (look, text).
+ * The colourings by name. `needs`: the column without which it is not offered. `legend`: pairs of a tone and a text.
  * @type {Record<string, {title: string, needs: string, look: (rank: Rank, list: RankList) => Look,
  *   legend: (list: RankList) => [string, string][]}>}
  */
 export const COLOURINGS = {
   lag: {
-    title: 'lag', needs: 'step',
-    look: (rank) => rank.tone !== 'run' || (rank.step === null && !rank.lag) ? { tone: rank.tone, level: null }
-      : { tone: rank.behind ? 'bad' : 'run', level: (rank.step ?? 0) / ((rank.step ?? 0) + rank.lag || 1) },
-    legend: (list) => [['run', `at step ${count(Math.round(list.median))}`], ['bad', `${count(list.ranks.filter((rank) => rank.behind).length)} more than 10 % behind`]],
+    title: 'lag',
+    needs: 'step',
+    look: (rank) =>
+      rank.tone !== 'run' || (rank.step === null && !rank.lag)
+        ? { tone: rank.tone, level: null }
+        : { tone: rank.behind ? 'bad' : 'run', level: (rank.step ?? 0) / ((rank.step ?? 0) + rank.lag || 1) },
+    legend: (list) => [
+      ['run', `at step ${count(Math.round(list.median))}`],
+      ['bad', `${count(list.ranks.filter((rank) => rank.behind).length)} more than 10 % behind`],
+    ],
   },
   state: { title: 'state', needs: 'state', look: (rank) => ({ tone: rank.tone, level: null }), legend: stateLegend },
   restarts: {
-    title: 'restarts', needs: 'restarts',
-    look: (rank) => rank.restarts ? { tone: rank.restarts > 4 ? 'bad' : 'wait', level: Math.min(1, 0.25 + 0.15 * rank.restarts) }
-      : { tone: 'run', level: 0 },
-    legend: () => [['none', 'none'], ['wait', '1 to 4: the fuller, the more'], ['bad', '5 or more']],
+    title: 'restarts',
+    needs: 'restarts',
+    look: (rank) =>
+      rank.restarts
+        ? { tone: rank.restarts > 4 ? 'bad' : 'wait', level: Math.min(1, 0.25 + 0.15 * rank.restarts) }
+        : { tone: 'run', level: 0 },
+    legend: () => [
+      ['none', 'none'],
+      ['wait', '1 to 4: the fuller, the more'],
+      ['bad', '5 or more'],
+    ],
   },
-  cpu: { title: 'CPU', needs: 'cpu', look: scaled('cpu'), legend: (list) => [['accent', `full cell: ${largest(list, 'cpu').toFixed(1)} cores`]] },
-  memory: { title: 'memory', needs: 'memory', look: scaled('memory'), legend: (list) => [['accent', `full cell: ${bytes(largest(list, 'memory'))}`]] },
+  cpu: {
+    title: 'CPU',
+    needs: 'cpu',
+    look: scaled('cpu'),
+    legend: (list) => [['accent', `full cell: ${largest(list, 'cpu').toFixed(1)} cores`]],
+  },
+  memory: {
+    title: 'memory',
+    needs: 'memory',
+    look: scaled('memory'),
+    legend: (list) => [['accent', `full cell: ${bytes(largest(list, 'memory'))}`]],
+  },
 };
 
 const maxima = new WeakMap();
@@ -83,8 +118,10 @@ function largest(/** @type {RankList} */ list, /** @type {'cpu'|'memory'} */ col
 }
 
 function scaled(/** @type {'cpu'|'memory'} */ column) {
-  return (/** @type {Rank} */ rank, /** @type {RankList} */ list) => rank[column] === null ? { tone: 'idle', level: null }
-    : { tone: 'accent', level: (rank[column] ?? 0) / (largest(list, column) || 1) };
+  return (/** @type {Rank} */ rank, /** @type {RankList} */ list) =>
+    rank[column] === null
+      ? { tone: 'idle', level: null }
+      : { tone: 'accent', level: (rank[column] ?? 0) / (largest(list, column) || 1) };
 }
 
 /** @returns {[string, string][]} */
@@ -94,10 +131,12 @@ function stateLegend(/** @type {RankList} */ list) {
     const key = `${rank.tone}\n${rank.state}`;
     numbers.set(key, (numbers.get(key) ?? 0) + 1);
   }
-  return [...numbers].sort(([a], [b]) => compareNames(a, b)).map(([key, number]) => {
-    const [tone, state] = key.split('\n');
-    return [tone, `${state} ${count(number)}`];
-  });
+  return [...numbers]
+    .sort(([a], [b]) => compareNames(a, b))
+    .map(([key, number]) => {
+      const [tone, state] = key.split('\n');
+      return [tone, `${state} ${count(number)}`];
+    });
 }
 
 /** The step that a rank is at, and how fast it goes on; "" if that is not known. */
@@ -109,26 +148,35 @@ export function stepText(/** @type {Rank} */ rank) {
 
 /** The last values that the program has reported: loss 0.412. */
 export const metricTexts = (/** @type {Rank} */ rank) =>
-  Object.entries(rank.metrics ?? {}).filter(([name]) => name !== 'step').map(([name, value]) => `${name} ${Number(value.toPrecision(4))}`);
+  Object.entries(rank.metrics ?? {})
+    .filter(([name]) => name !== 'step')
+    .map(([name, value]) => `${name} ${Number(value.toPrecision(4))}`);
 
 /** One rank in a line of text. */
 export function rankText(/** @type {Rank} */ rank) {
   return [
-    rank.replica, rank.state,
+    rank.replica,
+    rank.state,
     rank.exitCode === null || rank.exitCode === undefined ? '' : `exit ${rank.exitCode}`,
     rank.reason && rank.reason !== rank.state && rank.reason !== 'Completed' ? rank.reason : '',
-    stepText(rank), ...metricTexts(rank).slice(0, 2),
+    stepText(rank),
+    ...metricTexts(rank).slice(0, 2),
     rank.cpu === null ? '' : `CPU ${Math.round(rank.cpu * 100)} %`,
     rank.memory === null ? '' : `${bytes(rank.memory)}${rank.peak ? ` (peak ${bytes(rank.peak)})` : ''}`,
     rank.restarts ? plural(rank.restarts, 'restart') : '',
     rank.node ? `node ${rank.node}` : '',
-  ].filter(Boolean).join(' · ');
+  ]
+    .filter(Boolean)
+    .join(' · ');
 }
 
 /** All ranks in a sentence, for those who do not see the grid. */
 export function summaryText(/** @type {RankList} */ list) {
-  const states = stateLegend(list).map(([, text]) => text.replace(/^(.*) (\S+)$/, '$2 $1')).join(', ');
+  const states = stateLegend(list)
+    .map(([, text]) => text.replace(/^(.*) (\S+)$/, '$2 $1'))
+    .join(', ');
   const behind = list.ranks.filter((rank) => rank.behind).map((rank) => rank.replica);
   const names = behind.slice(0, 5).join(', ') + (behind.length > 5 ? ' and more' : '');
-  return `${plural(list.ranks.length, 'rank')}: ${states}.${behind.length ? ` ${plural(behind.length, 'rank')} behind: ${names}.` : ''}`;
+  const lag = behind.length ? ` ${plural(behind.length, 'rank')} behind: ${names}.` : '';
+  return `${plural(list.ranks.length, 'rank')}: ${states}.${lag}`;
 }

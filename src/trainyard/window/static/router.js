@@ -9,10 +9,21 @@
 
 /** The panels of a job, in the order of the keys 1 to 6. */
 export const PANELS = [
-  ['', 'Overview'], ['ranks', 'Ranks'], ['logs', 'Logs'], ['timeline', 'Timeline'], ['events', 'Events'], ['yaml', 'YAML'],
+  ['', 'Overview'],
+  ['ranks', 'Ranks'],
+  ['logs', 'Logs'],
+  ['timeline', 'Timeline'],
+  ['events', 'Events'],
+  ['yaml', 'YAML'],
 ];
 
-const decode = (/** @type {string} */ part) => { try { return decodeURIComponent(part); } catch { return part; } };
+const decode = (/** @type {string} */ part) => {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+};
 
 /** @returns {Route} */
 export function parseRoute(/** @type {string} */ hash) {

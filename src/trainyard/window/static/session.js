@@ -19,7 +19,9 @@ export class Session {
   /** Called once when the server does not accept the session any more. */
   onEnd = () => {};
 
-  get secret() { return this.#secret ?? ''; }
+  get secret() {
+    return this.#secret ?? '';
+  }
 
   /** Takes the token out of the address, before anything else can see it there, and exchanges it for a session. */
   async start() {
@@ -27,7 +29,9 @@ export class Session {
     if (token) {
       history.replaceState(null, '', `${location.pathname}${location.search}#/`);
       const response = await fetch('v1/session', {
-        method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ token: decodeURIComponent(token) }),
+        method: 'POST',
+        headers: { 'Content-Type': 'application/json' },
+        body: JSON.stringify({ token: decodeURIComponent(token) }),
       });
       if (response.ok) {
         this.#secret = (await response.json()).session;
@@ -61,11 +65,17 @@ export class Session {
 
   /** @param {string} path @param {any} value @returns {Promise<Response>} */
   post(path, value) {
-    return this.request(path, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(value) });
+    return this.request(path, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify(value),
+    });
   }
 
   /** Raises SessionEnded if the session does not count any more. */
-  async check() { await this.post('tickets', { path: '' }); }
+  async check() {
+    await this.post('tickets', { path: '' });
+  }
 
   /** Downloads a whole file: a link of its own carries no header, so the server gives out a ticket for it. */
   async download(/** @type {string} */ path) {

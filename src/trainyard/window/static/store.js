@@ -38,9 +38,14 @@ export class Store extends EventTarget {
     } else if (frame.type === 'jobs') {
       this.#applyJobs(frame);
     } else if (frame.type === 'job' || frame.type === 'ranks' || frame.type === 'events') {
-      this.add(frame.uid, frame.type === 'ranks' ? { ranks: frame.columns }
-        : frame.type === 'events' ? { events: frame.events }
-          : { job: frame.job, findings: frame.findings, timeline: frame.timeline, forbidden: frame.forbidden });
+      this.add(
+        frame.uid,
+        frame.type === 'ranks'
+          ? { ranks: frame.columns }
+          : frame.type === 'events'
+            ? { events: frame.events }
+            : { job: frame.job, findings: frame.findings, timeline: frame.timeline, forbidden: frame.forbidden },
+      );
     } else if (frame.type === 'log') {
       this.dispatchEvent(new CustomEvent('log', { detail: frame }));
     } else if (frame.type === 'gone') {
@@ -57,12 +62,14 @@ export class Store extends EventTarget {
   /** @param {any} frame */
   #applyJobs(frame) {
     if (frame.columns) this.#columns = frame.columns;
-    // The first snapshot is shown as it comes; a later one replaces the rows at once, so that none disappears meanwhile.
+    // The first snapshot is shown as it comes; a later one replaces the rows at once: none disappears meanwhile.
     if (frame.reset) this.#snapshot = this.complete ? new Map() : this.jobs;
     const jobs = this.#snapshot ?? this.jobs;
     for (const values of frame.rows ?? []) {
       const row = /** @type {any} */ ({});
-      this.#columns.forEach((column, index) => { row[column] = values[index]; });
+      this.#columns.forEach((column, index) => {
+        row[column] = values[index];
+      });
       jobs.set(row.uid, row);
     }
     for (const uid of frame.gone ?? []) jobs.delete(uid);
@@ -85,8 +92,11 @@ export class Store extends EventTarget {
     for (const row of this.jobs.values()) {
       if (row.name !== name || row.namespace !== namespace) continue;
       if (run ? !row.uid.startsWith(run) : row.kind.toLowerCase() !== kind.toLowerCase()) continue;
-      const preference = !best ? 1 : Number(row.kind === kind) - Number(best.kind === kind)
-        || Number(row.live) - Number(best.live) || (row.created ?? 0) - (best.created ?? 0);
+      const preference = !best
+        ? 1
+        : Number(row.kind === kind) - Number(best.kind === kind) ||
+          Number(row.live) - Number(best.live) ||
+          (row.created ?? 0) - (best.created ?? 0);
       if (preference > 0) best = row;
     }
     return best;

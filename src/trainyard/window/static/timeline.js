@@ -2,41 +2,20 @@
 
 import { Drawing, colours } from './canvas.js';
 import { element, setText } from './dom.js';
-import { clockTime, count, duration, plural } from './format.js';
+import { clockTime } from './format.js';
+import { hasExitCode, hasFailed, lanesText, replicaText, roleText, rowsOf } from './lanes.js';
 
 /**
  * @typedef {import('./store.js').Lane} Lane
  * @typedef {import('./store.js').Segment} Segment
- * @typedef {{name: string, lanes: Lane[], height: number, y: number, isRole: boolean}} Row
+ * @typedef {import('./lanes.js').Row} Row
+ * @typedef {CanvasRenderingContext2D} Canvas
+ * @typedef {Record<string, string>} Theme
  */
 
-const MANY = 40; // rows
-const ROW = 22, ROLE_ROW = 46, AXIS = 24; // CSS pixels
-const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800];
-/** @type {Record<string, string>} */
-const PHASES = { pending: 'waits for a node', starting: 'starts', running: 'runs', waiting: 'waits for its restart', omitted: 'runs that were not kept' };
-
-/** @param {Lane[]} lanes @returns {Row[]} */
-function rowsOf(lanes) {
-  /** @type {Map<string, Lane[]>} */
-  const replicas = new Map(), roles = new Map();
-  for (const lane of lanes) {
-    replicas.set(lane.replica, [...(replicas.get(lane.replica) ?? []), lane]);
-    const role = roles.get(lane.role);
-    if (role) role.push(lane); else roles.set(lane.role, [lane]);
-  }
-  const isRole = replicas.size > MANY;
-  let y = 0;
-  return [...(isRole ? roles : replicas)].map(([name, own]) => {
-    const row = { name, lanes: own, height: isRole ? ROLE_ROW : ROW, y, isRole };
-    y += row.height;
-    return row;
-  });
-}
-
-const STOPPED = 143; // SIGTERM: it was told to end
-const ended = (/** @type {Segment} */ segment) => segment.phase === 'running' && segment.end !== null && Boolean(segment.exitCode);
-const failed = (/** @type {Segment} */ segment) => ended(segment) && segment.exitCode !== STOPPED;
+const AXIS = 24; // height in CSS pixels
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600,
+  900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800];
 
 /** Events: `open` (detail: the replica). */
 export class AttemptTimeline extends Drawing {
@@ -56,7 +35,13 @@ export class AttemptTimeline extends Drawing {
   connectedCallback() {
     if (!this.canvas.parentElement) {
       this.append(element('div', { class: 'stage' }, this.canvas), this.#readout, this.#summary);
-      const attributes = { tabindex: '0', role: 'application', 'aria-roledescription': 'timeline', 'aria-label': 'Timeline', 'aria-describedby': this.#summary.id };
+      const attributes = {
+        tabindex: '0',
+        role: 'application',
+        'aria-roledescription': 'timeline',
+        'aria-label': 'Timeline',
+        'aria-describedby': this.#summary.id,
+      };
       for (const [name, value] of Object.entries(attributes)) this.canvas.setAttribute(name, value);
       this.canvas.addEventListener('pointermove', (event) => this.#point(this.#placeOf(event)));
       this.canvas.addEventListener('pointerleave', () => this.#point(null));
@@ -73,7 +58,7 @@ export class AttemptTimeline extends Drawing {
     if (lanes !== this.lanes) {
       this.lanes = lanes;
       this.#rows = rowsOf(lanes);
-      setText(this.#summary, this.#summaryText());
+      setText(this.#summary, lanesText(lanes));
     }
     this.#now = now;
     this.#showReadout();
@@ -83,11 +68,14 @@ export class AttemptTimeline extends Drawing {
   /** @type {Lane[]|null} */
   lanes = null;
 
-  heightFor() { return this.#rows.reduce((sum, row) => sum + row.height, 0) + AXIS; }
+  heightFor() {
+    return this.#rows.reduce((sum, row) => sum + row.height, 0) + AXIS;
+  }
 
   #measure() {
     const segments = this.#rows.flatMap((row) => row.lanes.flatMap((lane) => lane.segments));
-    let first = Infinity, last = 0;
+    let first = Infinity,
+      last = 0;
     for (const segment of segments) {
       first = Math.min(first, segment.start);
       last = Math.max(last, segment.end ?? this.#now);
@@ -97,10 +85,14 @@ export class AttemptTimeline extends Drawing {
   }
 
   #x(/** @type {number} */ time) {
-    return this.#left + (Math.max(this.#first, Math.min(this.#last, time)) - this.#first) / (this.#last - this.#first) * (this.width - this.#left - 1);
+    return (
+      this.#left +
+      ((Math.max(this.#first, Math.min(this.#last, time)) - this.#first) / (this.#last - this.#first)) *
+        (this.width - this.#left - 1)
+    );
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {number} width */
+  /** @param {Canvas} context @param {number} width */
   paint(context, width) {
     if (!this.#rows.length) return;
     const theme = colours();
@@ -114,7 +106,9 @@ export class AttemptTimeline extends Drawing {
       context.fillStyle = theme.muted;
       context.fillText(row.name, 0, row.y + row.height / 2, this.#left - 8);
       if (row.isRole) this.#paintRole(context, theme, row);
-      else for (const lane of row.lanes) for (const segment of lane.segments) this.#paintSegment(context, theme, row, segment);
+      else
+        for (const lane of row.lanes)
+          for (const segment of lane.segments) this.#paintSegment(context, theme, row, segment);
     }
     if (this.#cursor) {
       context.fillStyle = theme.text;
@@ -123,7 +117,7 @@ export class AttemptTimeline extends Drawing {
     }
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {Record<string, string>} theme */
+  /** @param {Canvas} context @param {Theme} theme */
   #paintAxis(context, theme) {
     const bottom = this.heightFor() - AXIS;
     const room = Math.max(2, Math.floor((this.width - this.#left) / 90));
@@ -135,57 +129,70 @@ export class AttemptTimeline extends Drawing {
       context.fillRect(x, 0, 1, bottom + 4);
       const text = clockTime(time).slice(0, step < 60 ? 8 : 5);
       context.fillStyle = theme.muted;
-      if (x + 20 < this.width) context.fillText(text, Math.max(this.#left, x - context.measureText(text).width / 2), bottom + 14);
+      if (x + 20 < this.width)
+        context.fillText(text, Math.max(this.#left, x - context.measureText(text).width / 2), bottom + 14);
     }
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {Record<string, string>} theme @param {Row} row @param {Segment} segment */
+  /** @param {Canvas} context @param {Theme} theme @param {Row} row @param {Segment} segment */
   #paintSegment(context, theme, row, segment) {
     const end = segment.end ?? this.#now;
     if (end < this.#first || segment.start > this.#last) return;
-    const left = this.#x(segment.start), width = Math.max(1, this.#x(end) - left);
-    const top = row.y + 4, height = row.height - 8;
+    const left = this.#x(segment.start),
+      width = Math.max(1, this.#x(end) - left);
+    const top = row.y + 4,
+      height = row.height - 8;
     if (segment.phase === 'running') {
-      context.fillStyle = segment.end === null || ended(segment) ? theme.run : theme.done;
+      context.fillStyle = segment.end === null || hasExitCode(segment) ? theme.run : theme.done;
       context.fillRect(left, top, width, height);
-      if (ended(segment)) this.#paintExit(context, theme, left, left + width, top, height, segment);
+      if (hasExitCode(segment)) this.#paintExit(context, theme, left, left + width, top, height, segment);
     } else if (segment.phase === 'starting') {
       context.fillStyle = theme.wait;
       context.fillRect(left, top + height / 2, width, height / 2);
     } else {
       context.fillStyle = segment.phase === 'omitted' ? theme.idle : theme.wait;
-      for (let x = left; x < left + width; x += segment.phase === 'omitted' ? 8 : 4) context.fillRect(x, top + height / 2 - 1, Math.min(2, left + width - x), 2);
+      for (let x = left; x < left + width; x += segment.phase === 'omitted' ? 8 : 4)
+        context.fillRect(x, top + height / 2 - 1, Math.min(2, left + width - x), 2);
     }
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {Record<string, string>} theme @param {number} left @param {number} right
-   * @param {number} top @param {number} height @param {Segment} segment */
+  /**
+   * @param {Canvas} context @param {Theme} theme @param {number} left @param {number} right
+   * @param {number} top @param {number} height @param {Segment} segment
+   */
   #paintExit(context, theme, left, right, top, height, segment) {
-    const text = failed(segment) ? `✕ ${segment.exitCode}` : String(segment.exitCode);
+    const text = hasFailed(segment) ? `✕ ${segment.exitCode}` : String(segment.exitCode);
     const room = context.measureText(text).width + 8;
     const width = Math.min(right - left, right - left > room + 4 ? room : 3);
-    context.fillStyle = failed(segment) ? theme.bad : theme.idle;
+    context.fillStyle = hasFailed(segment) ? theme.bad : theme.idle;
     context.fillRect(right - width, top, width, height);
     context.fillStyle = theme.surface;
     if (width === room) context.fillText(text, right - width + 4, top + height / 2 + 0.5);
   }
 
   /** The part of a role's pods that run, and that do not, over time. */
-  #paintRole(/** @type {CanvasRenderingContext2D} */ context, /** @type {Record<string, string>} */ theme, /** @type {Row} */ row) {
+  #paintRole(/** @type {Canvas} */ context, /** @type {Record<string, string>} */ theme, /** @type {Row} */ row) {
     const bins = Math.max(1, Math.floor((this.width - this.#left) / 2));
-    const running = new Float64Array(bins + 1), present = new Float64Array(bins + 1);
-    const bin = (/** @type {number} */ time) => Math.floor((this.#x(time) - this.#left) / (this.width - this.#left) * bins);
+    const running = new Float64Array(bins + 1),
+      present = new Float64Array(bins + 1);
+    const bin = (/** @type {number} */ time) =>
+      Math.floor(((this.#x(time) - this.#left) / (this.width - this.#left)) * bins);
     for (const lane of row.lanes) {
       for (const segment of lane.segments) {
         const end = segment.end ?? this.#now;
         if (end < this.#first) continue;
         const [from, to] = [bin(segment.start), bin(end) + (segment.end === null ? 1 : 0)];
-        for (const sums of segment.phase === 'running' ? [running, present] : [present]) { sums[from] += 1; sums[Math.min(to, bins)] -= 1; }
+        for (const sums of segment.phase === 'running' ? [running, present] : [present]) {
+          sums[from] += 1;
+          sums[Math.min(to, bins)] -= 1;
+        }
       }
     }
-    const height = row.height - 12, base = row.y + row.height - 4;
+    const height = row.height - 12,
+      base = row.y + row.height - 4;
     const slots = new Set(row.lanes.map((lane) => lane.replica)).size;
-    let runs = 0, exists = 0;
+    let runs = 0,
+      exists = 0;
     for (let index = 0; index < bins; index++) {
       runs += running[index];
       exists += present[index];
@@ -198,7 +205,8 @@ export class AttemptTimeline extends Drawing {
     context.fillStyle = theme.bad;
     for (const lane of row.lanes) {
       for (const segment of lane.segments) {
-        if (failed(segment) && Number(segment.end) >= this.#first) context.fillRect(this.#x(Number(segment.end)) - 1, row.y + 1, 2, 6);
+        if (hasFailed(segment) && Number(segment.end) >= this.#first)
+          context.fillRect(this.#x(Number(segment.end)) - 1, row.y + 1, 2, 6);
       }
     }
   }
@@ -222,35 +230,14 @@ export class AttemptTimeline extends Drawing {
     const { row: index, time } = this.#cursor ?? { row: -1, time: 0 };
     const row = this.#rows[index];
     this.#readout.classList.toggle('muted', !row);
-    setText(this.#readout, !row ? 'Point at a bar, or use the arrow keys.' : row.isRole ? this.#roleText(row, time) : this.#replicaText(row, time));
-  }
-
-  /** @param {Row} row @param {number} time */
-  #replicaText(row, time) {
-    for (const lane of [...row.lanes].reverse()) {
-      const segment = lane.segments.findLast(({ start, end }) => start <= time && time <= (end ?? this.#now));
-      if (!segment) continue;
-      const end = segment.end ?? this.#now;
-      const until = segment.end === null ? '' : ` until ${clockTime(segment.end)}`;
-      const exit = segment.exitCode === null || segment.exitCode === undefined ? ''
-        : ` · exit ${segment.exitCode}${segment.reason && !['Completed', 'Error'].includes(segment.reason) ? ` (${segment.reason})` : ''}`;
-      return `${row.name} · attempt ${lane.attempt} · ${PHASES[segment.phase] ?? segment.phase} since ${clockTime(segment.start)}${until} · ${duration(end - segment.start)}${exit}`;
-    }
-    return `${row.name} · ${clockTime(time)} · no pod`;
-  }
-
-  /** @param {Row} row @param {number} time */
-  #roleText(row, time) {
-    const phases = row.lanes.flatMap((lane) => lane.segments.find(({ start, end }) => start <= time && time < (end ?? Infinity))?.phase ?? []);
-    const running = phases.filter((phase) => phase === 'running').length;
-    return `${row.name} · ${clockTime(time)} · ${count(running)} run${phases.length > running ? `, ${count(phases.length - running)} do not` : ''}`;
-  }
-
-  #summaryText() {
-    const lanes = this.lanes ?? [];
-    const ends = lanes.flatMap((lane) => lane.segments.filter(failed).map((segment) => `${lane.replica} exit ${segment.exitCode} at ${clockTime(segment.end)}`));
-    const listed = ends.slice(0, 8).join(', ') + (ends.length > 8 ? ' and more' : '');
-    return `${plural(lanes.length, 'attempt')} of ${plural(new Set(lanes.map((lane) => lane.replica)).size, 'replica')}. ${ends.length ? `${plural(ends.length, 'failed run')}: ${listed}.` : 'No run has failed.'}`;
+    setText(
+      this.#readout,
+      !row
+        ? 'Point at a bar, or use the arrow keys.'
+        : row.isRole
+          ? roleText(row, time)
+          : replicaText(row, time, this.#now),
+    );
   }
 
   #open() {
@@ -264,13 +251,20 @@ export class AttemptTimeline extends Drawing {
     const step = (this.#last - this.#first) / 60;
     /** @type {Record<string, {row: number, time: number}>} */
     const targets = {
-      ArrowLeft: { row, time: time - step }, ArrowRight: { row, time: time + step }, ArrowUp: { row: row - 1, time },
-      ArrowDown: { row: row + 1, time }, Home: { row, time: this.#first }, End: { row, time: this.#last },
+      ArrowLeft: { row, time: time - step },
+      ArrowRight: { row, time: time + step },
+      ArrowUp: { row: row - 1, time },
+      ArrowDown: { row: row + 1, time },
+      Home: { row, time: this.#first },
+      End: { row, time: this.#last },
     };
     if (event.key === 'Enter') this.#open();
     else if (targets[event.key]) {
       const target = targets[event.key];
-      this.#point({ row: Math.max(0, Math.min(this.#rows.length - 1, target.row)), time: Math.max(this.#first, Math.min(this.#last, target.time)) });
+      this.#point({
+        row: Math.max(0, Math.min(this.#rows.length - 1, target.row)),
+        time: Math.max(this.#first, Math.min(this.#last, target.time)),
+      });
     } else return;
     event.preventDefault();
   }

@@ -40,7 +40,9 @@ export class VirtualTable extends HTMLElement {
     addEventListener('resize', this.draw, options);
   }
 
-  disconnectedCallback() { this.#observed.abort(); }
+  disconnectedCallback() {
+    this.#observed.abort();
+  }
 
   /**
    * @param {string} label
@@ -51,18 +53,36 @@ export class VirtualTable extends HTMLElement {
     this.#columns = columns;
     this.#keyOf = keyOf;
     this.#table.setAttribute('aria-label', label);
-    reconcile(this.#body, [], String, () => this.#createRow(), () => {});
+    reconcile(
+      this.#body,
+      [],
+      String,
+      () => this.#createRow(),
+      () => {},
+    );
     this.#spare = [];
-    this.#head.replaceChildren(...columns.map((column) => element('th',
-      { scope: 'col', role: 'columnheader', class: column.name },
-      column.sort ? element('button', { type: 'button', onclick: () => this.#emit('sort', column.name) }, column.title)
-        : column.title)));
+    this.#head.replaceChildren(
+      ...columns.map((column) =>
+        element(
+          'th',
+          { scope: 'col', role: 'columnheader', class: column.name },
+          column.sort
+            ? element('button', { type: 'button', onclick: () => this.#emit('sort', column.name) }, column.title)
+            : column.title,
+        ),
+      ),
+    );
   }
 
   /** Shows by which column the rows are ordered. */
   showOrder(/** @type {string} */ name, /** @type {boolean} */ descending) {
-    this.#columns.forEach((column, index) => setAttribute(this.#head.children[index], 'aria-sort',
-      column.name === name ? (descending ? 'descending' : 'ascending') : null));
+    this.#columns.forEach((column, index) =>
+      setAttribute(
+        this.#head.children[index],
+        'aria-sort',
+        column.name === name ? (descending ? 'descending' : 'ascending') : null,
+      ),
+    );
   }
 
   /** @param {any[]} rows @param {boolean} [keepsPlace] rows that are new above the visible ones do not move those */
@@ -83,7 +103,9 @@ export class VirtualTable extends HTMLElement {
   }
 
   /** The selected row, if it is among the rows. */
-  get selectedRow() { return this.#rows.find((row) => this.#keyOf(row) === this.selected); }
+  get selectedRow() {
+    return this.#rows.find((row) => this.#keyOf(row) === this.selected);
+  }
 
   /** Selects the row that many rows further, and shows it. */
   move(/** @type {number} */ distance) {
@@ -97,24 +119,38 @@ export class VirtualTable extends HTMLElement {
     if (top < headHeight) scrollBy(0, top - headHeight);
     else if (top + this.#rowHeight > innerHeight) scrollBy(0, top + this.#rowHeight - innerHeight + 4);
     this.#draw();
-    this.querySelector('tr[aria-selected=true] a')?.focus({ preventScroll: true });
+    const link = /** @type {HTMLElement|null} */ (this.querySelector('tr[aria-selected=true] a'));
+    link?.focus({ preventScroll: true });
   }
 
-  #emit(/** @type {string} */ name, /** @type {any} */ detail) { this.dispatchEvent(new CustomEvent(name, { detail })); }
+  #emit(/** @type {string} */ name, /** @type {any} */ detail) {
+    this.dispatchEvent(new CustomEvent(name, { detail }));
+  }
 
   /** Where the first row is or would be, from the top of the visible part. */
-  #bodyTop() { return this.getBoundingClientRect().top + this.#head.offsetHeight; }
+  #bodyTop() {
+    return this.getBoundingClientRect().top + this.#head.offsetHeight;
+  }
 
-  #firstVisible() { return Math.floor((this.#head.offsetHeight - this.#bodyTop()) / this.#rowHeight); }
+  #firstVisible() {
+    return Math.floor((this.#head.offsetHeight - this.#bodyTop()) / this.#rowHeight);
+  }
 
   #draw() {
     if (!this.isConnected) return;
-    const length = this.#rows.length, height = this.#rowHeight;
+    const length = this.#rows.length,
+      height = this.#rowHeight;
     const visible = Math.ceil(innerHeight / height);
     const last = Math.min(length, length <= WHOLE ? length : Math.max(0, this.#firstVisible()) + visible + MARGIN);
     const first = length <= WHOLE ? 0 : Math.max(0, Math.min(this.#firstVisible() - MARGIN, last - visible));
-    reconcile(this.#body, this.#rows.slice(first, last), (row) => this.#keyOf(row), () => this.#createRow(),
-      (line, row, index) => this.#updateRow(line, row, first + index), this.#spare);
+    reconcile(
+      this.#body,
+      this.#rows.slice(first, last),
+      (row) => this.#keyOf(row),
+      () => this.#createRow(),
+      (line, row, index) => this.#updateRow(line, row, first + index),
+      this.#spare,
+    );
     this.style.paddingTop = `${first * height}px`;
     this.style.paddingBottom = `${(length - last) * height}px`;
     const measured = this.#body.firstElementChild?.getBoundingClientRect().height;
@@ -125,8 +161,13 @@ export class VirtualTable extends HTMLElement {
   }
 
   #createRow() {
-    const line = element('tr', { role: 'row' }, ...this.#columns.map((column) =>
-      element('td', { role: 'cell', class: column.name, 'data-title': column.title }, column.create?.())));
+    const line = element(
+      'tr',
+      { role: 'row' },
+      ...this.#columns.map((column) =>
+        element('td', { role: 'cell', class: column.name, 'data-title': column.title }, column.create?.()),
+      ),
+    );
     line.addEventListener('click', (/** @type {MouseEvent} */ event) => {
       const isLink = event.target instanceof Element && event.target.closest('a, button');
       if (!isLink && !event.ctrlKey && !event.metaKey && !String(getSelection())) this.#emit('open', line.row);

@@ -16,7 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 # extras (coverage[toml]) anew, and refuse the version that has been published since the lock was written.
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks browser test test-fast control-plane test-cluster test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak bench bench-local bench-servers bench-peers bench-failover bench-neighbours bench-memory fuzz-server server-types worlds worlds-big pod-types image manifests coverage docs audit sbom lock clean
+.PHONY: help demo frameworks browser test test-fast control-plane test-cluster test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak pictures bench bench-local bench-servers bench-peers bench-failover bench-neighbours bench-memory fuzz-server server-types worlds worlds-big pod-types image manifests coverage docs audit sbom lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -136,6 +136,9 @@ worlds: $(VENV)/dev ## visit every small world of a job, and print how many ther
 
 worlds-big: $(VENV)/dev ## the same with larger bounds: about twelve minutes
 	@$(BIN)/python -m tests.model.explored_jobs --big
+
+pictures: $(VENV)/dev browser ## take the pictures of the documents anew: the page in chromium, and the first commands in a terminal
+	@$(BIN)/python -m tools.pictures
 
 bench: bench-local ## the benchmarks that need neither a control plane nor a peer
 

@@ -8,6 +8,7 @@ import os
 import ssl
 import subprocess
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from trainyard.app.certificate_process import CertificateProcess
 from trainyard.app.early_start import EarlyStart
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.client import ApiClient, NotFound
+from trainyard.core import Kind
 from trainyard.kinds import ELASTICJOB, TFJOB
 from trainyard.node.kubelet.node import Node
 from trainyard.objects.resources import EVENT, JOB, NODE
@@ -70,9 +72,18 @@ def test_the_error_of_a_certificate_that_cannot_be_created_has_the_reason(
         certificates.make_certificates(tmp_path)
 
 
-async def test_a_kind_that_was_not_submitted_is_served_a_moment_later(tmp_path: Path) -> None:
+async def test_a_kind_that_was_not_submitted_is_served_a_moment_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the operator, too: a program of a job may make jobs of another kind."""
-    submitted = asyncio.Event()
+    submitted, looked = asyncio.Event(), asyncio.Event()
+    install_later = LocalCluster._install_later
+
+    async def held(cluster: LocalCluster, kinds: Iterable[Kind]) -> None:
+        await looked.wait()  # on a busy machine the start takes longer than INSTALL_DELAY
+        await install_later(cluster, kinds)
+
+    monkeypatch.setattr(LocalCluster, "_install_later", held)
 
     async def submit() -> None:
         assert (await cluster.api.list(ELASTICJOB.gvk))["items"] == []
@@ -84,6 +95,7 @@ async def test_a_kind_that_was_not_submitted_is_served_a_moment_later(tmp_path: 
         assert submitted.is_set()
         with pytest.raises(NotFound):
             await cluster.api.list(TFJOB.gvk)
+        looked.set()
         job = tfjob(replicas("MASTER")) | {"metadata": {"name": "made-by-a-program"}}
         async with asyncio.timeout(30):
             while True:

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from trainyard import kinds
+from trainyard.app import local
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.state import RENEW_AFTER, ClusterState, jobs_in
 from trainyard.app.state_check import FACTS, encode_facts
+from trainyard.client import ApiClient
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CRD
 from trainyard.server import DiskError
@@ -139,13 +141,13 @@ async def test_a_restart_patches_only_the_crds_that_differ(tmp_path: Path, monke
     names = [f"{kind.gvk.plural}.{kind.gvk.group}" for kind in kinds.ALL]
     async with LocalCluster(options) as cluster:
         await cluster.api.patch(CRD, "", names[2], {"spec": {"names": {"shortNames": ["short"]}}})
-    patched, update = [], LocalCluster._update
+    patched, update = [], local._update
 
-    async def recorded(cluster: LocalCluster, definition: Json) -> None:
+    async def recorded(api: ApiClient, definition: Json) -> None:
         patched.append(definition["metadata"]["name"])
-        await update(cluster, definition)
+        await update(api, definition)
 
-    monkeypatch.setattr(LocalCluster, "_update", recorded)
+    monkeypatch.setattr(local, "_update", recorded)
     async with LocalCluster(options):
         assert patched == [names[2]]
 

@@ -58,7 +58,6 @@ from trainyard.workloads import ControllerManager
 IN_PROCESS_URL = "http://localhost"  # the URL of in-process requests; it is never resolved
 INSTALL_DELAY = 0.5  # seconds after the start: installing all kinds takes a third as long as the rest of a start
 
-
 NOT_SERVED = frozenset(gvk for kind in kinds.ALL for gvk in kind.roles.optional_resources)
 """Resources of children that the embedded API server lacks, so that the operator does not ask for them."""
 
@@ -276,13 +275,9 @@ class LocalCluster:
                     # `send` does not parse the response, which is as large as the definition and not used.
                     await self.api.send(create(CRD, "", definition))
                 elif not _is_of_this_version(stored, definition):  # patching all took 0.2 s of a start
-                    await self._update(definition)
+                    await _update(self.api, definition)
             except AlreadyExists:
-                await self._update(definition)
-
-    async def _update(self, definition: Json) -> None:
-        patch = {"metadata": {"labels": definition["metadata"].get("labels")}, "spec": definition["spec"]}
-        await self.api.patch(CRD, "", name_of(definition), patch)
+                await _update(self.api, definition)
 
     async def namespace(self, name: str) -> None:
         """Create the namespace unless it exists."""
@@ -346,6 +341,11 @@ class LocalCluster:
         text = yaml.safe_dump(kubeconfig(self.server.tls_url, self.token, self.root_ca, name), sort_keys=False)
         write_private_file(path, text.encode())
         return path
+
+
+async def _update(api: ApiClient, definition: Json) -> None:
+    patch = {"metadata": {"labels": definition["metadata"].get("labels")}, "spec": definition["spec"]}
+    await api.patch(CRD, "", name_of(definition), patch)
 
 
 def _is_of_this_version(stored: Json, definition: Json) -> bool:

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -136,9 +137,9 @@ def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("downloads")
 
 
-@pytest.fixture(scope="session")
-def driver(downloads: Path) -> Iterator[webdriver.Chrome]:
-    """One browser for all tests of a worker."""
+@contextmanager
+def started_driver(downloads: Path) -> Iterator[webdriver.Chrome]:
+    """A browser without a window, which ends with the block."""
     options = webdriver.ChromeOptions()
     options.binary_location = _program("chromium", "google-chrome")
     arguments = [
@@ -160,6 +161,13 @@ def driver(downloads: Path) -> Iterator[webdriver.Chrome]:
         yield started
     finally:
         started.quit()
+
+
+@pytest.fixture(scope="session")
+def driver(downloads: Path) -> Iterator[webdriver.Chrome]:
+    """One browser for all tests of a worker."""
+    with started_driver(downloads) as started:
+        yield started
 
 
 @pytest.fixture

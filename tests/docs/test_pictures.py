@@ -27,7 +27,7 @@ _PICTURE = re.compile(r"<picture>.*?</picture>", re.S)
 
 
 def pictures(page: Path) -> Iterator[tuple[Path, str | None]]:
-    """(file, alternative text) of each picture of a page. The text is None for the dark one of two: the other has it."""
+    """(file, alternative text) of each picture of a page. The text is None for the dark one of two."""
     text = page.read_text(encoding="utf-8")
     for match in _MARKDOWN.finditer(text):
         yield page.parent / match["path"], match["alt"]

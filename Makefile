@@ -16,7 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 # extras (coverage[toml]) anew, and refuse the version that has been published since the lock was written.
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks browser test test-fast control-plane test-cluster test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak pictures bench bench-local bench-servers bench-peers bench-failover bench-neighbours bench-memory fuzz-server server-types worlds worlds-big pod-types image manifests coverage docs audit sbom lock clean
+.PHONY: help demo frameworks browser test test-fast control-plane test-cluster test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak pictures bench bench-local bench-servers bench-peers bench-failover bench-neighbours bench-memory bench-page bench-window fuzz-server server-types worlds worlds-big pod-types image manifests coverage docs audit sbom lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -160,6 +160,12 @@ bench-failover: $(VENV)/dev control-plane ## how long a job waits when the leade
 
 bench-neighbours: $(VENV)/runtime ## how long a small job waits beside a job of 2,000 that starts
 	@$(BIN)/python -m bench.neighbours --json build/bench/neighbours.json
+
+bench-page: $(VENV)/dev browser ## the page in a browser: paint, frames, jumps, at three times their budget
+	@TRAINYARD_BENCH=1 $(BIN)/python -m pytest -q -s tests/window/browser/test_page.py
+
+bench-window: $(VENV)/dev ## what open pages cost the process that serves them, and how late a change is shown
+	@$(BIN)/python -m bench.window
 
 bench-memory: $(VENV)/dev ## memory, and seconds until ready, of an operator of 10,000 jobs with 100,000 pods
 	@$(BIN)/python -m bench.memory --json build/bench/memory.json

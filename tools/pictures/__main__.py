@@ -2,8 +2,8 @@
 
 python -m tools.pictures [--only page|terminal]
 
-docs/pictures/page-NAME-light.png, -dark.png   views of the page, in chromium (`make browser` installs it)
-docs/pictures/first-hour.svg                   the first commands in a terminal
+Into docs/pictures: page-NAME-light.png and -dark.png, views of the page in chromium (`make browser` installs it), and
+first-hour.svg, the first commands in a terminal.
 """
 
 from __future__ import annotations

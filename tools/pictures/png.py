@@ -67,12 +67,24 @@ def distance(first: bytes, second: bytes) -> int:
     return sum((a - b) ** 2 for a, b in zip(first, second, strict=True))
 
 
+def palette_of(counted: Counter[bytes]) -> list[bytes]:
+    """At most 256 colours. Of colours that differ in the last three bits of a channel only the most frequent counts:
+    otherwise the greys of text would leave no place for the rare shades of a red word."""
+    chosen: dict[bytes, bytes] = {}
+    frequency: Counter[bytes] = Counter()
+    for colour, count in counted.most_common():
+        group = bytes(channel >> 3 for channel in colour)
+        chosen.setdefault(group, colour)
+        frequency[group] += count
+    return [chosen[group] for group, _ in frequency.most_common(COLOURS)]
+
+
 def with_few_colours(png: bytes) -> bytes:
-    """The picture with the 256 colours that are most frequent in it; another colour becomes the nearest of them."""
+    """The picture with 256 colours of it; another colour becomes the nearest of them."""
     size, lines = rows(png)
     pixels = [[bytes(line[at : at + 3]) for at in range(0, len(line), size)] for line in lines]
     counted = Counter(pixel for line in pixels for pixel in line)
-    palette = [colour for colour, _ in counted.most_common(COLOURS)]
+    palette = palette_of(counted)
     index = {colour: at for at, colour in enumerate(palette)}
     for colour in counted:
         if colour not in index:

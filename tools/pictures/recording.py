@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pty
 import re
@@ -22,7 +23,8 @@ Frame = tuple[float, tuple[Row, ...]]  # the second from which on, and what the 
 PROMPT = "prompt"
 SHELL = ["bash", "--norc", "--noprofile", "--noediting", "-i"]
 PROMPTS = {"PS1": "\x1b[32m$\x1b[0m ", "PROMPT_COMMAND": rf"printf '\033]{PROMPT}\a'"}
-WORD, LINE, WAIT, END, SCENE = 0.2, 0.15, 0.8, 2.0, 4.0  # seconds between frames of the picture
+WORD, LINE, WAIT, END, SCENE = 0.2, 0.15, 0.8, 1.5, 2.0  # seconds between frames of the picture
+BEAT = 2.0  # a command begins at a multiple of so many seconds, such that few lines of the file differ the next time
 LONG = 0.5  # a real wait of more seconds is WAIT in the picture, a shorter one LINE
 UNFINISHED = re.compile(rb"\x1b(\[[?\d;]*|\][^\a]*)?$")
 PATIENCE = 120.0  # seconds until a command that has not ended fails the recording
@@ -55,11 +57,11 @@ class Recording:
             self._seconds += END
             self._write(key)
         self._read_until(self._prompted, recorded=True)
-        self._seconds += END
+        self._seconds = math.ceil((self._seconds + END) / BEAT) * BEAT
 
     def clear(self) -> None:
         """Leave the screen as it is for a while; then nothing but the prompt."""
-        self._seconds += SCENE - END
+        self._seconds += SCENE
         last = self._screen.cells[self._screen.row]
         self._screen = Screen()
         self._screen.cells[0], self._screen.column = last, 2

@@ -23,7 +23,8 @@ Frame = tuple[float, tuple[Row, ...]]  # the second from which on, and what the 
 PROMPT = "prompt"
 SHELL = ["bash", "--norc", "--noprofile", "--noediting", "-i"]
 PROMPTS = {"PS1": "\x1b[32m$\x1b[0m ", "PROMPT_COMMAND": rf"printf '\033]{PROMPT}\a'"}
-WORD, LINE, WAIT, END, SCENE = 0.2, 0.15, 0.8, 1.5, 2.0  # seconds between frames of the picture
+WORD, LINE, WAIT, END, SCENE = 0.2, 0.15, 1.2, 2.0, 2.0  # seconds between frames of the picture
+QUIET = 0.03  # what is printed with shorter pauses is one frame: a read may return half of a screen
 BEAT = 2.0  # a command begins at a multiple of so many seconds, such that few lines of the file differ the next time
 LONG = 0.5  # a real wait of more seconds is WAIT in the picture, a shorter one LINE
 UNFINISHED = re.compile(rb"\x1b(\[[?\d;]*|\][^\a]*)?$")
@@ -88,7 +89,8 @@ class Recording:
             before = time.monotonic()
             if not select.select([self._terminal], [], [], max(0, deadline - before))[0]:
                 raise TimeoutError("the screen was:\n" + self.text())
-            self._bytes += os.read(self._terminal, 65536)
+            while select.select([self._terminal], [], [], QUIET)[0]:
+                self._bytes += os.read(self._terminal, 65536)
             text, self._bytes = decoded(self._bytes)
             self._screen.feed(text)
             if recorded:

@@ -33,7 +33,8 @@ async def test_a_container_past_its_limit_is_killed_and_its_output_is_kept(clust
     pod = await cluster.phase("big", "Failed")
     assert out_of_memory(pod["status"]), pod["status"]
     assert (await cluster.logs("big")).startswith("grows\n")
-    assert 100 << 20 < peaks_of(pod["metadata"]["annotations"])["main/1"] < 400 << 20
+    peak = peaks_of(pod["metadata"]["annotations"])["main/1"]
+    assert 100 << 20 < peak < 640 << 20  # where memory is polled, the program may have grown to its end: 512 MiB
 
 
 async def test_a_container_below_its_limit_and_one_without_any_run_to_their_end(cluster: NodeCluster) -> None:

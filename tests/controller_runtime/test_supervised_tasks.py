@@ -168,7 +168,7 @@ KINDS = {f"watch {WatchTarget(kind.gvk).name}" for kind in ALL}
 CHILDREN = {f"watch {WatchTarget(gvk).name}" for kind in ALL for gvk in kind.roles.children_in(SERVED)}
 TABLE = {
     "API server": {"send bookmarks and expire events"},
-    "node": {"watch services", "watch pods"},
+    "node": {"watch services", "watch pods", "sample usage"},
     "workloads": {"record events", *(f"worker {number}" for number in range(4))},
     "operator": {"record events", *(f"worker {number}" for number in range(16)), *KINDS, *CHILDREN},
     "history": {"write records", *KINDS, "watch pods", "watch events"},
@@ -266,6 +266,11 @@ SHORT_LIVED = {
     "node/kubelet/container_runtime.py": "one start of a container",
     "server/http/listeners.py": "one connection",
     "server/proxy/tunnel.py": "one tunnel",
+    "window/http.py": "the frames of one open page",
+    "window/job_pages.py": "one reading, awaited by open pages",
+    "window/live.py": "one reading for one open page",
+    "window/log_lines.py": "one log for one open page",
+    "window/observation.py": "the end of the watches after the last page",
 }
 
 

@@ -101,7 +101,9 @@ async def test_who_may_read_nothing_gets_a_page_that_says_so(
                 await browser.log_in(window.link())
                 async with browser.live("jobs") as live:
                     await live.frame("hello", lambda frame: "list pods" in frame["forbidden"])
-                    assert (await live.frame("jobs"))["rows"] == []
+                    # The frame with jobs may have come before the last refusal.
+                    jobs = [frame for frame in live.frames if frame["type"] == "jobs"] or [await live.frame("jobs")]
+                    assert [frame["rows"] for frame in jobs] == [[]]
                 assert (await browser.get(f"v1/jobs/{uid_of(job)}"))[0] == 404
         finally:
             await window.stop()

@@ -219,7 +219,8 @@ async def test_a_killed_task_of_the_node_is_logged_and_restarted(plane: ControlP
                 if (task := tasks.task(name)) is not None:
                     task.cancel()
                     killed.add(name)
-        assert killed == {"renew the lease", "watch pods", "watch services", "watch its Node", "heartbeat"}
+        watches = {"watch pods", "watch services", "watch its Node"}
+        assert killed == {"renew the lease", "heartbeat", "sample usage", *watches}
         await here.pod("later", "echo fine")
         assert await here.result("later") == "fine\n"
         async with asyncio.timeout(PATIENCE):

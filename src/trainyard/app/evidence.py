@@ -13,13 +13,12 @@ from pathlib import Path
 
 from trainyard.app.listeners import listeners
 from trainyard.app.modules import look_up_modules
-from trainyard.app.pod_metrics import read_pod_metrics
+from trainyard.app.pod_metrics import read_usages
 from trainyard.app.recorded_job import TAIL_LINES, find_record, gone_pods, kept_logs
 from trainyard.app.related_objects import get_related_objects
 from trainyard.client import ApiClient, ApiError, NotFound
 from trainyard.core import Kind
 from trainyard.objects import Json, name_of, namespace_of, uid_of
-from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import NODE, POD, SERVICE
 from trainyard.views.diagnosis import Endpoint, Facts
 from trainyard.views.diagnosis.inputs import Logs, log_key
@@ -33,7 +32,7 @@ from trainyard.views.diagnosis.lookups import (
 from trainyard.views.diagnosis.output import printable_lines
 from trainyard.views.job_view import JobView, job_result
 from trainyard.views.replica_view import replica_view
-from trainyard.views.usage_view import ReplicaUsage, by_pod, replica_usages
+from trainyard.views.usage_view import ReplicaUsage
 
 LOG_TIMEOUT = 10.0  # timeout of one log request
 MAX_NODES = 4  # nodes that are read
@@ -86,15 +85,8 @@ def _gone_pods(kind: Kind, job: Json, pods: list[Json], deleted: Iterable[Json])
 
 
 async def _usages(api: ApiClient, job: Json, pods: list[Json]) -> list[ReplicaUsage]:
-    """The usage of the replicas of a job that has not ended; [] where nobody measures it."""
-    if job_result(job):
-        return []
-    try:
-        items, _ = await read_pod_metrics(api, namespace_of(job), f"{OWNER}={uid_of(job)}")
-    except ApiError:
-        return []
-    slots = JobView.of([job], pods, time.time()).slots(uid_of(job)) if items else []
-    return replica_usages(namespace_of(job), slots, by_pod(items))
+    """The usage of the replicas of a job that has not ended."""
+    return [] if job_result(job) else await read_usages(api, job, JobView.of([job], pods, time.time()))
 
 
 async def _process_nodes(api: ApiClient, pods: Iterable[Json]) -> dict[str, bool]:

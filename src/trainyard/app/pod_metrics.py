@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from trainyard.client import ApiClient, Forbidden, NotFound, Unavailable
-from trainyard.objects import GVK, Json
+from trainyard.client import ApiClient, ApiError, Forbidden, NotFound, Unavailable
+from trainyard.objects import GVK, Json, namespace_of, uid_of
+from trainyard.objects.labels import OWNER
+from trainyard.views.job_view import JobView
+from trainyard.views.usage_view import ReplicaUsage, by_pod, replica_usages
 
 POD_METRICS = GVK("metrics.k8s.io", "v1beta1", "PodMetrics", "pods")
 
@@ -23,3 +26,12 @@ async def read_pod_metrics(api: ApiClient, namespace: str, labels: str) -> tuple
         if not error.code:
             raise
         return [], f"no CPU and memory: metrics.k8s.io cannot answer now ({error.message}); see its metrics-server"
+
+
+async def read_usages(api: ApiClient, job: Json, view: JobView) -> list[ReplicaUsage]:
+    """The usage of the replicas of a job of `view`; [] where nobody measures it, or the API server refuses it."""
+    try:
+        items, _ = await read_pod_metrics(api, namespace_of(job), f"{OWNER}={uid_of(job)}")
+    except ApiError:
+        return []
+    return replica_usages(namespace_of(job), view.slots(uid_of(job)), by_pod(items)) if items else []

@@ -11,9 +11,9 @@ from typing import Any
 
 from trainyard.app.history import INTERRUPTED, HistoryRecord, write_file
 from trainyard.app.recorded_job import diagnosis_of, events_of, facts_of
+from trainyard.app.recorded_logs import LogFile, log_files
 from trainyard.cli.cluster_command import CommandError
 from trainyard.cli.export_page import ExportedLog, ExportedRun, export_page
-from trainyard.cli.history_logs import LogFile, log_files
 from trainyard.cli.record_lines import took
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, format_time

@@ -6,65 +6,19 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from trainyard.app.history import INTERRUPTED, HistoryRecord, find_records, history_folder
+from trainyard.app.recorded_logs import LogFile, init_containers_of, log_files
 from trainyard.cli.cluster_command import CommandError, note
 from trainyard.cli.log_prefixes import log_prefix
 from trainyard.cli.logs import with_screen
 from trainyard.objects.log_files import pieces, tail_offset
 from trainyard.views.durations import format_age
-from trainyard.views.recorded import ID_LENGTH
 
 if TYPE_CHECKING:
     from trainyard.cli.job_watch import LogSelection
     from trainyard.cli.screen import Screen
-
-
-class LogFile(msgspec.Struct, frozen=True):
-    """The log file of one run of one container."""
-
-    path: Path
-    replica: str
-    attempt: int
-    pod: str  # the first characters of the pod's uid
-    container: str
-    run: int
-
-    @property
-    def role(self) -> str:
-        """The role of the replica, in lower case."""
-        return self.replica.rpartition("-")[0] or self.replica
-
-    @property
-    def index(self) -> str:
-        """The index of the replica in its role."""
-        return self.replica.rpartition("-")[2]
-
-
-def log_files(record: HistoryRecord) -> list[LogFile]:
-    """All log files of a record: by replica, then by attempt, then the pods from the oldest to the newest; those of
-    init containers first."""
-    pod_order = {str(pod.get("uid"))[:ID_LENGTH]: index for index, pod in enumerate(record.pods)}
-    files = []
-    for path in record.log_files():
-        replica, pod, container, run = path.parts[-4:]
-        _, attempt, uid = [*pod.split("-"), "", ""][:3]
-        number = run.removesuffix(".log")
-        if attempt.isdecimal() and number.isdecimal():
-            files.append(LogFile(path, replica, int(attempt), uid, container, int(number)))
-    init_containers = _init_containers(record)
-    replicas = {file.replica: index for index, file in reversed([*enumerate(files)])}
-    return sorted(
-        files,
-        key=lambda file: (
-            *(replicas[file.replica], file.attempt, pod_order.get(file.pod, len(pod_order)), file.pod),
-            (file.pod, file.container) not in init_containers,
-        ),
-    )
 
 
 def select_files(files: Sequence[LogFile], selection: LogSelection, attempt: int | None) -> list[LogFile]:
@@ -112,21 +66,11 @@ def print_recorded_logs(job: str, namespace: str, selection: LogSelection, attem
         note(f"{record.name} has {'no run before the last one' if selection.previous else 'no output'} in the history")
     elif attempt is None and not selection.previous and (more := len(files) - len(shown)):
         note(f"The last run of each replica; {more} more: trainyard history {record.id}")
-    init_containers = _init_containers(record)
+    init_containers = init_containers_of(record)
     prefixes = {file: _prefix(file, files, init_containers) for file in shown}
     main_prefixes = [prefixes[file] for file in shown if (file.pod, file.container) not in init_containers]
     asyncio.run(with_screen(lambda screen: _print_files(screen, prefixes, main_prefixes, selection)))
     return True
-
-
-def _init_containers(record: HistoryRecord) -> set[tuple[str, str]]:
-    """The init containers of all recorded pods: the first characters of the pod's uid, and the container's name."""
-    return {
-        (str(pod.get("uid"))[:ID_LENGTH], str(container.get("name")))
-        for pod in record.pods
-        for container in pod.get("containers") or []
-        if container.get("init")
-    }
 
 
 def _prefix(file: LogFile, files: Sequence[LogFile], init_containers: set[tuple[str, str]]) -> str:

@@ -1,6 +1,6 @@
 """One HTTP/1.1 connection to an API server: an asyncio protocol around the parser of httptools.
 
-A request on it costs 60 us of CPU over TLS; through aiohttp's client it was 160 (bench/client.py).
+A request on it costs half the CPU that it costs through aiohttp's client (bench/client.py: 38 us instead of 72).
 
 Rules for this file:
 - One request at a time. The caller sends the next one after the response of the last is complete.

@@ -14,7 +14,7 @@ from trainyard.objects import Json
 from trainyard.window import access
 from trainyard.window.event_series import EventReader
 from trainyard.window.job_pages import JobPages
-from trainyard.window.log_files import MAX_RANGE, LogFile, pod_files, read_range, recorded_files, whole_log
+from trainyard.window.log_files import MAX_RANGE, ListedLog, pod_files, read_range, recorded_files, whole_log
 from trainyard.window.observation import Observation
 from trainyard.window.options import ClaimFolders
 from trainyard.window.responses import error_response, json_body, json_response
@@ -144,7 +144,7 @@ class DataRoutes:
     def _pods(self, job_uid: str) -> list[Json]:
         return self._observation.pods(job_uid) if self._observation else []
 
-    async def _files(self, job_uid: str) -> list[LogFile]:
+    async def _files(self, job_uid: str) -> list[ListedLog]:
         record = await asyncio.to_thread(self._pages.record, job_uid)
         return await asyncio.to_thread(recorded_files, record) if record else pod_files(self._pods(job_uid))
 

@@ -146,7 +146,7 @@ class HttpPages:
         if len(self._open_sockets) >= MAX_PAGES:
             return error_response(503, f"{MAX_PAGES} pages are open already")
         socket = web.WebSocketResponse(
-            protocols=(LIVE_PROTOCOL,), heartbeat=15.0, max_msg_size=MAX_BODY, compress=False
+            protocols=(LIVE_PROTOCOL,), heartbeat=PING_SECONDS, max_msg_size=MAX_BODY, compress=False
         )
         await socket.prepare(request)
 

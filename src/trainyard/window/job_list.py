@@ -29,7 +29,7 @@ COLUMNS = (
     "message",
     "live",
 )
-ROWS_PER_STEP = 50  # rows worked out in one step of the event loop: a row takes 50 us
+ROWS_PER_STEP = 50  # rows worked out in one step of the event loop: a row takes 70 us
 MAX_MESSAGE = 300  # characters: a list of 10,000 jobs is a megabyte
 HISTORY_SECONDS = 5.0  # the history is read again at most so often
 

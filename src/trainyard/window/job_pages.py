@@ -10,21 +10,19 @@ import msgspec
 
 from trainyard.app.evidence import gather_facts
 from trainyard.app.history import HistoryRecord
-from trainyard.app.pod_metrics import read_pod_metrics
+from trainyard.app.pod_metrics import read_usages
 from trainyard.app.recorded_job import diagnosis_of, events_of, facts_of, find_record
-from trainyard.client import ApiClient, ApiError
+from trainyard.client import ApiClient
 from trainyard.kinds import kind_of
-from trainyard.objects import Json, namespace_of, uid_of
-from trainyard.objects.labels import OWNER
+from trainyard.objects import Json, uid_of
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_text import as_yaml
 from trainyard.views.diagnosis import Facts, JobDiagnosis, diagnose
 from trainyard.views.event_view import EventView
 from trainyard.views.job_details import JobDetails, job_details
-from trainyard.views.job_view import JobView
 from trainyard.views.replica_view import ReplicaView
 from trainyard.views.timeline import Lane, timeline
-from trainyard.views.usage_view import ReplicaUsage, by_pod, replica_usages
+from trainyard.views.usage_view import ReplicaUsage
 from trainyard.window.observation import Observation
 
 USAGE_SECONDS = 1.9  # a Trainyard node measures every 2 seconds
@@ -147,18 +145,10 @@ class JobPages:
             return []
         read = self._usages.get(job_uid)
         if read is None or time.monotonic() - read[0] > USAGE_SECONDS:
-            read = time.monotonic(), asyncio.ensure_future(self._read_usages(self._api, view, job_uid))
+            read = time.monotonic(), asyncio.ensure_future(read_usages(self._api, view.jobs[job_uid], view))
             self._usages = {uid: kept for uid, kept in self._usages.items() if read[0] - kept[0] < KEPT_SECONDS}
             self._usages[job_uid] = read
         return await asyncio.shield(read[1])
-
-    async def _read_usages(self, api: ApiClient, view: JobView, job_uid: str) -> list[ReplicaUsage]:
-        namespace = namespace_of(view.jobs[job_uid])
-        try:
-            items, _ = await read_pod_metrics(api, namespace, f"{OWNER}={job_uid}")
-        except ApiError:
-            items = []
-        return replica_usages(namespace, view.slots(job_uid), by_pod(items))
 
     def record(self, job_uid: str) -> HistoryRecord | None:
         """The record of a job that this machine has run. Reads files."""

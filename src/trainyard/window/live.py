@@ -25,7 +25,7 @@ from trainyard.window.observation import Observation
 
 PING_SECONDS = 5.0
 MAX_PAGE_AGE = 4.0  # seconds; a page takes ten requests, the usage one
-SECONDS_PER_REPLICA = 0.005  # between two readings of a page, which takes 0.3 s of CPU for 1,000 replicas
+SECONDS_PER_REPLICA = 0.005  # between two readings of a page: what one takes grows with the replicas
 LOOK_SECONDS = 0.5  # topics are asked whether they are due at least so often
 ROWS_PER_FRAME = 2000
 RECORD_SECONDS = 1.0  # until a record that has no result yet is looked at again
@@ -289,7 +289,7 @@ class LivePage:
                     await self._send(encode({"type": "ping", "now": time.time()}))
                     ping = now + PING_SECONDS
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(min(pause, LOOK_SECONDS)):
+                    async with asyncio.timeout(pause):
                         await self._changed.wait()
         finally:
             if observation is not None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from trainyard.app.history import HistoryRecord
+from trainyard.app.recorded_logs import LogFile, log_files
 from trainyard.client import ApiClient
 from trainyard.objects import Json, name_of, namespace_of
 from trainyard.objects.container_statuses import container_statuses
@@ -26,7 +27,7 @@ MAX_RANGE = 1 << 20  # bytes of one answer
 MAX_API_LOG = 16 << 20  # bytes read of a log that the API gives only as a whole
 
 
-class LogFile(msgspec.Struct, frozen=True):
+class ListedLog(msgspec.Struct, frozen=True):
     """One run of one container. `size` in bytes; None: unknown, the API does not tell."""
 
     file: str
@@ -46,22 +47,27 @@ class LogRange(NamedTuple):
     size: int
 
 
-def recorded_files(record: HistoryRecord) -> list[LogFile]:
-    """The log files of a record, by replica, attempt, container and run."""
-    listed = []
-    for path in record.log_files():
-        replica, pod, container, run = path.parts[-4:]
-        attempt, number = pod.split("-")[1], run.removesuffix(".log")
-        if attempt.isdecimal() and number.isdecimal():
-            file = f"{replica}/{pod}/{container}/{number}"
-            listed.append(LogFile(file, replica, int(attempt), container, int(number), _size(path)))
-    return listed
+def recorded_files(record: HistoryRecord) -> list[ListedLog]:
+    """The log files of a record."""
+    return [
+        ListedLog(_file_name(log), log.replica, log.attempt, log.container, log.run, _size(log.path))
+        for log in log_files(record)
+    ]
 
 
-def pod_files(pods: list[Json]) -> list[LogFile]:
+def _file_name(log: LogFile) -> str:
+    return "/".join(log.path.with_suffix("").parts[-4:])
+
+
+def _recorded_path(record: HistoryRecord | None, file: str) -> Path | None:
+    """The path of a log of the record; None for a name that none of them has."""
+    return next((log.path for log in log_files(record) if _file_name(log) == file), None) if record else None
+
+
+def pod_files(pods: list[Json]) -> list[ListedLog]:
     """The present run of each container of these pods."""
     return [
-        LogFile(
+        ListedLog(
             file=f"{(replica := replica_view(pod).name)}/pod/{name_of(pod)}/{container.name}",
             replica=replica,
             attempt=attempt_of(pod),
@@ -79,8 +85,8 @@ async def read_range(
 ) -> LogRange | None:
     """Up to `limit` bytes of a log from `offset`, which counts from the end if it is negative. None: no such file."""
     limit = min(limit, MAX_RANGE)
-    if record is not None and any(each.file == file for each in recorded_files(record)):
-        return await asyncio.to_thread(_read_file, record.logs / f"{file}.log", offset, limit)
+    if (path := _recorded_path(record, file)) is not None:
+        return await asyncio.to_thread(_read_file, path, offset, limit)
     pod = _pod_of(pods, file)
     if pod is None or api is None:
         return None
@@ -99,8 +105,8 @@ def whole_log(
     api: ApiClient | None, record: HistoryRecord | None, pods: list[Json], file: str
 ) -> AsyncIterator[bytes] | None:
     """A log from its first byte to its present end, in pieces. None: no such file. Reads files."""
-    if record is not None and any(each.file == file for each in recorded_files(record)):
-        return _pieces(record.logs / f"{file}.log")
+    if (path := _recorded_path(record, file)) is not None:
+        return _pieces(path)
     pod = _pod_of(pods, file)
     if pod is None or api is None:
         return None

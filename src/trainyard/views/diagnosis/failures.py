@@ -81,9 +81,9 @@ def _is_consequence(facts: Facts, pod: Json, container: ContainerStatus, termina
     return is_consequence(last_lines(facts, pod, container.name, terminated), launcher)
 
 
-def _stopped_because_of(entry: Termination, others: list[Termination]) -> bool:
+def _stopped_because_of(entry: Termination, failed_alone: list[Termination]) -> bool:
     """True when the container got SIGTERM, and another one had failed before: a failed job stops its replicas."""
-    return _got_sigterm(entry[3]) and any(other[0] <= entry[0] for other in others if other is not entry)
+    return _got_sigterm(entry[3]) and any(other[0] <= entry[0] for other in failed_alone if other is not entry)
 
 
 def _got_sigterm(terminated: Json) -> bool:

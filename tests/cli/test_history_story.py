@@ -251,4 +251,4 @@ def test_no_history_where_the_user_wants_none(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("TRAINYARD_HISTORY_JOBS", "0")
     ended = ran(tmp_path, [job(prints("MASTER", "print('hello')"))], "--network", "shared")
     assert ended.code == 0 and ended.of("master-0") == ["hello"]
-    assert not (tmp_path / "state" / "trainyard" / "history").exists()
+    assert not (tmp_path / "state").exists()

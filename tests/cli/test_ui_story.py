@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -103,7 +104,7 @@ def test_a_run_has_a_page_while_it_runs(tmp_path: Path) -> None:
         run.interrupt()
         run.end()
     assert command(tmp_path, "ui").code == 3
-    assert list((tmp_path / "state" / "trainyard" / ".windows").iterdir()) == []
+    assert not (tmp_path / "state" / "trainyard" / ".windows").exists()
 
 
 def test_the_history_needs_no_cluster(tmp_path: Path) -> None:
@@ -122,3 +123,37 @@ def test_the_history_needs_no_cluster(tmp_path: Path) -> None:
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
+
+
+def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    config = tmp_path / "kubeconfig.json"
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    user = {"name": "u", "user": {"token": "t"}}
+    config.write_text(
+        json.dumps({"clusters": [cluster], "contexts": [context], "users": [user], "current-context": "c"})
+    )
+    ended = command(tmp_path, "ui", "--kubeconfig", str(config))
+    assert (ended.code, ended.out) == (3, ""), ended.err
+    assert "does not answer: connection refused" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = command(tmp_path, "ui", "--history", "--port", str(taken.getsockname()[1]))
+    assert (ended.code, ended.out) == (3, "")
+    assert "--port" in ended.err and "Traceback" not in ended.err
+
+
+def test_the_file_of_a_run_that_was_killed_goes_with_the_next_run(tmp_path: Path) -> None:
+    folder = tmp_path / "state" / "trainyard" / ".windows"
+    run = Started(tmp_path, [job(replicas("MASTER", "import time; print('here', flush=True); time.sleep(60)"))])
+    run.until("here")
+    assert command(tmp_path, "ui").code == 0
+    run.interrupt(signal.SIGKILL)
+    run.end()
+    assert [path.name for path in folder.iterdir()] == [f"run-{run.process.pid}.json"]
+    assert command(tmp_path, "ui").code == 3
+    assert ran(tmp_path, [job(replicas("MASTER", "print(1)"))]).code == 0
+    assert not folder.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -15,17 +16,16 @@ from urllib.request import Request, urlopen
 
 import click
 
-from trainyard.app.background import background_of
+from trainyard.app.background import Background, background_of
 from trainyard.app.history import history_folder
-from trainyard.app.kubeconfig import ClusterAccess, find_cluster
+from trainyard.app.kubeconfig import KubeconfigError, find_cluster
 from trainyard.cli import options
-from trainyard.cli.cluster_command import CommandError, print_output, run_and_exit
+from trainyard.cli.cluster_command import ClusterContext, CommandError, print_output, run_and_exit, run_with_cluster
 from trainyard.cli.codes import UNAVAILABLE
 from trainyard.cli.layout import note
 from trainyard.cli.signals import StopSignals
 from trainyard.client import ApiClient, Forbidden
 from trainyard.objects.resources import POD
-from trainyard.objects.structs import replace
 from trainyard.window import Window, WindowOptions
 from trainyard.window.registry import OpenWindow, open_windows
 
@@ -49,24 +49,29 @@ def ui(name: str | None, opens: bool, history: bool, port: int, **params: Any) -
     Example: trainyard ui
     """
 
-    def work() -> None:
-        access = None if history or name else _access(params)
-        cluster = background_of(access.source) if access else None
-        if history:
-            asyncio.run(_serve(None, WindowOptions("history", "history", history=history_folder()), port, opens))
-        elif access is not None and cluster is None:
-            asyncio.run(_serve(access, WindowOptions(access.server, "cluster", params["namespace"] or ""), port, opens))
-        else:
-            _show(_link(_choose(open_windows(), cluster.name if cluster else name)), opens=opens)
-
-    run_and_exit(work)
+    cluster = _background_cluster(params)
+    if history:
+        history_options = WindowOptions("history", "history", history=history_folder())
+        run_and_exit(lambda: asyncio.run(_serve(None, history_options, port, opens)))
+    elif name is None and cluster is None and _is_chosen(params):
+        run_with_cluster(params, lambda context: _serve_cluster(context, params["namespace"] or "", port, opens))
+    else:
+        chosen = cluster.name if cluster and name is None else name
+        run_and_exit(lambda: _show(_link(_choose(open_windows(), chosen)), opens=opens))
 
 
-def _access(params: dict[str, Any]) -> ClusterAccess | None:
-    """The cluster that the options or $KUBECONFIG name; None if they name none."""
-    if not (params["kubeconfig"] or params["context"] or os.environ.get("KUBECONFIG")):
+def _is_chosen(params: dict[str, Any]) -> bool:
+    """Whether the options or $KUBECONFIG name a cluster."""
+    return bool(params["kubeconfig"] or params["context"] or os.environ.get("KUBECONFIG"))
+
+
+def _background_cluster(params: dict[str, Any]) -> Background | None:
+    """The cluster of `trainyard up` that the options or $KUBECONFIG name; None if they name none, or another one."""
+    if not _is_chosen(params):
         return None
-    return find_cluster(params["kubeconfig"] or "", params["context"] or "")
+    with contextlib.suppress(KubeconfigError):  # run_with_cluster reports it
+        return background_of(find_cluster(params["kubeconfig"] or "", params["context"] or "").source)
+    return None
 
 
 def _choose(windows: list[OpenWindow], name: str | None) -> OpenWindow:
@@ -115,14 +120,21 @@ def _open_browser(link: str) -> None:
         time.sleep(OPEN_SECONDS)
 
 
-async def _serve(access: ClusterAccess | None, window_options: WindowOptions, port: int, opens: bool) -> None:
-    """Serve a page until Ctrl-C; Enter on a terminal prints another link."""
-    stop, api = StopSignals(), access.api() if access else None
-    if access is not None and api is not None and not window_options.namespace:
-        window_options = replace(window_options, namespace=await _namespace(api, access))
+async def _serve_cluster(context: ClusterContext, namespace: str, port: int, opens: bool) -> None:
+    """Serve the page of a cluster with the rights of its kubeconfig. `namespace`: the one that was named, or ""."""
+    namespace = namespace or await _namespace(context)
+    await _serve(context.api, WindowOptions(context.access.server, "cluster", namespace), port, opens)
+
+
+async def _serve(api: ApiClient | None, window_options: WindowOptions, port: int, opens: bool) -> None:
+    """Serve a page until Ctrl-C; Enter on a terminal prints another link. Raises CommandError."""
     window = Window(api, window_options)
     try:
         await window.start(port)
+    except OSError as error:
+        raise CommandError(f"--port {port}: {(error.strerror or str(error)).lower()}", UNAVAILABLE) from None
+    stop = StopSignals()
+    try:
         _show(window.link(), opens=False)
         note("The page is served until Ctrl-C.")
         if sys.stdin is not None and sys.stdin.isatty():
@@ -134,8 +146,6 @@ async def _serve(access: ClusterAccess | None, window_options: WindowOptions, po
     finally:
         stop.close()
         await window.stop("`trainyard ui` has ended")
-        if api is not None:
-            await api.close()
 
 
 def _show_another(window: Window) -> None:
@@ -143,11 +153,11 @@ def _show_another(window: Window) -> None:
         _show(window.link(), opens=False)
 
 
-async def _namespace(api: ApiClient, access: ClusterAccess) -> str:
-    """ "", all namespaces, for who may list the pods of all; else that of the kubeconfig."""
+async def _namespace(context: ClusterContext) -> str:
+    """All namespaces ("") for who may list the pods of all; else that of the kubeconfig."""
     try:
-        await api.list(POD, limit=1)
+        await context.api.list(POD, limit=1)
     except Forbidden:
-        note(f"you may not list the pods of all namespaces: the page shows namespace {access.namespace}")
-        return access.namespace
+        note(f"you may not list the pods of all namespaces: the page shows namespace {context.namespace}")
+        return context.namespace
     return ""

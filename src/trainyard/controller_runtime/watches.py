@@ -33,12 +33,18 @@ class Watches:
         self._unavailable: Unavailable | None = None
         self.tasks = tasks or TaskSupervisor("watch")
         self._stores: list[Store[Json]] = []
+        self._refused: set[int] = set()  # the positions in `_stores` of what the API server refuses
         self.changed = asyncio.Event()
 
     @property
     def synced(self) -> bool:
         """True when the initial list of every watch is in its store."""
         return all(store.synced for store in self._stores)
+
+    @property
+    def settled(self) -> bool:
+        """As `synced`, but a resource that the API server refuses is not waited for."""
+        return all(store.synced or number in self._refused for number, store in enumerate(self._stores))
 
     def watch(
         self,
@@ -55,7 +61,14 @@ class Watches:
                 on_change(change.before, change.after)
             self.changed.set()
 
+        number = len(self._stores)
         self._stores.append(store)
+
+        def refuse(message: str) -> None:
+            self._refused.add(number)
+            self.changed.set()
+            on_refused(message)
+
         first_failure = last_failure = float("-inf")
 
         def on_unavailable(error: Unavailable) -> None:
@@ -71,7 +84,7 @@ class Watches:
                 self._unavailable = error
                 self.changed.set()
 
-        reflector = Reflector(self._api, target, store.adapter, apply, on_unavailable, on_refused)
+        reflector = Reflector(self._api, target, store.adapter, apply, on_unavailable, refuse)
         self.tasks.start(f"watch {target.name}", reflector.run)
         return store
 

@@ -72,10 +72,13 @@ class JobList:
             self._live_rows[job_uid] = revision, [*(getattr(row, column) for column in COLUMNS[:-1]), True]
         return self._live_rows[job_uid][1]
 
-    async def recorded_row_of(self, job_uid: str) -> Row | None:
-        """The row of a job that is gone; None if the history has none."""
-        records = await self._recorded(0.0)
-        return next((recorded_row(record) for record in records if record.text("uid") == job_uid), None)
+    async def changed_rows(self, job_uids: set[str]) -> dict[str, Row | None]:
+        """The present rows of these jobs, by uid; None for a job that is gone and has no record."""
+        rows = {uid: self.live_row(uid) for uid in job_uids}
+        if any(row is None for row in rows.values()):
+            recorded = {record.text("uid"): recorded_row(record) for record in await self._recorded(0.0)}
+            rows = {uid: row or recorded.get(uid) for uid, row in rows.items()}
+        return rows
 
     async def _recorded(self, max_age: float = HISTORY_SECONDS) -> list[HistoryRecord]:
         now = time.monotonic()

@@ -8,7 +8,6 @@ Until the first browser connects it is a socket and nothing else: what answers i
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import time
 from typing import TYPE_CHECKING
@@ -36,11 +35,8 @@ class Window:
         """None until the first connection."""
 
     async def start(self, port: int = 0) -> None:
-        """Listen on 127.0.0.1, on `port` if that is free. Raises OSError."""
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(OSError):
-            self._listener = await loop.create_server(self._new_connection, "127.0.0.1", port)
-        self._listener = self._listener or await loop.create_server(self._new_connection, "127.0.0.1", 0)
+        """Listen on 127.0.0.1; 0 is any free port. Raises OSError when the port is taken."""
+        self._listener = await asyncio.get_running_loop().create_server(self._new_connection, "127.0.0.1", port)
         self.url = f"http://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}/ui/"
 
     def link(self) -> str:

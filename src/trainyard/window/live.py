@@ -28,7 +28,7 @@ MAX_PAGE_AGE = 4.0  # seconds; a page takes ten requests, the usage one
 SECONDS_PER_REPLICA = 0.005  # between two readings of a page: what one takes grows with the replicas
 LOOK_SECONDS = 0.5  # topics are asked whether they are due at least so often
 ROWS_PER_FRAME = 2000
-RECORD_SECONDS = 1.0  # until a record that has no result yet is looked at again
+RECORD_SECONDS = 2.0  # until a record that has no result yet is looked at again
 MAX_TOPICS = 16  # of one page
 Send = Callable[[bytes], Awaitable[None]]
 """Sends one frame, encoded as JSON. Returns when the connection has taken it."""
@@ -93,6 +93,7 @@ class JobsTopic:
             self._is_sent, rows, is_first = True, [], True
             async for row in self._sources.jobs.rows():
                 rows.append(row)
+                self._note_unfinished(row)
                 if len(rows) == ROWS_PER_FRAME:
                     yield self._frame(rows, [], reset=is_first, more=True)
                     rows, is_first = [], False
@@ -101,17 +102,20 @@ class JobsTopic:
         self._unfinished, self._look_again = set(), time.monotonic() + RECORD_SECONDS
         changed: list[Any] = []
         gone: list[str] = []
-        for uid in dirty - {""}:
-            changed_row = self._sources.jobs.live_row(uid) or await self._sources.jobs.recorded_row_of(uid)
-            if changed_row is not None and is_unfinished(changed_row):
-                self._unfinished.add(uid)
+        for uid, changed_row in (await self._sources.jobs.changed_rows(dirty - {""})).items():
             if changed_row is None:
                 gone.append(uid)
-            elif changed_row != self._changed_rows.get(uid):
+                continue
+            self._note_unfinished(changed_row)
+            if changed_row != self._changed_rows.get(uid):
                 changed.append(changed_row)
                 self._changed_rows[uid] = changed_row
         if changed or gone:
             yield self._frame(changed, gone, reset=False, more=False)
+
+    def _note_unfinished(self, row: list[Any]) -> None:
+        if is_unfinished(row):
+            self._unfinished.add(row[0])
 
     @staticmethod
     def _frame(rows: list[Any], gone: list[str], *, reset: bool, more: bool) -> bytes:

@@ -43,8 +43,8 @@ class Observation:
 
     @property
     def synced(self) -> bool:
-        """Whether every resource has been listed once."""
-        return self._watches is not None and (self._watches.synced or bool(self.forbidden))
+        """Whether every resource has been listed once, or is refused."""
+        return self._watches is not None and self._watches.settled
 
     def subscribe(self, listener: ChangeListener) -> None:
         """Call `listener` after changes. The first one starts the watches."""

@@ -19,6 +19,7 @@ from trainyard.app.history import is_held
 from trainyard.window.listener import Window
 
 FOLDER = ".windows"  # no cluster has such a name
+RUN_PREFIX = "run-"  # of the names of windows of `trainyard run`; the number of the process follows
 
 
 class OpenWindow(msgspec.Struct, frozen=True):
@@ -35,6 +36,7 @@ class WindowFile:
     def __init__(self, name: str) -> None:
         self._path = _folder() / f"{name}.json"
         self._lock = -1
+        self._made: list[Path] = []  # the folders that were made for it, the innermost first
 
     @property
     def last_port(self) -> int:
@@ -45,7 +47,9 @@ class WindowFile:
 
     def write(self, window: OpenWindow) -> None:
         """Publish the window. Raises OSError."""
+        self._made = [folder for folder in self._path.parents if not folder.exists()]
         make_private(self._path.parent)
+        self._remove_left()
         new_file = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         self._lock = os.open(new_file, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -56,10 +60,19 @@ class WindowFile:
         """The window is closed. Idempotent."""
         if self._lock < 0:
             return
-        if remove:
-            self._path.unlink(missing_ok=True)
         os.close(self._lock)
         self._lock = -1
+        if remove:
+            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # not empty: another window, or a history
+                for folder in (self._path.parent, *self._made[1:]):
+                    folder.rmdir()
+
+    def _remove_left(self) -> None:
+        """Remove the files of runs that were killed."""
+        for path in self._path.parent.glob(f"{RUN_PREFIX}*.json"):
+            if not is_held(path):
+                path.unlink(missing_ok=True)
 
 
 def open_windows() -> list[OpenWindow]:
@@ -93,7 +106,10 @@ class RegisteredWindow:
     async def start(self) -> None:
         """Open the window. Raises OSError and BackgroundError, after which the window is closed."""
         self._file = WindowFile(self._name)
-        await self.window.start(self._file.last_port if self._is_lasting else 0)
+        try:
+            await self.window.start(self._file.last_port if self._is_lasting else 0)
+        except OSError:
+            await self.window.start()
         try:
             self._file.write(OpenWindow(self._name, self.window.url, self.window.sessions.key))
         except OSError:

@@ -38,6 +38,7 @@ from bench.report import TIMES_CEILING, Goal, Row, growth_exponent, print_table,
 from tests.drop_in.operators import OperatorUnderTest, TrainingOperator, Trainyard
 from tests.support.control_plane import ControlPlane
 from trainyard import kinds
+from trainyard.objects import GVK
 from trainyard.objects.resources import JOB, POD, SERVICE
 
 OURS = "trainyard"
@@ -58,18 +59,28 @@ class Contender:
     rows: frozenset[str]
 
 
+def children_per_replica(*resources: GVK) -> Callable[[int], dict[GVK, int]]:
+    """The children of a job of so many replicas: one of each resource for a replica."""
+    return lambda replicas: dict.fromkeys(resources, replicas)
+
+
+def children_with_one_service(resource: GVK) -> Callable[[int], dict[GVK, int]]:
+    """The children of a job of so many replicas: one for a replica, and one Service."""
+    return lambda replicas: {resource: replicas, SERVICE: 1}
+
+
 def contenders() -> Iterator[Contender]:
     rows = frozenset(ROWS) - {"tfjob"}
     pytorch = kinds.PYTORCHJOB.gvk
-    children = lambda replicas: {POD: replicas, SERVICE: replicas}  # noqa: E731
+    children = children_per_replica(POD, SERVICE)
     ours = Subject(OURS, "trainyard-operator", pytorch, pytorch_job, children, 2)
     yield Contender(ours, lambda: Trainyard(module="trainyard"), rows)
     theirs = Subject("training-operator", "training-operator", pytorch, pytorch_job, children, 2)
     yield Contender(theirs, TrainingOperator, rows)
-    children = lambda replicas: {POD: replicas, SERVICE: 1}  # noqa: E731
+    children = children_with_one_service(POD)
     ended = b'"terminalState":"Completed"'
     yield Contender(Subject("jobset", "jobset/", JOB_SET, job_set, children, 4, ended, POD_LABEL), JobSet, rows)
-    children = lambda replicas: {JOB: replicas, SERVICE: 1}  # noqa: E731
+    children = children_with_one_service(JOB)
     gvk = kinds.TFJOB.gvk
     ours = Subject(OURS, "trainyard-operator", gvk, tf_job, children, 3)
     yield Contender(ours, lambda: Trainyard(gvk.group, "trainyard"), frozenset({"tfjob", "growth"}))

@@ -119,11 +119,29 @@ class Measure:
             yield pages
 
 
-async def read(page: Live, on_ranks: Callable[[Json], None]) -> None:
-    while True:
-        frame = await page.socket.receive_json()
-        if frame["type"] == "ranks":
-            on_ranks(frame)
+class Latencies:
+    """The seconds from a change of a replica to the first frame of a page that has it."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._sent: dict[str, float] = {}  # by replica
+        self._restarts: dict[str, int] = {}  # of the frame before
+
+    def sent(self, pod: str, now: float) -> None:
+        """The pod is changed now."""
+        self._sent[pod.removeprefix("big-")] = now
+
+    async def read(self, page: Live) -> None:
+        """Read all frames of the page."""
+        while True:
+            frame = await page.socket.receive_json()
+            if frame["type"] != "ranks":
+                continue
+            now, columns = time.monotonic(), frame["columns"]
+            for replica, restarts in zip(columns["replica"], columns["restarts"], strict=True):
+                if self._restarts.get(replica) != restarts and replica in self._sent:
+                    self.seconds.append(now - self._sent.pop(replica))
+                self._restarts[replica] = restarts
 
 
 async def measure(options: argparse.Namespace, facts: Json, process: int) -> None:
@@ -134,38 +152,22 @@ async def measure(options: argparse.Namespace, facts: Json, process: int) -> Non
         base = await bench.change(options.seconds)
         print(f"{'no tab':<8} {base * 100:5.1f} % of a core, {CHANGES_PER_SECOND} changes a second")
         for number in (1, 8):
-            waiting: dict[str, tuple[int, float]] = {}
-            latencies: list[float] = []
-
-            def sent(name: str, now: float, waiting: dict[str, tuple[int, float]] = waiting) -> None:
-                waiting[name.rpartition("big-")[2]] = (0, now)
-
-            def seen(
-                frame: Json,
-                waiting: dict[str, tuple[int, float]] = waiting,
-                latencies: list[float] = latencies,
-                known: dict[str, int] = {},  # noqa: B006  (the restarts that the frame before had)
-            ) -> None:
-                now = time.monotonic()
-                for name, restarts in zip(frame["columns"]["replica"], frame["columns"]["restarts"], strict=True):
-                    if known.get(name) != restarts and name in waiting:
-                        latencies.append(now - waiting.pop(name)[1])
-                    known[name] = restarts
-
+            latencies = Latencies()
             async with bench.tabs(number, uid) as pages:
-                readers = [
-                    asyncio.create_task(read(page, seen if page is pages[0] else lambda frame: None)) for page in pages
-                ]
+                measured, *rest = pages
+                reads = [latencies.read(measured), *(Latencies().read(page) for page in rest)]
+                readers = [asyncio.create_task(read) for read in reads]
                 await asyncio.sleep(2.0)
-                used = await bench.change(options.seconds, sent)
+                used = await bench.change(options.seconds, latencies.sent)
                 for reader in readers:
                     reader.cancel()
                 await asyncio.gather(*readers, return_exceptions=True)
             text = f"{number} tab{'s' if number > 1 else ''}"
-            p95 = statistics.quantiles(latencies, n=20)[-1] if len(latencies) > 1 else float("nan")
+            p95 = statistics.quantiles(latencies.seconds, n=20)[-1]
+            p50 = statistics.median(latencies.seconds)
             print(
                 f"{text:<8} {(used - base) * 100:5.1f} % of a core more; change to frame: "
-                f"p50 {statistics.median(latencies) * 1000:.0f} ms, p95 {p95 * 1000:.0f} ms ({len(latencies)} changes)"
+                f"p50 {p50 * 1000:.0f} ms, p95 {p95 * 1000:.0f} ms ({len(latencies.seconds)} changes)"
             )
 
 
@@ -185,8 +187,7 @@ def main() -> None:
             assert server.stdout is not None
             asyncio.run(measure(options, json.loads(server.stdout.readline()), server.pid))
         finally:
-            server.stdin.close()  # type: ignore[union-attr]
-            server.wait()
+            server.communicate()  # closes its standard input
 
 
 if __name__ == "__main__":

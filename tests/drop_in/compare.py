@@ -61,6 +61,15 @@ def unstable_paths(runs: Sequence[Sequence[Json]]) -> list[str]:
     return sorted({f"step {each.step}: {each.path}" for other in others for each in differences(first, other)})
 
 
+def common_differences(
+    recorded: Sequence[Json], runs: Sequence[Sequence[Json]], unstable: Sequence[str] = ()
+) -> list[Difference]:
+    """The differences of the first run from the recorded one at those paths at which every other run differs, too."""
+    first, *others = (differences(recorded, run, unstable) for run in runs)
+    everywhere = [{(each.step, each.path) for each in other} for other in others]
+    return [each for each in first if all((each.step, each.path) in places for places in everywhere)]
+
+
 def covers(pattern: str, path: str) -> bool:
     """Whether `pattern` is the path: `**` stands for any text in it, `*` for any without a space. So `pods/*` is a pod
     that only one side has, and not a field of one."""

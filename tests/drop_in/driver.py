@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import itertools
 import math
+import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
@@ -85,24 +86,25 @@ class Driver:
             return False
         return True
 
-    async def run(self, scenarios: Sequence[Scenario]) -> list[list[Json]]:
+    async def run(self, scenarios: Sequence[Scenario], pause: float = 0.0) -> list[list[Json]]:
         """For each scenario the steps with what there was after each: `[{"do": STEP, "snapshot": {...}}, ...]`.
+        Before each step, and between the pods of one, passes a random time of at most `pause` seconds.
 
         A scenario of a time limit (`{"wait": SECONDS}`) runs again when its other steps have taken so long.
         """
         answers = dict[int, list[Json]]()
         for _ in range(TRIES):
             left = [number for number in range(len(scenarios)) if number not in answers]
-            runs = await self._run([scenarios[number] for number in left])
+            runs = await self._run([scenarios[number] for number in left], pause)
             answers |= {number: run.answers for number, run in zip(left, runs, strict=True) if not run.late}
             if len(answers) == len(scenarios):
                 return [answers[number] for number in range(len(scenarios))]
         late = sorted(scenario.path for number, scenario in enumerate(scenarios) if number not in answers)
         raise AssertionError(f"in {TRIES} tries this machine was too slow for the time limits of {late}")
 
-    async def _run(self, scenarios: Sequence[Scenario]) -> list[_Run]:
+    async def _run(self, scenarios: Sequence[Scenario], pause: float) -> list[_Run]:
         await self._settled()
-        runs = await together(lambda scenario=scenario: self._open(scenario) for scenario in scenarios)
+        runs = await together(lambda scenario=scenario: self._open(scenario, pause) for scenario in scenarios)
         while active := [run for run in runs if run.left]:
             await together(run.advance for run in active)
             restless = await self._settled()
@@ -115,10 +117,10 @@ class Driver:
         canary = self._canary
         return await self._objects.settled(self._settle, PATIENCE, canary.round_trip, canary.namespace)
 
-    async def _open(self, scenario: Scenario) -> _Run:
+    async def _open(self, scenario: Scenario, pause: float) -> _Run:
         namespace = await self._create_namespace("drop-in")
         kind = self._kinds[scenario.manifest["apiVersion"], scenario.manifest["kind"]]
-        run = _Run(self._api, namespace, kind, scenario)
+        run = _Run(self._api, namespace, kind, scenario, pause)
         for item in scenario.objects:
             await run.create_object(item, self._sections)
         return run
@@ -152,8 +154,9 @@ class Driver:
 class _Run:
     """One job in its namespace."""
 
-    def __init__(self, api: ApiClient, namespace: str, kind: GVK, scenario: Scenario) -> None:
+    def __init__(self, api: ApiClient, namespace: str, kind: GVK, scenario: Scenario, pause: float = 0.0) -> None:
         self.api, self.namespace, self.kind = api, namespace, kind
+        self._pause = pause
         manifest = scenario.manifest
         self.manifest = {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
         self.name = name_of(manifest)
@@ -182,6 +185,7 @@ class _Run:
         answer: Json = {"do": step}
         self.answers.append(answer)
         try:
+            await self._wait_a_random_time()
             await self._act(step)
         except ApiError as error:
             if error.code not in REFUSALS:
@@ -189,6 +193,10 @@ class _Run:
             answer["refused"] = {"code": error.code, "message": error.message.replace(self.namespace, "<namespace>")}
         except AbsentPods as error:
             answer["absent"] = error.args[0]
+
+    async def _wait_a_random_time(self) -> None:
+        if self._pause:
+            await asyncio.sleep(random.uniform(0, self._pause))
 
     async def _act(self, step: Json) -> None:
         actions: Mapping[str, Callable[[Json], Any]] = {
@@ -240,11 +248,13 @@ class _Run:
             if step.get("from", phase := pod["status"].get("phase")) != phase:
                 continue
             await self._patch_pod(pod, pod_status(pod, step))
+            await self._wait_a_random_time()
 
     async def _delete_pods(self, step: Json) -> None:
         for pod in await self._matching(step["deletePods"]):
             with contextlib.suppress(NotFound):
                 await self.api.delete(POD, self.namespace, name_of(pod), grace_period_seconds=0)
+            await self._wait_a_random_time()
 
     async def _evict_pods(self, step: Json) -> None:
         status = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}

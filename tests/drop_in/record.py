@@ -1,7 +1,11 @@
-"""Records the answers of Kubeflow's operators to all scenarios.
+"""Records the answers of Kubeflow's operators to all scenarios, and checks that they are still as recorded.
 
 Each scenario runs several times at once, in namespaces of its own: where the answers differ, the operator has no one
 answer, and the recording says so. What is stored of the same scenario and version is one run more.
+
+A check tells a change of theirs from a race of theirs, which ends one way on a busy machine and the other way on a
+quiet one: a scenario that differs runs again in many copies, with a random pause before each write of the driver, and
+counts as different where none of its runs is as recorded.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from copy import deepcopy
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from tests.drop_in.compare import differences, unstable_paths
+from tests.drop_in.compare import Difference, common_differences, unstable_paths
 from tests.drop_in.driver import Driver
 from tests.drop_in.operators import (
     MpiOperator,
@@ -34,7 +38,7 @@ from trainyard.objects import GVK, Json, name_of, uid_of
 from trainyard.objects.resources import CONFIG_MAP
 
 RUNS = 2
-CHECKS = 4  # times that a scenario runs, RUNS each, until it counts as one that differs
+PAUSES = (0.0, 0.02, 0.1, 0.5)  # seconds, the longest pause before a write of the driver, in each turn of a check
 BATCH = 80  # runs at one time
 SETTLE = {TRAINING: 1.2, MPI: 2.5}  # seconds; the launcher is a Job, whose controller writes its status once a second
 GARBAGE_SECONDS = 90.0
@@ -106,22 +110,22 @@ async def collect_garbage(api: ApiClient, job_kinds: Iterable[GVK], manifest: Js
 
 
 async def _record_all(plane: ControlPlane, job_kinds: Sequence[GVK], scenarios: Sequence[Scenario], write: bool) -> int:
-    """How many scenarios differ, each in every run: an operator answers otherwise now and then, when its cache is late,
-    so a scenario that differs runs again, CHECKS times in all."""
+    """Returns how many scenarios differ. One that differs runs again, with the next of PAUSES."""
     async with plane.api() as api, Driver(api, job_kinds, SETTLE[scenarios[0].operator]) as driver:
         runs: dict[str, list[list[Json]]] = {each.path: [] for each in scenarios}
         left = list(scenarios)
-        for _ in range(1 if write else CHECKS):
-            for batch in batches(left, BATCH // RUNS):
-                answers = await driver.run([scenario for scenario in batch for _ in range(RUNS)])
+        for pause in PAUSES[:1] if write else PAUSES:
+            copies = max(RUNS, BATCH // len(left)) if pause and left else RUNS
+            for batch in batches(left, BATCH // copies):
+                answers = await driver.run([scenario for scenario in batch for _ in range(copies)], pause)
                 for number, scenario in enumerate(batch):
-                    runs[scenario.path] += answers[number * RUNS : (number + 1) * RUNS]
+                    runs[scenario.path] += answers[number * copies : (number + 1) * copies]
                     if write:
                         _write(scenario, runs[scenario.path])
             left = [] if write else [each for each in left if _differing(each, runs[each.path])]
     for scenario in left:
-        for line in _differing(scenario, runs[scenario.path]):
-            _print(f"{scenario.path}: {line}")
+        for difference in _differing(scenario, runs[scenario.path]):
+            _print(f"{scenario.path}: {difference}")
     return len(left)
 
 
@@ -161,10 +165,10 @@ def _write(scenario: Scenario, runs: Sequence[list[Json]]) -> None:
     save(recording)
 
 
-def _differing(scenario: Scenario, runs: Sequence[list[Json]]) -> list[str]:
+def _differing(scenario: Scenario, runs: Sequence[list[Json]]) -> list[Difference]:
     """What is in no run as it is stored."""
     stored = load(FOLDER / f"{scenario.path}.json")
-    return [str(each) for each in differences(stored.steps, runs[0], (*stored.unstable, *unstable_paths(runs)))]
+    return common_differences(stored.steps, runs, stored.unstable)
 
 
 def _remove_stale(current: set[str]) -> None:

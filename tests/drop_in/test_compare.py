@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.drop_in.accepted import Accepted
-from tests.drop_in.compare import Difference, covers, differences, unstable_paths
+from tests.drop_in.compare import Difference, common_differences, covers, differences, unstable_paths
 from tests.drop_in.differences import unaccepted
 from trainyard.objects import Json
 
@@ -140,3 +140,17 @@ def test_an_accepted_difference_is_left_out_and_each_other_one_is_a_line() -> No
     accepted = [Accepted("tfjob/*", "job .status.a", "because")]
     assert unaccepted("tfjob/x", listed, accepted) == ["tfjob/x step 1: job .status.b: 1 != 2"]
     assert len(unaccepted("jaxjob/x", listed, accepted)) == 2
+
+
+def test_what_one_run_has_as_it_is_recorded_is_a_race_of_theirs() -> None:
+    recorded, late, changed = (
+        [step(events=["Normal A Job/j: a"], phases={"j-0": phase})] for phase in ("Running", "Running", "Failed")
+    )
+    late[0]["snapshot"]["events"] = []
+    changed[0]["snapshot"]["events"] = []
+    sometimes = [step(events=["Normal A Job/j: a"], phases={"j-0": "Failed"})]
+    assert [str(each) for each in common_differences(recorded, [changed, sometimes])] == [
+        "step 0: phases/j-0: 'Running' != 'Failed'"
+    ]
+    assert common_differences(recorded, [changed, late, sometimes]) == []
+    assert len(common_differences(recorded, [changed, changed])) == 2

@@ -120,7 +120,7 @@ async def test_what_a_program_reports_before_its_end_is_recorded(tmp_path: Path,
     log.parent.mkdir(parents=True)
     log.touch()
     sampler = ProgressSampler(lambda: 5.0, lambda: 1000.0)
-    sampler.container_started("u/main/1", ProgressFiles(folder, log, recorder=MetricRecorder(kept, 100)))
+    sampler.container_starts("u/main/1", ProgressFiles(folder, log, recorder=MetricRecorder(kept, 100)))
     sampler.read_all()()
     assert not (kept / METRICS).exists()
     line = "step: 3 loss: 0.5\n" if source == "pattern" else '{"step": 3, "loss": 0.5}\n'

@@ -13,13 +13,11 @@ import trainyard
 from tests.node.node_cluster import NodeCluster, waiting
 from trainyard.node.kubelet import usage
 from trainyard.node.kubelet.process_table import MachineEntry, ProcessEntry
-from trainyard.node.kubelet.progress import ProgressFiles
 from trainyard.node.kubelet.usage import Measurement, UsageMeter, UsageSampler, _Run
 from trainyard.objects import Json
 from trainyard.objects.usage import PodUsage, peaks_of
 
 MIB = 1 << 20
-NO_FILES = ProgressFiles(Path("/nonexistent"), Path("/nonexistent/a/1.log"))
 
 
 class RecordedReader:
@@ -140,7 +138,7 @@ async def test_a_peak_stays_and_the_largest_process_may_be_larger() -> None:
     reader = two_workers()
     times = [0.0]
     sampler = UsageSampler(lambda: 1000.0, reader, lambda: times[0])
-    sampler.container_started("u/a/1", 10, NO_FILES)
+    sampler.container_started("u/a/1", 10)
     for times[0], rss in ((2.0, 500), (4.0, 100)):
         reader.table[11], reader.sizes[11] = reader.table[11]._replace(rss=rss * MIB), (rss - 30) * MIB
         await sampler.sample()
@@ -164,7 +162,7 @@ async def test_nothing_is_read_while_no_container_runs(monkeypatch: pytest.Monke
     task = asyncio.create_task(sampler.run())
     await asyncio.sleep(0.1)
     assert not passes.is_set()
-    sampler.container_started("u/a/1", 10, NO_FILES)
+    sampler.container_started("u/a/1", 10)
     await asyncio.wait_for(passes.wait(), 5)
     sampler.container_ended("u/a/1", 0)
     await asyncio.sleep(0.05)

@@ -100,12 +100,16 @@ class ContainerStarter:
         def blocked(reason: str, message: str) -> None:
             self._feed(Blocked(self._node_context.now(), name, reason, message))
 
-        run_id = self._record.run_id(name, run)
+        run_id, usage = self._record.run_id(name, run), self._node_context.usage
         async with self._runtime.process(self._container(name), run_id, blocked) as process:
             self._spawning.add(name)
             fd = self._logs.open(name, run, self._node_context.print_once)
+            usage.progress.container_starts(run_id, self._progress_files(name, run))  # it may end before `Started`
             try:
                 pid = await self._node_context.sandbox.spawn(process, fd)
+            except BaseException:
+                usage.progress.container_ended(run_id)
+                raise
             finally:
                 os.close(fd)
         self._feed(Started(self._node_context.now(), name))
@@ -113,13 +117,15 @@ class ContainerStarter:
         if ended is not None and ended.run == run:  # not the end of an earlier run whose start failed
             self.feed_ended(name, ended)
         else:
-            files = ProgressFiles(
-                self._record.folder / "tmp",
-                self._logs.path(name, run),
-                annotations_of(self._record.pod).get(METRICS) != "off",
-                metric_recorder(self._logs.kept_folder, self._record.pod),
-            )
-            self._node_context.usage.container_started(run_id, pid, files)
+            usage.container_started(run_id, pid)
+
+    def _progress_files(self, name: str, run: int) -> ProgressFiles:
+        return ProgressFiles(
+            self._record.folder / "tmp",
+            self._logs.path(name, run),
+            annotations_of(self._record.pod).get(METRICS) != "off",
+            metric_recorder(self._logs.kept_folder, self._record.pod),
+        )
 
     def _container(self, name: str) -> Json:
         return next(candidate for candidate, _ in containers(self._record.pod) if candidate.get("name") == name)

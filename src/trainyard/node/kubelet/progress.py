@@ -266,8 +266,8 @@ class ProgressSampler:
         self._clock, self._now = clock, now
         self._pods: dict[str, _Pod] = {}  # by uid
 
-    def container_started(self, run: str, files: ProgressFiles) -> None:
-        """A container runs."""
+    def container_starts(self, run: str, files: ProgressFiles) -> None:
+        """A container is about to run: what it writes from now on is read."""
         uid = run.partition("/")[0]
         if uid not in self._pods:
             self._pods[uid] = _Pod(ProgressReader(files.folder, files.has_patterns, files.recorder))

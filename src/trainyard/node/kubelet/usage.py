@@ -29,7 +29,7 @@ from trainyard.node.kubelet.process_table import (
     members,
     process_reader,
 )
-from trainyard.node.kubelet.progress import ProgressFiles, ProgressSampler
+from trainyard.node.kubelet.progress import ProgressSampler
 
 INTERVAL = 2.0  # seconds between two passes
 PSS_INTERVAL, PSS_BUDGET = 10.0, 0.005  # seconds
@@ -200,11 +200,10 @@ class UsageSampler:
                 state.accept(measurement, at, now, os.cpu_count() or 1)
         self.machine()  # so that the next answer is not the mean since the last question
 
-    def container_started(self, run: str, init: int, files: ProgressFiles) -> None:
+    def container_started(self, run: str, init: int) -> None:
         """A container runs. `run`: uid/container/number; `init`: the pid of its init, 0 if unknown."""
         if init:
             self._runs[run] = _Run(init, self._clock())
-            self.progress.container_started(run, files)
             self._has_runs.set()
 
     def container_ended(self, run: str, max_rss: int) -> int:

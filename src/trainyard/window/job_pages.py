@@ -11,18 +11,21 @@ import msgspec
 from trainyard.app.evidence import gather_facts
 from trainyard.app.history import HistoryRecord
 from trainyard.app.pod_metrics import read_usages
-from trainyard.app.recorded_job import diagnosis_of, events_of, facts_of, find_record
+from trainyard.app.recorded_job import diagnosis_of, events_of, facts_of, find_record, job_object, last_pods
 from trainyard.client import ApiClient
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, uid_of
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_text import as_yaml
+from trainyard.views.comparison import ComparedRun
 from trainyard.views.diagnosis import Facts, JobDiagnosis, diagnose
 from trainyard.views.event_view import EventView
 from trainyard.views.job_details import JobDetails, job_details
-from trainyard.views.replica_view import ReplicaView
+from trainyard.views.job_row import job_row
+from trainyard.views.replica_view import ReplicaView, replica_view
 from trainyard.views.timeline import Lane, timeline
 from trainyard.views.usage_view import ReplicaUsage
+from trainyard.window.job_list import COLUMNS, recorded_row
 from trainyard.window.observation import Observation
 
 USAGE_SECONDS = 1.9  # a Trainyard node measures every 2 seconds
@@ -150,6 +153,31 @@ class JobPages:
             self._usages[job_uid] = read
         return await asyncio.shield(read[1])
 
+    async def compared(self, job_uid: str) -> tuple[Json, ComparedRun] | None:
+        """A job and its run for a comparison, without metrics; None if it is not known."""
+        observation = self._observation
+        if observation is None or job_uid not in observation.view.jobs:
+            return await asyncio.to_thread(self._recorded_run, job_uid)
+        usages = await self.usages(job_uid)
+        job = observation.view.jobs.get(job_uid)
+        if job is None:  # deleted meanwhile
+            return await asyncio.to_thread(self._recorded_run, job_uid)
+        slots = observation.view.slots(job_uid)
+        row = job_row(observation.view, job_uid, slots)
+        peaks = [*(usage.peak_memory or 0 for usage in usages), *(slot.peak_memory for slot in slots)]
+        return job, ComparedRun(
+            uid=job_uid,
+            namespace=row.namespace,
+            kind=row.kind,
+            name=row.name,
+            state=row.state,
+            restarts=row.restarts,
+            created=row.created,
+            started=row.started,
+            ended=row.ended,
+            peak_memory=max(peaks, default=0) or None,
+        )
+
     def record(self, job_uid: str) -> HistoryRecord | None:
         """The record of a job that this machine has run. Reads files."""
         return find_record(job_uid) if self._has_history else None
@@ -169,6 +197,20 @@ class JobPages:
             return None
         facts = replace(facts, events=tuple(events_of(record)))
         return _page(facts, diagnosis_of(record, facts), record.pods, record.ended)
+
+    def _recorded_run(self, job_uid: str) -> tuple[Json, ComparedRun] | None:
+        record = self.record(job_uid)
+        job = job_object(record) if record else None
+        kind = kind_of(job) if job else None
+        if record is None or job is None or kind is None:
+            return None
+        peaks = [replica_view(pod).peak_memory for pod in last_pods(record, kind, job)]
+        row = dict(zip(COLUMNS, recorded_row(record), strict=True))
+        return job, ComparedRun(
+            **{name: row[name] for name in ("uid", "namespace", "kind", "name", "state", "restarts")},
+            **{name: row[name] for name in ("created", "started", "ended")},
+            peak_memory=max(peaks, default=0) or None,
+        )
 
 
 def _page(facts: Facts, diagnosis: JobDiagnosis, recorded: list[Json], cut_off: float | None = None) -> JobPage:

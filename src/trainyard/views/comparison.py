@@ -66,9 +66,7 @@ def refusal(runs: int) -> str:
     if MIN_RUNS <= runs <= MAX_RUNS:
         return ""
     number = "one job" if runs == 1 else f"{runs or 'no'} jobs"
-    return (
-        f"the address names {number}: choose {MIN_RUNS} to {MAX_RUNS} in the list of jobs, by the box or the space key"
-    )
+    return f"the address names {number}; choose {MIN_RUNS} to {MAX_RUNS} in the list, by their box or the space key"
 
 
 IMAGE, COMMAND, ARGS, ENV, ENV_FROM, REQUEST, LIMIT = range(7)

@@ -35,7 +35,7 @@ def imported_with(name: str) -> set[str]:
 
 
 def test_the_first_load_has_the_list_of_jobs_alone() -> None:
-    """What a job and a replica need is loaded when one is opened."""
+    """What a job, a replica and a comparison need is loaded when one is opened."""
     names = imported_with("app.js")
     assert {"jobs_view.js", "store.js"} <= names and not names & {
         "job_view.js",

@@ -277,12 +277,10 @@ def test_axe_has_nothing_to_say(browser: Browser, server: CannedServer, scheme: 
     browser.theme(scheme)
     uids = add_sweep(server, 8)
     open_comparison(browser, server, uids)
-    problems = {}
-    for name in (address(uids), "#/compare?jobs=a", "#/"):
+    problems: dict[str, list[str]] = {}
+    for name, text in ((address(uids), "Take out"), ("#/compare?jobs=a", "choose 2"), ("#/", "chosen")):
         browser.open(name)
-        browser.eventually(
-            "findElement('main', args[0])", {"#/": "chosen", "#/compare?jobs=a": "choose 2"}.get(name, "Take out")
-        )
+        browser.eventually("findElement('main', args[0])", text)
         if pictures:
             browser.driver.save_screenshot(str(pictures / f"{scheme}-compare-{len(problems)}.png"))
         browser.driver.execute_script(AXE.read_text(encoding="utf-8"))

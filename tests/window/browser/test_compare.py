@@ -51,8 +51,11 @@ def test_jobs_are_chosen_by_keys_and_compared(browser: Browser, server: CannedSe
     assert browser.js("[...document.querySelectorAll('tbody input')].map((box) => box.checked)") == [True, False, True]
     browser.press("c")
     browser.sees("sweep-2", ".runs")
+    browser.open("#/")
+    browser.sees("2 of at most 8 chosen", "[role=status]")
+    browser.open("#/compare")
     browser.sees("sweep-0", ".runs")
-    assert browser.js("location.hash").startswith(address([uids[2], uids[0]]))
+    browser.eventually("location.hash.startsWith(args[0])", address([uids[2], uids[0]]))
     browser.press(Keys.ESCAPE)
     browser.eventually(f"{FOCUSED} === 'sweep-0'")
     browser.press(" ")
@@ -147,13 +150,13 @@ def test_values_are_read_by_keys_at_a_step_or_a_time(browser: Browser, server: C
 def test_another_metric_is_chosen_and_lacking_ones_are_named(browser: Browser, server: CannedServer) -> None:
     uids = add_sweep(server)
     answer = server.series[uids[1]]
-    accuracy = answer["series"][0] | {"name": "accuracy", "value": [0.5 + step / 2000 for step in range(100)]}
+    accuracy = answer["series"][0] | {"name": "accuracy, top 5", "value": [0.5 + step / 2000 for step in range(100)]}
     server.series[uids[1]] = answer | {"series": [*answer["series"], accuracy]}
     open_comparison(browser, server, uids)
     browser.eventually("document.querySelectorAll('.metrics option').length === 2")
     browser.js("document.querySelector('.metrics select').focus()")
     browser.press("a")  # as in any select: the entry that begins so
-    browser.sees("No accuracy was reported by sweep-0, sweep-2.", ".curve")
+    browser.sees("No accuracy, top 5 was reported by sweep-0, sweep-2.", ".curve")
     browser.eventually(
         f"{HEIGHTS}(args[0], 1).length > 100 && !{HEIGHTS}(args[1]).length", LIGHT_RUNS[1], LIGHT_RUNS[0]
     )

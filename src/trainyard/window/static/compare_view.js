@@ -239,13 +239,15 @@ export function createCompareView({ session, live, navigate }, route) {
       if (!answer || !answer.runs.every(isSettled)) {
         const next = await (await session.request(`compare?jobs=${uids.map(encodeURIComponent).join(',')}`)).json();
         if (asked.startsWith(`${uids} `)) answer = next;
+        if (location.hash === '#/compare') history.replaceState(null, '', chosen.address);
         draw();
         asked = `${uids} ${metric}`; // the first answer has told which metrics there are
       }
       await Promise.all((metric ? answer?.runs ?? [] : []).map(async (run) => {
         const version = `${isSettled(run)}`;
         if (!(metric in run.metrics) || (version === 'true' && read.get(run.uid) === version)) return;
-        const query = new URLSearchParams({ names: metric, points: String(POINTS) });
+        const query = new URLSearchParams({ points: String(POINTS) });
+        if (!metric.includes(',')) query.set('names', metric); // else all are read: a comma separates names
         const { series } = await (await session.request(`jobs/${run.uid}/series?${query}`)).json();
         if (!isAsked()) return;
         const curve = series.find((/** @type {Curve} */ each) => each.name === metric);

@@ -83,8 +83,8 @@ export function createCompareView({ session, live, navigate }, route) {
   let answer = null;
   /** @type {Map<string, Curve>} of `metric`, by uid; none is empty */
   let curves = new Map();
-  /** @type {Map<string, string>} what was read of a run */
-  let read = new Map();
+  /** @type {Set<string>} the uids of the runs whose curve will not change any more */
+  let whole = new Set();
   /** @type {import('./plot.js').Axis} */
   let x = 'step';
   let metric = '', smoothing = 0, busy = false, refused = false;
@@ -140,10 +140,9 @@ export function createCompareView({ session, live, navigate }, route) {
   }
 
   function show(/** @type {string[]} */ nextUids, /** @type {Record<string, string>} */ query) {
-    if (uids.join() !== nextUids.join()) [answer, curves, read, refused] = [null, new Map(), new Map(), false];
-    uids = nextUids;
+    if (uids.join() !== nextUids.join()) [uids, answer, curves, whole, refused] = [nextUids, null, new Map(), new Set(), false];
     x = /** @type {any} */ (AXES.some(([name]) => name === query.x) ? query.x : 'step');
-    if (query.metric !== metric) [curves, read] = [new Map(), new Map()];
+    if (query.metric !== metric) [curves, whole] = [new Map(), new Set()];
     metric = query.metric;
     chosen.replace(uids, { x, metric });
     draw();
@@ -169,7 +168,7 @@ export function createCompareView({ session, live, navigate }, route) {
     content.hidden = !answer?.runs.length;
     if (!answer) return refused || say('Looking for the runs ...');
     const { runs, differences, unknown } = answer;
-    say(unknown.length ? `There is no job ${unknown.join(', ')}, neither in the cluster nor in the history of this machine. Choose others in the list, or go on without.` : '',
+    say(unknown.length ? `There is no job ${unknown.join(', ')}, neither in the cluster nor in the history of this machine. Choose others in the list${runs.length > 1 ? ', or go on without' : ''}.` : '',
       runs.length > 1 ? [[compareAddress(runs.map((run) => run.uid), { x, metric }), 'Go on without']] : []);
     drawLegend(runs);
     const names = namesOf(runs);
@@ -214,7 +213,7 @@ export function createCompareView({ session, live, navigate }, route) {
     if (!names.length) return;
     if (!names.includes(metric)) {
       metric = names.find((name) => name === 'loss') ?? names.find((name) => /loss/i.test(name)) ?? names[0];
-      [curves, read] = [new Map(), new Map()];
+      [curves, whole] = [new Map(), new Set()];
     }
     reconcile(metrics, names, String, (name) => element('option', { value: name }, name), () => {});
     metrics.value = metric;
@@ -233,30 +232,32 @@ export function createCompareView({ session, live, navigate }, route) {
   async function poll() {
     if (busy || refused || document.hidden || live.status !== 'live') return;
     busy = true;
-    let asked = `${uids} ${metric}`;
-    const isAsked = () => asked === `${uids} ${metric}`;
+    const askedUids = uids;
+    let askedMetric = metric;
+    const isAsked = () => askedUids === uids && askedMetric === metric;
     try {
       if (!answer || !answer.runs.every(isSettled)) {
         const next = await (await session.request(`compare?jobs=${uids.map(encodeURIComponent).join(',')}`)).json();
-        if (asked.startsWith(`${uids} `)) answer = next;
-        if (location.hash === '#/compare') history.replaceState(null, '', chosen.address);
-        draw();
-        asked = `${uids} ${metric}`; // the first answer has told which metrics there are
+        if (askedUids === uids) {
+          answer = next;
+          if (location.hash === '#/compare') history.replaceState(null, '', chosen.address);
+          draw();
+          askedMetric = metric; // the first answer tells which there are
+        }
       }
-      await Promise.all((metric ? answer?.runs ?? [] : []).map(async (run) => {
-        const version = `${isSettled(run)}`;
-        if (!(metric in run.metrics) || (version === 'true' && read.get(run.uid) === version)) return;
+      const runs = isAsked() ? (answer?.runs ?? []).filter((run) => metric in run.metrics && !whole.has(run.uid)) : [];
+      await Promise.all(runs.map(async (run) => {
         const query = new URLSearchParams({ points: String(POINTS) });
         if (!metric.includes(',')) query.set('names', metric); // else all are read: a comma separates names
         const { series } = await (await session.request(`jobs/${run.uid}/series?${query}`)).json();
         if (!isAsked()) return;
         const curve = series.find((/** @type {Curve} */ each) => each.name === metric);
         if (curve) curves.set(run.uid, curve);
-        read.set(run.uid, version);
+        if (isSettled(run)) whole.add(run.uid);
       }));
-      draw();
+      if (isAsked() && runs.length) draw();
     } catch (error) {
-      if (asked.startsWith(`${uids} `)) {
+      if (askedUids === uids) {
         refused = error instanceof RequestFailed && error.status === 400;
         const first = uids.length > MOST ? [[compareAddress(uids.slice(0, MOST), {}), `Compare the first ${MOST}`]] : [];
         say(`They cannot be compared: ${/** @type {Error} */ (error).message}.`, first);

@@ -182,6 +182,54 @@ async def test_what_programs_report_is_a_curve_also_after_the_end(cluster: Local
     assert (await browser.get("v1/jobs/unknown/series"))[1]["names"] == []
 
 
+async def test_runs_are_compared_live_and_with_one_of_the_history(
+    cluster: LocalCluster, browser: Browser, tmp_path: Path
+) -> None:
+    uids, end = [], tmp_path / "end"
+    for name, rate in (("first", 0.1), ("second", 0.05)):
+        code = f"import os, time; print('step 2 loss {rate}')\nwhile not os.path.exists({str(end)!r}): time.sleep(0.02)"
+        created = job(name, code)
+        env = {"LR": str(rate), "API_KEY": f"{name}-of-the-canaries"}
+        for role in created["spec"]["replicaSpecs"]:
+            role["template"]["spec"]["containers"][0]["env"] = [{"name": key, "value": env[key]} for key in env]
+        uids.append(uid_of(await cluster.api.create(TFJOB, "default", created)))
+
+    async def compared(condition: Any) -> Json:
+        """The answer as soon as the condition is true for both runs."""
+        async with asyncio.timeout(30):
+            while True:
+                status, answer, _ = await browser.get(f"v1/compare?jobs={','.join(uids)},gone")
+                assert status == 200 and len(answer["runs"]) == 2
+                if all(map(condition, answer["runs"])):
+                    return dict(answer)
+
+    await compared(lambda run: run["state"] == "Running" and run["peakMemory"] and run["metrics"])
+    end.touch()
+    await compared(lambda run: run["state"] == "Succeeded")
+    async with browser.live("jobs") as live:
+        await cluster.api.delete(TFJOB, "default", "first")
+        await live.frame("jobs", lambda frame: (row_of(frame, "first") or {}).get("live") is False)
+    answer = await compared(lambda run: run["peakMemory"] and run["metrics"])
+    values = [(run["uid"], run["name"], run["state"], run["restarts"], run["metrics"]) for run in answer["runs"]]
+    assert values == [
+        (uids[0], "first", "Succeeded", 0, {"loss": 0.1}),
+        (uids[1], "second", "Succeeded", 0, {"loss": 0.05}),
+    ]
+    assert all(run["created"] <= run["started"] <= run["ended"] for run in answer["runs"])
+    listed = {difference["field"]: difference["values"] for difference in answer["differences"]}
+    assert listed["env LR"] == ["0.1", "0.05"] and listed["env API_KEY"] == ["(masked)"] * 2
+    assert listed.keys() == {"command", "env LR", "env API_KEY"}
+    assert answer["unknown"] == ["gone"] and "canaries" not in json.dumps(answer)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "text"), [("", "no jobs"), ("a", "one job"), ("a,a", "one job"), ("a,b,c,d,e,f,g,h,i", "9 jobs")]
+)
+async def test_a_bad_number_of_runs_is_named(browser: Browser, jobs: str, text: str) -> None:
+    status, answer, _ = await browser.get(f"v1/compare?jobs={jobs}")
+    assert status == 400 and text in answer["error"] and "choose 2 to 8" in answer["error"]
+
+
 async def test_event_files_in_the_working_directory_are_curves(
     cluster: LocalCluster, browser: Browser, tmp_path: Path
 ) -> None:

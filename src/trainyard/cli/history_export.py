@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from trainyard.app.history import INTERRUPTED, HistoryRecord, write_file
 from trainyard.app.recorded_job import diagnosis_of, events_of, facts_of
@@ -25,6 +23,7 @@ from trainyard.objects.structs import replace
 from trainyard.objects.yaml_text import as_yaml
 from trainyard.views.diagnosis import Finding, JobDiagnosis
 from trainyard.views.event_view import event_view
+from trainyard.views.masking import mask_env, masker
 from trainyard.views.output_lines import OutputLineSplitter
 from trainyard.views.recorded import ID_LENGTH, recorded_pod
 from trainyard.views.replica_view import replica_view
@@ -34,10 +33,6 @@ MAX_LOGS = 1000  # logs on the page; those of failed runs come first
 MAX_LOG_SIZE, MIN_LOG_SIZE = 256 << 10, 8 << 10  # characters of one log
 MAX_SIZE = 16 << 20  # characters of all logs
 MAX_LINE = 4000  # characters of a line
-MASKED = "(masked)"
-SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.IGNORECASE)
-MIN_SECRET = 6  # characters: a shorter value is masked where it is set, but not in other texts
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # annotation: a copy of the manifest
 
 
 def export_record(record: HistoryRecord, file: Path | None, force: bool, now: float) -> Path:
@@ -99,15 +94,6 @@ def _fields(record: HistoryRecord, now: float) -> list[tuple[str, str]]:
 # Secrets.
 
 
-def masker(secrets: Iterable[str]) -> Callable[[str], str]:
-    """A function that masks these values wherever they are in a text."""
-    long_secrets = sorted((secret for secret in set(secrets) if len(secret) >= MIN_SECRET), key=len, reverse=True)
-    if not long_secrets:
-        return lambda text: text
-    pattern = re.compile("|".join(map(re.escape, long_secrets)))
-    return lambda text: pattern.sub(MASKED, text)
-
-
 def _masked_manifest(path: Path) -> tuple[str, list[str]]:
     """The manifest as text, and the values that are masked in it. "" when it cannot be read."""
     try:
@@ -115,20 +101,7 @@ def _masked_manifest(path: Path) -> tuple[str, list[str]]:
     except (OSError, ManifestError):
         return "", []
     secrets: list[str] = []
-    return "---\n".join(as_yaml(_masked(document.obj, secrets)) for document in documents), secrets
-
-
-def _masked(value: Any, secrets: list[str]) -> Any:
-    """The value without the literal values of env whose names are those of secrets; these are added to `secrets`. An
-    env that comes from a Secret has no value in a manifest."""
-    if isinstance(value, list):
-        return [_masked(item, secrets) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if isinstance(value.get("value"), str) and value["value"] and SECRET_NAME.search(str(value.get("name"))):
-        secrets.append(value["value"])
-        return {**value, "value": MASKED}
-    return {key: _masked(item, secrets) for key, item in value.items() if key != LAST_APPLIED}
+    return "---\n".join(as_yaml(mask_env(document.obj, secrets)) for document in documents), secrets
 
 
 def _masked_diagnosis(diagnosis: JobDiagnosis, mask: Callable[[str], str]) -> JobDiagnosis:

@@ -33,6 +33,7 @@ ROUTES = (
     Route("POST", "/ui/v1/invitations", "key", "invitation"),
     Route("POST", "/ui/v1/session", "public", "session"),
     Route("GET", "/ui/v1/live", "session", "live"),
+    Route("GET", "/ui/v1/compare", "session", "compare"),
     Route("GET", "/ui/v1/jobs/{uid}", "session", "job"),
     Route("GET", "/ui/v1/jobs/{uid}/yaml", "session", "yaml"),
     Route("GET", "/ui/v1/jobs/{uid}/logs", "session", "log_files"),

@@ -11,6 +11,8 @@ from aiohttp import web
 
 from trainyard.client import ApiClient
 from trainyard.objects import Json
+from trainyard.objects.structs import replace
+from trainyard.views.comparison import Comparison, differences, refusal
 from trainyard.window import access
 from trainyard.window.event_series import EventReader
 from trainyard.window.job_pages import JobPages
@@ -92,6 +94,24 @@ class DataRoutes:
 
         async with self._series_lock:
             return json_response(await asyncio.to_thread(read))
+
+    async def compare(self, request: web.BaseRequest) -> web.StreamResponse:
+        """What differs between runs, and how they ended: `?jobs=UID,UID`."""
+        uids = list(dict.fromkeys(_list(request.query.get("jobs", ""))))
+        if refused := refusal(len(uids)):
+            return error_response(400, refused)
+        async with self._looking():
+            known = {uid: compared for uid in uids if (compared := await self._pages.compared(uid))}
+
+        def last_values(uid: str) -> dict[str, float]:
+            record = self._pages.record(uid)
+            return self._series.last_values(record.logs, self._events.read(uid, record)) if record else {}
+
+        async with self._series_lock:
+            metrics = await asyncio.to_thread(lambda: {uid: last_values(uid) for uid in known})
+        runs = [replace(run, metrics=metrics[uid]) for uid, (_, run) in known.items()]
+        unknown = [uid for uid in uids if uid not in known]
+        return json_response(Comparison(runs, differences([job for job, _ in known.values()]), unknown))
 
     async def ticket(self, request: web.BaseRequest) -> web.StreamResponse:
         """A ticket for one download."""

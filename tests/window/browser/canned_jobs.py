@@ -321,12 +321,39 @@ STEPS = list(range(0, 1000, 10))
 LOSSES = [2.0 / (1 + step / 100) for step in STEPS]
 
 
-def add_losses(server: CannedServer, uid: str) -> None:
-    """The losses of three replicas of a job."""
-    columns = {"name": "loss", "step": STEPS, "time": [time.time() - 300 + step / 10 for step in STEPS]}
+def add_sweep(server: CannedServer, count: int = 3) -> list[str]:
+    """Ended runs whose losses end the higher the later they were started, and what differs between the first two."""
+    uids = []
+    for number in range(count):
+        created = time.time() - 9000 + 1000 * number
+        uid = server.add_job(
+            uid=f"d000000{number}-0000-4000-8000-000000000000",
+            name=f"sweep-{number}",
+            state="Succeeded",
+            running=0,
+            replicas=3,
+            restarts=number,
+            created=created,
+            started=created + 2,
+            ended=created + 602,
+        )
+        add_losses(server, uid, [2.0 / (1 + step / 100) + number for step in STEPS], created + 2)
+        server.peaks[uid] = 3_500_000_000 + number * 100_000_000
+        uids.append(uid)
+    server.differences = [
+        {"field": "env LR", "roles": [], "values": [f"0.{number + 1}" for number in range(count)]},
+        {"field": "image", "roles": ["worker"], "values": ["tf:2.20", *["tf:2.21"] * (count - 2), None]},
+    ]
+    return uids
+
+
+def add_losses(server: CannedServer, uid: str, losses: list[float] = LOSSES, start: float | None = None) -> None:
+    """The losses of three replicas of a job, one each second since `start`."""
+    start = time.time() - 300 if start is None else start
+    columns = {"name": "loss", "step": STEPS, "time": [start + step / 10 for step in STEPS]}
     curve = columns | {"replica": "master-0", "attempt": 1, "source": "pattern"}
-    curve |= {"value": LOSSES, "min": LOSSES, "max": LOSSES}
+    curve |= {"value": losses, "min": losses, "max": losses}
     bounds = {"min": 0.1, "median": -0.1, "max": -0.3}  # from the leading replica, downwards
     spread = columns | {"replicas": 3}
-    spread |= {name: [value - distance for value in LOSSES] for name, distance in bounds.items()}
+    spread |= {name: [value - distance for value in losses] for name, distance in bounds.items()}
     server.series[uid] = {"names": ["loss"], "sources": {"loss": ["pattern"]}, "series": [curve], "spread": [spread]}

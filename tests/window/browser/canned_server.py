@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from aiohttp import WSMsgType, web
 
+from trainyard.views.comparison import refusal
 from trainyard.window.access import response_headers
 from trainyard.window.assets import load_assets
 
@@ -36,6 +37,8 @@ class CannedServer:
         self.logs: dict[str, dict[str, bytes]] = {}  # by job, then by file
         self.manifests: dict[str, str] = {}
         self.series: dict[str, dict[str, Any]] = {}  # by job
+        self.differences: list[dict[str, Any]] = []
+        self.peaks: dict[str, int] = {}  # the peak memory of jobs
         self.requests: list[str] = []
         self.port = 0
         self._sockets: dict[web.WebSocketResponse, list[str]] = {}
@@ -145,7 +148,23 @@ class CannedServer:
             return web.json_response({"error": "this session is over"}, status=401)
         if path == "v1/tickets":
             return web.json_response({"ticket": (await request.json())["path"].replace("/", "~")})
+        if path == "v1/compare":
+            return self._comparison([uid for uid in request.query["jobs"].split(",") if uid])
         return self._resource(request, path.removeprefix("v1/"))
+
+    def _comparison(self, uids: list[str]) -> web.StreamResponse:
+        if text := refusal(len(uids)):
+            return web.json_response({"error": text}, status=400)
+        runs = [
+            self.jobs[uid] | {"metrics": self._last_values(uid), "peakMemory": self.peaks.get(uid)}
+            for uid in uids
+            if uid in self.jobs
+        ]
+        unknown = [uid for uid in uids if uid not in self.jobs]
+        return web.json_response({"runs": runs, "differences": self.differences, "unknown": unknown})
+
+    def _last_values(self, uid: str) -> dict[str, float]:
+        return {curve["name"]: curve["value"][-1] for curve in self.series.get(uid, {}).get("series", [])}
 
     def _resource(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         _, uid, *rest = path.split("/")
@@ -154,7 +173,10 @@ class CannedServer:
         if rest == ["yaml"]:
             return web.Response(text=self.manifests.get(uid, ""), content_type="text/yaml")
         if rest == ["series"]:
-            return web.json_response(self.series.get(uid) or {"names": [], "sources": {}, "series": [], "spread": []})
+            answer = self.series.get(uid) or {"names": [], "sources": {}, "series": [], "spread": []}
+            names = request.query.get("names", "").split(",")
+            chosen = [curve for curve in answer["series"] if names == [""] or curve["name"] in names]
+            return web.json_response(answer | {"series": chosen})
         if rest == ["logs"]:
             return web.json_response(
                 {"files": [self._file(name, data) for name, data in self.logs.get(uid, {}).items()]}

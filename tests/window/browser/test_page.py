@@ -187,7 +187,7 @@ def test_markup_stays_text(browser: Browser, server: CannedServer) -> None:
 def test_nothing_is_fetched_from_elsewhere(browser: Browser, full: CannedServer) -> None:
     """W1, W2: bytes of the first load, foreign requests, console errors, reports of the CSP."""
     open_page(browser, full)
-    for address in VIEWS:
+    for address in ("#/compare?jobs=e3,e4", *VIEWS):
         browser.open(address)
         browser.eventually("document.querySelector('h1')")
     browser.sees("trainyard why bert", ".commands")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.window.browser.conftest import Browser, wait_until
-from tests.window.browser.curve_pixels import assert_falls
+from tests.window.browser.curve_pixels import HEIGHTS, LIGHT_RUNS, assert_falls
 from trainyard.app.history import history_folder
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.record_index import HistoryOptions
@@ -183,6 +183,41 @@ def test_falling_losses_are_a_falling_curve(browser: Browser, cluster: RunningCl
     browser.scroll_to(".panel.metrics")
     browser.sees("last 0.04 at step 49", ".curve")
     assert_falls(browser)
+    assert browser.errors() == []
+
+
+def test_two_runs_are_compared_while_one_runs_and_after_its_deletion(browser: Browser, cluster: RunningCluster) -> None:
+    cluster.create("slow", TRAINING)
+    cluster.create("fast", TRAINING.replace("2 / (1 + step)", "1 / (1 + step)"))
+    for role in ("master", "worker"):
+        cluster.order("slow", role, "")
+    open_page(browser, cluster)
+    browser.sees("Succeeded", "td")
+    browser.sees("3/3", "table")
+    browser.press("j", " ", "j", " ", "c")
+    browser.sees("fast", ".runs")
+    browser.sees("Running", ".runs")
+    browser.eventually(f"{HEIGHTS}(args[0]).length > 15 && {HEIGHTS}(args[1], 1).length > 100", *LIGHT_RUNS[:2])
+    browser.scroll_to(".differs")
+    browser.sees("command", ".differs th")
+    browser.sees("1 / (1 + step)", ".differs td")
+    browser.sees("2 / (1 + step)", ".differs td")
+    browser.scroll_to(".final")
+    for text in ("last loss", "0.04", "0.02"):
+        browser.sees(text, ".final table")
+    browser.eventually(r"/MiB/.test(findElement('.final tr', 'peak memory').innerText)")
+    for role in ("master", "worker"):
+        cluster.order("fast", role, "")
+    browser.eventually("!findElement('.final tr', 'Running')")
+
+    async def delete(running: LocalCluster, _: Window) -> Any:
+        return await running.api.delete(TFJOB, "default", "slow")
+
+    cluster.call(delete)
+    browser.driver.refresh()
+    browser.eventually(f"{HEIGHTS}(args[0]).length > 15 && {HEIGHTS}(args[1], 1).length > 100", *LIGHT_RUNS[:2])
+    browser.scroll_to(".final")
+    browser.sees("0.04", ".final table")
     assert browser.errors() == []
 
 

@@ -1,5 +1,6 @@
 /** Start, header, addresses and keys. */
 
+import { chosen } from './chosen.js';
 import { element, setAttribute, setText } from './dom.js';
 import { clockTime } from './format.js';
 import { createJobsView } from './jobs_view.js';
@@ -15,7 +16,7 @@ import { Store } from './store.js';
  *   topicsChanged: () => void}} Context
  * @typedef {import('./router.js').Route} Route
  * @typedef {{root: HTMLElement, title: string, topics: () => string[], setRoute: (route: Route) => void,
- *   destroy: () => void, keys: Record<string, () => void>}} View
+ *   destroy: () => void, keys: Record<string, () => any>}} View
  */
 
 const main = /** @type {HTMLElement} */ (document.getElementById('main'));
@@ -37,6 +38,7 @@ const context = {
 };
 
 const header = {
+  compare: element('a', { href: '#/compare' }, 'Compare'),
   cluster: element('span', { class: 'cluster' }),
   readOnly: element('span', { class: 'tag', hidden: true, title: 'The page changes nothing' }, 'read-only'),
   live: element('span', { class: 'live', role: 'status' }, 'connecting'),
@@ -48,7 +50,7 @@ function createHeader() {
     .getElementById('header')
     ?.append(
       element('a', { class: 'brand', href: '#/' }, 'Trainyard'),
-      element('nav', { 'aria-label': 'Views' }, element('a', { href: '#/' }, 'Jobs')),
+      element('nav', { 'aria-label': 'Views' }, element('a', { href: '#/' }, 'Jobs'), header.compare),
       header.cluster,
       header.readOnly,
       header.live,
@@ -59,6 +61,11 @@ function createHeader() {
       ),
     );
   banner.after(header.forbidden);
+}
+
+function showChosen() {
+  setText(header.compare, chosen.uids.length ? `Compare (${chosen.uids.length})` : 'Compare');
+  setAttribute(header.compare, 'href', chosen.address);
 }
 
 function showHello() {
@@ -86,6 +93,7 @@ function showStatus() {
 async function createView(route) {
   if (route.view === 'jobs') return createJobsView(context, route);
   if (route.view === 'job') return (await import('./job_view.js')).createJobView(context, route);
+  if (route.view === 'compare') return (await import('./compare_view.js')).createCompareView(context, route);
   if (route.view === 'rank') return (await import('./rank_view.js')).createRankView(context, route);
   const root = element(
     'section',
@@ -148,6 +156,7 @@ async function start() {
   }
   createHeader();
   store.addEventListener('hello', showHello);
+  chosen.addEventListener('change', showChosen);
   live.addEventListener('status', showStatus);
   live.addEventListener('frame', (event) => store.apply(/** @type {CustomEvent} */ (event).detail));
   addEventListener('hashchange', showRoute);

@@ -9,11 +9,13 @@ export const themes = [
   matchMedia('(forced-colors: active)'),
 ];
 
+const NAMES = ['run', 'done', 'bad', 'wait', 'idle', 'accent', 'text', 'muted', 'line', 'surface', 'sunken'];
+
 /** The colours of the theme, by the names of the variables in style.css. */
 export function colours() {
   const style = getComputedStyle(document.documentElement);
   return Object.fromEntries(
-    ['run', 'done', 'bad', 'wait', 'idle', 'accent', 'text', 'muted', 'line', 'surface', 'sunken'].map((name) => [
+    [...NAMES, ...Array.from('01234567', (index) => `run-${index}`)].map((name) => [
       name,
       style.getPropertyValue(`--${name}`).trim(),
     ]),

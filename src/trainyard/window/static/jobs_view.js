@@ -1,5 +1,6 @@
 /** The list of jobs. */
 
+import { choiceColumn, chosen } from './chosen.js';
 import { element, oncePerFrame, reconcile, setAttribute, setState, setText, stateLabel } from './dom.js';
 import { age, count, dateTime, plural, toneOf } from './format.js';
 import { isInPart, jobFilter, toggleState } from './job_filter.js';
@@ -78,7 +79,7 @@ function columnsOf(live) {
  * @param {import('./router.js').Route} route
  */
 export function createJobsView({ store, live, navigate }, route) {
-  const columns = columnsOf(live);
+  const columns = [choiceColumn, ...columnsOf(live)];
   let filter = '',
     part = 'now',
     order = 'age number',
@@ -102,6 +103,7 @@ export function createJobsView({ store, live, navigate }, route) {
     },
   });
   const total = element('p', { class: 'muted total', role: 'status' });
+  const choice = element('p', { class: 'muted', role: 'status' }, chosen.text);
   const table = /** @type {import('./virtual_table.js').VirtualTable} */ (element('virtual-table', { class: 'jobs' }));
   const empty = element('div', { class: 'empty' });
   const root = element(
@@ -113,6 +115,7 @@ export function createJobsView({ store, live, navigate }, route) {
       'div',
       { class: 'toolbar' },
       element('label', { class: 'filter' }, element('kbd', { 'aria-hidden': 'true' }, '/'), input),
+      choice,
       total,
     ),
     table,
@@ -251,6 +254,11 @@ export function createJobsView({ store, live, navigate }, route) {
     if (table.selectedRow) navigate(jobAddress(table.selectedRow, panel));
   };
   const listeners = new AbortController();
+  const drawChoice = () => {
+    setText(choice, chosen.text);
+    table.draw();
+  };
+  chosen.addEventListener('change', drawChoice, { signal: listeners.signal });
   store.addEventListener('jobs', draw, { signal: listeners.signal });
   store.addEventListener('hello', draw, { signal: listeners.signal });
   live.addEventListener('tick', table.draw, { signal: listeners.signal });
@@ -276,6 +284,8 @@ export function createJobsView({ store, live, navigate }, route) {
       w: selected(''),
       e: selected('events'),
       y: selected('yaml'),
+      ' ': () => Boolean(table.selectedRow) && chosen.toggle(table.selectedRow.uid),
+      c: () => navigate(chosen.address),
       Escape: () => {
         if (filter) change({ q: '' });
       },

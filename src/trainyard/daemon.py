@@ -138,6 +138,7 @@ async def _open_window(cluster: LocalCluster, folder: Path, mounts: Mapping[str,
             claims=ClaimFolders(cluster.folder / "claims", mounts),
         ),
         sha256(cluster.token.encode()).digest(),
+        cluster.connected_api,
     )
     registered = RegisteredWindow(folder.name, window, is_lasting=True)
     try:

@@ -106,7 +106,8 @@ async def _open_window(cluster: LocalCluster, mounts: Mapping[str, Path]) -> Reg
 
     claims = ClaimFolders(cluster.folder / "claims", mounts)
     options = WindowOptions("run", history=history_folder(), claims=claims)
-    window = RegisteredWindow(f"{RUN_PREFIX}{os.getpid()}", Window(cluster.api, options))
+    page = Window(cluster.api, options, proxy_api=cluster.connected_api)
+    window = RegisteredWindow(f"{RUN_PREFIX}{os.getpid()}", page)
     try:
         await window.start()
     except (OSError, BackgroundError) as error:

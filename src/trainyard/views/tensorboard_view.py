@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from trainyard.objects import Json, as_dict
+from trainyard.objects import Json, as_dict, namespace_of
 from trainyard.views.job_view import job_result, job_state
 from trainyard.views.replica_view import replica_view
 
@@ -21,11 +21,13 @@ class TensorBoardView(msgspec.Struct, frozen=True):
 
 
 def tensorboard_view(job: Json, pods: Iterable[Json]) -> TensorBoardView | None:
-    """The TensorBoard of a job; None for a job that asks for none. `pods`: those of the job."""
+    """The TensorBoard of a job; None for a job that asks for none. `pods`: those with the label of the job. Pods of
+    other namespaces, where somebody else may write that label, are none of its."""
     spec = as_dict(job.get("spec"))
     if not as_dict(spec.get("tensorboard") or spec.get("tensorBoard")):
         return None
-    views = [view for view in map(replica_view, pods) if view.role == ROLE and not view.index]
+    views = [replica_view(pod) for pod in pods if namespace_of(pod) == namespace_of(job)]
+    views = [view for view in views if view.role == ROLE and not view.index]
     newest = max(views, key=lambda view: (view.state == "Running", view.created), default=None)
     if newest is None:
         if job_state(job) == "Suspended":

@@ -51,7 +51,7 @@ class Forwards:
 
     async def open(self, job_uid: str) -> str:
         """A link to the TensorBoard of a job: it works once, within a minute. Raises RequestRefused."""
-        self.target(job_uid)
+        self._target(job_uid)
         if job_uid not in self._forwards and len(self._forwards) >= MAX_FORWARDS:
             text = f"{MAX_FORWARDS} are open already; each is closed {IDLE_SECONDS / 60:.0f} minutes after its last use"
             raise RequestRefused(503, text)
@@ -65,10 +65,7 @@ class Forwards:
 
     def _new_forward(self, job_uid: str) -> Forward:
         try:
-            forward = Forward(
-                lambda request: self._requests.answer(request, self.target(job_uid)),
-                lambda: self._close_later(job_uid),
-            )
+            forward = Forward(lambda request: self._answer(request, job_uid), lambda: self._close_later(job_uid))
         except OSError as error:
             raise RequestRefused(503, f"there is no port for it: {error.strerror or error}") from None
         if not self._forwards:
@@ -76,7 +73,14 @@ class Forwards:
         self._forwards[job_uid] = forward
         return forward
 
-    def target(self, job_uid: str) -> str:
+    async def _answer(self, request: web.BaseRequest, job_uid: str) -> web.StreamResponse:
+        try:
+            prefix = self._target(job_uid)
+        except RequestRefused as error:  # it ran when it was opened
+            raise RequestRefused(502, error.text) from None
+        return await self._requests.answer(request, prefix)
+
+    def _target(self, job_uid: str) -> str:
         """The path of the pod's proxy in the API. Raises RequestRefused."""
         job = self._observation.view.jobs.get(job_uid)
         view = tensorboard_view(job, self._observation.pods(job_uid)) if job else None
@@ -174,7 +178,8 @@ class Forward:
         """Refuse other names, other pages, and who has no right; the port is not compared, as `ssh -L` may change
         it."""
         host = request.headers.get("Host", "")
-        if host.partition(":")[0].lower() != self.name:
+        name, colon, port = host.partition(":")
+        if name.lower() != self.name or (colon and not port.isdecimal()):
             raise RequestRefused(421, "this is not the address of a forward")
         if request.headers.get("Origin", f"http://{host}") != f"http://{host}":
             raise RequestRefused(403, "requests of other pages are refused")

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 from aiohttp import web
-from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from tests.window.browsing import Loopback, is_closed, origin
 from trainyard.client import ApiClient
 from trainyard.objects import Json
 from trainyard.window import forward
@@ -107,16 +107,6 @@ class Pod:
         return self.requests[-1]
 
 
-class Loopback(AbstractResolver):
-    """Resolves every name to 127.0.0.1, as browsers do with *.localhost."""
-
-    async def resolve(self, host: str, port: int = 0, family: Any = socket.AF_INET) -> list[ResolveResult]:
-        return [ResolveResult(hostname=host, host="127.0.0.1", port=port, family=socket.AF_INET, proto=0, flags=0)]
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
 @pytest.fixture
 async def pod() -> Pod:
     return Pod()
@@ -153,11 +143,6 @@ async def browser() -> AsyncIterator[aiohttp.ClientSession]:
         yield browser
 
 
-def origin(link: str) -> str:
-    parts = urlsplit(link)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
 @pytest.fixture
 async def opened(forwards: Forwards, browser: aiohttp.ClientSession) -> str:
     """The origin of a forward that the browser may use."""
@@ -170,17 +155,6 @@ async def opened(forwards: Forwards, browser: aiohttp.ClientSession) -> str:
 async def status(browser: aiohttp.ClientSession, url: str, method: str = "GET", **headers: str) -> int:
     async with browser.request(method, URL(url, encoded=True), headers=headers, allow_redirects=False) as got:
         return got.status
-
-
-async def is_closed(browser: aiohttp.ClientSession, url: str) -> None:
-    """Wait until nothing listens there."""
-    async with asyncio.timeout(10):
-        while True:
-            try:
-                await status(browser, url)
-            except aiohttp.ClientConnectorError:
-                return
-            await asyncio.sleep(0.01)
 
 
 # Who may.
@@ -462,7 +436,7 @@ async def test_it_is_closed_when_nobody_uses_it(
         await talk.send_str("still here")
         assert await talk.receive_str() == "still here"
         assert watched.listeners
-    await is_closed(browser, opened)
+    await is_closed(opened)
     assert not watched.listeners
     assert origin(await forwards.open("a")) != opened
 
@@ -473,7 +447,7 @@ async def test_who_may_not_open_it_does_not_keep_it_open(
     monkeypatch.setattr(forward, "IDLE_SECONDS", 0.2)
     await status(browser, opened)
     browser.cookie_jar.clear()
-    await is_closed(browser, opened)
+    await is_closed(opened)
 
 
 async def test_it_is_closed_with_its_job(watched: Watched, browser: aiohttp.ClientSession, opened: str) -> None:
@@ -485,10 +459,10 @@ async def test_it_is_closed_with_its_job(watched: Watched, browser: aiohttp.Clie
             aiohttp.WSMsgType.CLOSED,
             aiohttp.WSMsgType.ERROR,
         )
-    await is_closed(browser, opened)
+    await is_closed(opened)
     assert not watched.listeners
 
 
 async def test_it_is_closed_with_the_window(forwards: Forwards, browser: aiohttp.ClientSession, opened: str) -> None:
     await forwards.close()
-    await is_closed(browser, opened)
+    await is_closed(opened)

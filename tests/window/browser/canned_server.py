@@ -145,6 +145,8 @@ class CannedServer:
             return web.json_response({"error": "this session is over"}, status=401)
         if path == "v1/tickets":
             return web.json_response({"ticket": (await request.json())["path"].replace("/", "~")})
+        if path == "v1/forward":
+            return web.json_response({"error": "8 are open already"}, status=503)
         return self._resource(request, path.removeprefix("v1/"))
 
     def _resource(self, request: web.BaseRequest, path: str) -> web.StreamResponse:

@@ -53,9 +53,9 @@ class Live:
         self.socket = socket
         self.frames: list[Json] = []
 
-    async def frame(self, kind: str, condition: Any = lambda frame: True) -> Json:
+    async def frame(self, kind: str, condition: Any = lambda frame: True, seconds: float = 30) -> Json:
         """The next frame of that type for which the condition is true."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(seconds):
             while True:
                 frame: Json = await self.socket.receive_json()
                 self.frames.append(frame)

@@ -161,5 +161,5 @@ async def test_a_pod_without_a_program_is_a_sentence(
             monkeypatch.setattr("trainyard.window.forward.PORT", unused.getsockname()[1])
             async with http.get(link) as got:
                 text = await got.text()
-                assert got.status == 502 and text.startswith("TensorBoard cannot be reached"), text
+                assert got.status == 502 and text.startswith("TensorBoard is not reached"), text
     assert not program.headers

@@ -8,6 +8,7 @@
 - series.py      curves, of what programs have reported; event_series.py and tfevents.py: of event files
 - live.py        one open page: subscriptions and frames
 - http.py        the answers to all routes, by aiohttp
+- forward.py     the TensorBoard of a job at a port of its own; pod_requests.py: one request to it
 - listener.py    the listener on loopback, which imports all this when the first browser connects
 - registry.py    where `trainyard ui` finds the windows of this user
 

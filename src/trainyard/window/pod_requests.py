@@ -38,6 +38,7 @@ from trainyard.window.responses import RequestRefused
 COOKIE = "trainyard-forward"
 CONNECT_SECONDS = 10.0
 MAX_STATUS = 1 << 16  # bytes of a Status of the API server
+STARTS = "If it has just been started: it needs some seconds until it listens. Then load this page again."
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _FOR_THE_API_SERVER = ("impersonate-", "x-remote-")
 _OF_THIS_ORIGIN = ("host", "origin", "cookie")  # an API server refuses the first two
@@ -96,7 +97,7 @@ async def _forward(
         if _may_be_a_status(upstream):
             text = await upstream.read()
             if message := _status_message(text):
-                raise RequestRefused(502, f"TensorBoard cannot be reached: {message}")
+                raise RequestRefused(502, f"TensorBoard is not reached: {message}\n\n{STARTS}")
             return web.Response(status=upstream.status, reason=upstream.reason, headers=headers, body=text)
         return await stream_response(request, upstream, headers)
 

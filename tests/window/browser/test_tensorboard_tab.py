@@ -12,7 +12,8 @@ import pytest
 
 from tests.window.browser.canned_jobs import add_bert, add_small_jobs
 from tests.window.browser.canned_server import CannedServer
-from tests.window.browser.conftest import Browser, wait_until
+from tests.window.browser.conftest import Browser, Keys, wait_until
+from tests.window.browser.test_page import AXE
 from tests.window.browser.test_story import RunningCluster, open_page
 from tests.window.stand_in_tensorboard import board_job, write_images
 from trainyard import kinds
@@ -137,8 +138,13 @@ def test_a_tensorboard_that_does_not_run_says_why(browser: Browser, server: Cann
     assert browser.js("document.querySelector(args[0]).hidden", BUTTON)
     server.send({**frame, "tensorboard": {"pod": "board", "message": ""}}, f"job:{uid}")
     browser.sees("TensorBoard ↗", BUTTON)
-    browser.click(BUTTON)
+    browser.js("document.querySelector(args[0]).focus()", BUTTON)
+    browser.press(Keys.ENTER)
     browser.sees("8 are open already", ".tensorboard")
+    browser.driver.execute_script(AXE.read_text(encoding="utf-8"))
+    for scheme in ("light", "dark"):
+        browser.theme(scheme)
+        assert browser.measure("axeViolations") == []
     server.send({**frame, "tensorboard": None}, f"job:{uid}")
     browser.eventually("document.querySelector('.tensorboard').hidden")
 

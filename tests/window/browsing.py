@@ -86,7 +86,7 @@ def origin(link: str) -> str:
 async def is_closed(url: str) -> None:
     """Wait until nothing listens there. A request would be a use."""
     async with asyncio.timeout(20):
-        with suppress(ConnectionRefusedError):
+        with suppress(ConnectionError):
             while True:
                 _, writer = await asyncio.open_connection("127.0.0.1", urlsplit(url).port)
                 writer.close()

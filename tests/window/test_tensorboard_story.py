@@ -15,7 +15,7 @@ from tests.window.stand_in_tensorboard import board_job, write_images
 from trainyard import kinds
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.objects import Json, uid_of
-from trainyard.window import Window, WindowOptions
+from trainyard.window import WindowOptions, local_window
 from trainyard.window.pod_requests import COOKIE
 
 TFJOB = kinds.TFJOB.gvk
@@ -36,7 +36,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 
 @pytest.fixture
 async def browser(cluster: LocalCluster) -> AsyncIterator[Browser]:
-    window = Window(cluster.api, WindowOptions("default"), proxy_api=cluster.connected_api)
+    window = local_window(cluster, WindowOptions("default"))
     await window.start()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as http:
         browser = Browser(window.url, http)

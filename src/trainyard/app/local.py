@@ -41,7 +41,6 @@ from trainyard.app.recorder import HistoryRecorder
 from trainyard.app.state import ClusterState
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import AlreadyExists, ApiClient
-from trainyard.client.credentials import StaticCredentials, tls_context
 from trainyard.client.request import create
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.core import Config, Kind
@@ -117,11 +116,6 @@ class LocalCluster:
         if self._api is None:
             raise RuntimeError("the cluster has not been started")
         return self._api
-
-    def connected_api(self) -> ApiClient:
-        """An admin's client that connects to the listener, for what `api`, which calls the server in memory, cannot do:
-        proxies to pods."""
-        return ApiClient(self.server.tls_url, StaticCredentials(self.token, tls_context(ca=self.root_ca.encode())))
 
     @property
     def folder(self) -> Path:

@@ -16,7 +16,7 @@ The page only reads: there is no route that changes anything in the cluster. Wha
 is worked out in `views`, as for the commands.
 """
 
-from trainyard.window.listener import Window
+from trainyard.window.listener import Window, local_window
 from trainyard.window.options import ClaimFolders, WindowOptions
 
-__all__ = ["ClaimFolders", "Window", "WindowOptions"]
+__all__ = ["ClaimFolders", "Window", "WindowOptions", "local_window"]

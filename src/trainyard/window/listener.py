@@ -17,6 +17,7 @@ from trainyard.window.options import WindowOptions
 from trainyard.window.sessions import Sessions
 
 if TYPE_CHECKING:
+    from trainyard.app.local import LocalCluster
     from trainyard.client import ApiClient
     from trainyard.window.http import HttpPages
 
@@ -66,3 +67,15 @@ class Window:
 
             self.pages = HttpPages(self._api, self._options, self.sessions, self.link, self._proxy_api)
         return self.pages.new_connection()
+
+
+def local_window(cluster: LocalCluster, options: WindowOptions, secret: bytes = b"") -> Window:
+    """The window of a cluster in this process. It calls the API server in memory, as the cluster's other components do;
+    only pods are reached by the server's listener."""
+
+    def proxy_api() -> ApiClient:
+        from trainyard.app.kubeconfig import ClusterAccess
+
+        return ClusterAccess(cluster.server.tls_url, token=cluster.token, ca=cluster.root_ca.encode()).api()
+
+    return Window(cluster.api, options, secret, proxy_api)

@@ -18,7 +18,7 @@ from trainyard.app.history import history_folder
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.record_index import HistoryOptions
 from trainyard.objects import GVK, Json
-from trainyard.window import Window, WindowOptions
+from trainyard.window import Window, WindowOptions, local_window
 
 Result = TypeVar("Result")
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
@@ -68,7 +68,7 @@ class RunningCluster:
             )
             async with LocalCluster(options) as self.cluster:
                 window_options = WindowOptions("default", history=history_folder())
-                self.window = Window(self.cluster.api, window_options, proxy_api=self.cluster.connected_api)
+                self.window = local_window(self.cluster, window_options)
                 await self.window.start()
                 self._ready.set()
                 await self._end.wait()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -432,10 +434,10 @@ async def test_it_is_closed_when_nobody_uses_it(
     monkeypatch.setattr(forward, "IDLE_SECONDS", 0.05)
     async with browser.ws_connect(opened, headers={"Origin": opened}) as talk:
         await status(browser, opened)
-        await asyncio.sleep(0.2)  # four times as long: a WebSocket is a use
+        watched.see(tf_job("b"), board_pod("b"))
+        await is_closed(await forwards.open("b"))  # which nobody uses; a WebSocket is a use
         await talk.send_str("still here")
         assert await talk.receive_str() == "still here"
-        assert watched.listeners
     await is_closed(opened)
     assert not watched.listeners
     assert origin(await forwards.open("a")) != opened
@@ -466,3 +468,8 @@ async def test_it_is_closed_with_its_job(watched: Watched, browser: aiohttp.Clie
 async def test_it_is_closed_with_the_window(forwards: Forwards, browser: aiohttp.ClientSession, opened: str) -> None:
     await forwards.close()
     await is_closed(opened)
+
+
+def test_nothing_of_it_is_loaded_before_the_first_press() -> None:
+    code = "import sys, trainyard.window.http; sys.exit('trainyard.window.forward' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

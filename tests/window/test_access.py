@@ -44,8 +44,9 @@ def test_any_other_page_is_refused(headers: dict[str, str], status: int) -> None
 
 
 def test_only_reading_needs_no_more_than_a_session() -> None:
-    """No route changes anything but sessions and tickets."""
+    """No route changes anything but sessions, tickets and forwards."""
     assert {route.path for route in ROUTES if route.method != "GET"} == {
+        "/ui/v1/forward",
         "/ui/v1/invitations",
         "/ui/v1/session",
         "/ui/v1/tickets",

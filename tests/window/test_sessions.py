@@ -90,3 +90,11 @@ def test_the_key_of_one_window_is_not_that_of_another() -> None:
     first, second = Sessions(b"a", Clock()), Sessions(b"b", Clock())
     assert first.may_invite(first.key)
     assert not first.may_invite(second.key) and not first.may_invite("")
+
+
+@pytest.mark.parametrize("text", ["\udcff", "9999999999.\udcff", "\udcff.x", "é"])
+def test_bytes_that_are_no_text_are_no_key_and_no_session(text: str) -> None:
+    """HTTP headers may have them; the parser turns them into surrogates."""
+    sessions = Sessions(b"secret", lambda: 0.0)
+    assert not sessions.is_valid(text) and not sessions.may_invite(text)
+    assert sessions.accept(text) is None and sessions.take_ticket(text) is None

@@ -8,6 +8,7 @@
 - series.py      curves, of what programs have reported; event_series.py and tfevents.py: of event files
 - live.py        one open page: subscriptions and frames
 - http.py        the answers to all routes, by aiohttp
+- forward.py     the TensorBoard of a job at a port of its own; pod_requests.py: one request to it
 - listener.py    the listener on loopback, which imports all this when the first browser connects
 - registry.py    where `trainyard ui` finds the windows of this user
 
@@ -15,7 +16,7 @@ The page only reads: there is no route that changes anything in the cluster. Wha
 is worked out in `views`, as for the commands.
 """
 
-from trainyard.window.listener import Window
+from trainyard.window.listener import Window, local_window
 from trainyard.window.options import ClaimFolders, WindowOptions
 
-__all__ = ["ClaimFolders", "Window", "WindowOptions"]
+__all__ = ["ClaimFolders", "Window", "WindowOptions", "local_window"]

@@ -39,6 +39,7 @@ ROUTES = (
     Route("GET", "/ui/v1/jobs/{uid}/logs", "session", "log_files"),
     Route("GET", "/ui/v1/jobs/{uid}/logs/{file*}", "session", "log"),
     Route("GET", "/ui/v1/jobs/{uid}/series", "session", "series"),
+    Route("POST", "/ui/v1/forward", "session", "forward"),
     Route("POST", "/ui/v1/tickets", "session", "ticket"),
     Route("GET", "/ui/v1/download/{ticket}", "ticket", "download"),
 )

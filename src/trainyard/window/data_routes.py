@@ -1,10 +1,11 @@
-"""The routes with data of one job: its page, its YAML, its logs, its curves."""
+"""The routes with data of one job: its page, its YAML, its logs, its curves, its TensorBoard."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 from aiohttp import web
@@ -23,6 +24,9 @@ from trainyard.window.responses import error_response, json_body, json_response
 from trainyard.window.series import MAX_POINTS, NO_SERIES, SeriesAnswer, SeriesReader
 from trainyard.window.sessions import Sessions
 
+if TYPE_CHECKING:
+    from trainyard.window.forward import Forwards
+
 LIST_SECONDS = 10.0  # the first list of a large cluster
 
 
@@ -36,8 +40,11 @@ class DataRoutes:
         pages: JobPages,
         sessions: Sessions,
         claims: ClaimFolders,
+        proxy_api: Callable[[], ApiClient] | None,
     ) -> None:
         self._api, self._observation, self._pages, self._sessions = api, observation, pages, sessions
+        self._proxy_api = proxy_api
+        self._forwards: Forwards | None = None
         self._series, self._events, self._series_lock = SeriesReader(), EventReader(claims), asyncio.Lock()
 
     async def job(self, request: web.BaseRequest, uid: str) -> web.StreamResponse:
@@ -112,6 +119,23 @@ class DataRoutes:
         runs = [replace(run, metrics=metrics[uid]) for uid, (_, run) in known.items()]
         unknown = [uid for uid in uids if uid not in known]
         return json_response(Comparison(runs, differences([job for job, _ in known.values()]), unknown))
+
+    async def forward(self, request: web.BaseRequest) -> web.StreamResponse:
+        """A link to the TensorBoard of a job, at a port of its own."""
+        body = await json_body(request)
+        if self._api is None or self._observation is None:
+            return error_response(404, "there is no cluster, and nothing runs in the history")
+        if self._forwards is None:
+            from trainyard.window.forward import Forwards  # nobody pays for it before the first press
+
+            self._forwards = Forwards(self._proxy_api() if self._proxy_api else self._api, self._observation)
+        async with self._looking():
+            return json_response({"url": await self._forwards.open(str(body.get("job")))})
+
+    async def close(self) -> None:
+        """Close the forwards."""
+        if self._forwards is not None:
+            await self._forwards.close()
 
     async def ticket(self, request: web.BaseRequest) -> web.StreamResponse:
         """A ticket for one download."""

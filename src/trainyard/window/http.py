@@ -44,10 +44,16 @@ Handler = Callable[..., Awaitable[web.StreamResponse]]
 
 
 class HttpPages:
-    """Answers the requests of browsers. `api`: a client of the cluster, None for a history alone."""
+    """Answers the requests of browsers. `api`: a client of the cluster, None for a history alone; `proxy_api`: returns
+    one that may reach pods."""
 
     def __init__(
-        self, api: ApiClient | None, options: WindowOptions, sessions: Sessions, invite: Callable[[], str]
+        self,
+        api: ApiClient | None,
+        options: WindowOptions,
+        sessions: Sessions,
+        invite: Callable[[], str],
+        proxy_api: Callable[[], ApiClient] | None,
     ) -> None:
         self._api, self._options, self._sessions, self._invite = api, options, sessions, invite
         self._observation = Observation(api, options.namespace) if api is not None else None
@@ -55,7 +61,7 @@ class HttpPages:
         self._sources = Sources(
             self._observation, JobList(self._observation, options.history), self._pages, self._open_log
         )
-        self._data = DataRoutes(api, self._observation, self._pages, sessions, options.claims)
+        self._data = DataRoutes(api, self._observation, self._pages, sessions, options.claims, proxy_api)
         self._server = web.Server(self._answer, access_log=None)
         self._open_sockets: set[web.WebSocketResponse] = set()
 
@@ -76,6 +82,7 @@ class HttpPages:
                 async with asyncio.timeout(BYE_SECONDS):
                     await socket.send_str(bye)
                     await socket.close()
+        await self._data.close()
         await self._server.shutdown(BYE_SECONDS)
         if self._observation is not None:
             await self._observation.stop()

@@ -23,6 +23,7 @@ from trainyard.views.event_view import EventView
 from trainyard.views.job_details import JobDetails, job_details
 from trainyard.views.job_row import job_row
 from trainyard.views.replica_view import ReplicaView, replica_view
+from trainyard.views.tensorboard_view import TensorBoardView, tensorboard_view
 from trainyard.views.timeline import Lane, timeline
 from trainyard.views.usage_view import ReplicaUsage
 from trainyard.window.job_list import COLUMNS, recorded_row
@@ -41,6 +42,7 @@ class JobPage(msgspec.Struct, frozen=True):
     ranks: dict[str, list[Any]]
     events: tuple[EventView, ...]
     forbidden: tuple[str, ...]  # what the person may not read of it: "list events"
+    tensorboard: TensorBoardView | None  # None where there is none, and in the history
 
 
 RANK_COLUMNS = {
@@ -189,7 +191,7 @@ class JobPages:
             raise ValueError(f"{job['kind']} is no kind of job")
         facts = await gather_facts(api, kind, job)
         record = await asyncio.to_thread(self.record, uid_of(job))
-        return _page(facts, diagnose(facts), record.pods if record else [])
+        return _page(facts, diagnose(facts), record.pods if record else [], is_live=True)
 
     def _recorded(self, job_uid: str) -> JobPage | None:
         record = self.record(job_uid)
@@ -197,7 +199,7 @@ class JobPages:
         if record is None or facts is None:
             return None
         facts = replace(facts, events=tuple(events_of(record)))
-        return _page(facts, diagnosis_of(record, facts), record.pods, record.ended)
+        return _page(facts, diagnosis_of(record, facts), record.pods, record.ended, is_live=False)
 
     def _recorded_run(self, job_uid: str) -> tuple[Json, ComparedRun] | None:
         """As `compared`, of a record. A record that has not changed is not read again: 1,000 pods take 0.1 s."""
@@ -223,7 +225,9 @@ def _run_of(record: HistoryRecord) -> tuple[Json, ComparedRun] | None:
     return job, ComparedRun(**{name: row[name] for name in names}, peak_memory=max(peaks, default=0) or None)
 
 
-def _page(facts: Facts, diagnosis: JobDiagnosis, recorded: list[Json], cut_off: float | None = None) -> JobPage:
+def _page(
+    facts: Facts, diagnosis: JobDiagnosis, recorded: list[Json], cut_off: float | None = None, *, is_live: bool
+) -> JobPage:
     details = job_details(facts.job, facts.pods, facts.children, facts.events, facts.now)
     lanes = timeline(facts.pods, recorded, facts.kind.roles.container, cut_off)
     return JobPage(
@@ -233,4 +237,5 @@ def _page(facts: Facts, diagnosis: JobDiagnosis, recorded: list[Json], cut_off: 
         ranks=rank_columns(list(details.replicas)),
         events=details.events,
         forbidden=facts.refused,
+        tensorboard=tensorboard_view(facts.job, facts.pods) if is_live else None,
     )

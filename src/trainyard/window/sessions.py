@@ -40,7 +40,7 @@ class Sessions:
 
     def may_invite(self, key: str) -> bool:
         """Whether this is the key."""
-        return hmac.compare_digest(key.encode(), self.key.encode())
+        return hmac.compare_digest(_encode(key), self.key.encode())
 
     def invite(self) -> str:
         """An invitation: it is valid once, for INVITATION_SECONDS."""
@@ -65,12 +65,12 @@ class Sessions:
     def is_valid(self, session: str) -> bool:
         """Whether the session may see the window."""
         end, _, signature = session.partition(".")
-        if not hmac.compare_digest(signature.encode(), self._sign("session", end).encode()):
+        if not hmac.compare_digest(_encode(signature), self._sign("session", end).encode()):
             return False
         return self._now() < float(end)
 
     def _sign(self, purpose: str, text: str) -> str:
-        return hmac.new(self._secret, f"{purpose} {text}".encode(), sha256).hexdigest()
+        return hmac.new(self._secret, _encode(f"{purpose} {text}"), sha256).hexdigest()
 
     def issue_ticket(self, path: str) -> str:
         """A ticket for one download of `path`, valid for TICKET_SECONDS: a link of a page carries no header."""
@@ -84,3 +84,8 @@ class Sessions:
         """The path that the ticket is for; None for one that is not valid (any more)."""
         expires, path = self._tickets.pop(ticket, (float("-inf"), ""))
         return path if expires >= self._now() else None
+
+
+def _encode(text: str) -> bytes:
+    """The bytes of a text from an HTTP header, which need not be UTF-8."""
+    return text.encode("utf-8", "surrogateescape")

@@ -150,6 +150,8 @@ class CannedServer:
             return web.json_response({"ticket": (await request.json())["path"].replace("/", "~")})
         if path == "v1/compare":
             return self._comparison([uid for uid in request.query["jobs"].split(",") if uid])
+        if path == "v1/forward":
+            return web.json_response({"error": "8 are open already"}, status=503)
         return self._resource(request, path.removeprefix("v1/"))
 
     def _comparison(self, uids: list[str]) -> web.StreamResponse:

@@ -18,7 +18,7 @@ from trainyard.app.history import history_folder
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.record_index import HistoryOptions
 from trainyard.objects import GVK, Json
-from trainyard.window import Window, WindowOptions
+from trainyard.window import Window, WindowOptions, local_window
 
 Result = TypeVar("Result")
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
@@ -46,8 +46,9 @@ while not pathlib.Path(sys.argv[1]).exists():
 class RunningCluster:
     """A local cluster and its window, in a thread of their own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, network: str = "shared", images: tuple[Path, ...] = ()) -> None:
         self.folder, self.loop = folder, asyncio.new_event_loop()
+        self._network, self._images = network, images
         self._ready, self._end = threading.Event(), asyncio.Event()
         self.cluster: LocalCluster | None = None
         self.window: Window | None = None
@@ -58,14 +59,16 @@ class RunningCluster:
     async def _run(self) -> None:
         try:
             options = LocalClusterOptions(
-                network="shared",
+                network=self._network,
+                images=self._images,
                 cache=self.folder / "cache",
                 say=lambda text: None,
                 parent=self.folder,
                 history=HistoryOptions(history_folder(), "default"),
             )
             async with LocalCluster(options) as self.cluster:
-                self.window = Window(self.cluster.api, WindowOptions("default", history=history_folder()))
+                window_options = WindowOptions("default", history=history_folder())
+                self.window = local_window(self.cluster, window_options)
                 await self.window.start()
                 self._ready.set()
                 await self._end.wait()

@@ -8,6 +8,7 @@ import { createLogPanel } from './log_panel.js';
 import { createRanksPanel } from './ranks_panel.js';
 import { nextUnhealthy, readRanks } from './ranks.js';
 import { PANELS, jobAddress, list } from './router.js';
+import { tensorBoardButton } from './tensorboard.js';
 import './timeline.js';
 
 /** @typedef {import('./store.js').JobRow} JobRow */
@@ -82,6 +83,7 @@ export function createJobView(context, route) {
     if (row) navigate(jobAddress(row, 'ranks', replica));
   };
   const facts = jobFacts(live),
+    tensorBoard = tensorBoardButton(session),
     findings = findingsBox(),
     events = eventsTable(),
     ranksPanel = createRanksPanel(open),
@@ -122,6 +124,7 @@ export function createJobView(context, route) {
     findings.root,
     element('div', { class: 'panels' }, ...Object.values(sections)),
   );
+  facts.root.append(tensorBoard.root);
   const root = element(
     'section',
     { class: 'view' },
@@ -138,6 +141,7 @@ export function createJobView(context, route) {
     if (!row) return;
     const data = store.data.get(row.uid) ?? {};
     facts.show(row);
+    tensorBoard.show(row.uid, row.live ? data.tensorboard : null);
     findings.show(data.findings);
     forbidden.hidden = !data.forbidden?.length;
     setText(forbidden, `You may not ${data.forbidden?.join(', ')}: what depends on it is missing here.`);

@@ -186,7 +186,13 @@ class JobTopic:
             yield encode({"type": "gone", "uid": self._uid})
             return
         contents: dict[str, Json] = {
-            "job": {"job": page.job, "findings": page.findings, "timeline": page.timeline, "forbidden": page.forbidden},
+            "job": {
+                "job": page.job,
+                "findings": page.findings,
+                "timeline": page.timeline,
+                "actions": page.actions,
+                "forbidden": page.forbidden,
+            },
             "events": {"events": page.events},
         }
         view = self._sources.observation.view if self._sources.observation else None

@@ -12,7 +12,9 @@
  * @typedef {{time: number|null, count: number, type: string, reason: string, object: string, source: string,
  *   message: string}} EventView
  * @typedef {{job?: any, findings?: Finding[], timeline?: Lane[], ranks?: Ranks, events?: EventView[],
- *   forbidden?: string[]}} JobData `forbidden`: what the person may not read of it
+ *   actions?: Actions|null, forbidden?: string[]}} JobData `forbidden`: what the person may not read of it
+ * @typedef {{generation: number, verbs: string[],
+ *   scale: {role: string, replicas: number, least: number|null, most: number|null}|null}} Actions what can be done
  */
 
 /** Events: `hello`, `jobs`, `job` (detail: its uid), `gone` (detail: its uid), `log` (detail: the frame). */
@@ -44,7 +46,13 @@ export class Store extends EventTarget {
           ? { ranks: frame.columns }
           : frame.type === 'events'
             ? { events: frame.events }
-            : { job: frame.job, findings: frame.findings, timeline: frame.timeline, forbidden: frame.forbidden },
+            : {
+                job: frame.job,
+                findings: frame.findings,
+                timeline: frame.timeline,
+                actions: frame.actions,
+                forbidden: frame.forbidden,
+              },
       );
     } else if (frame.type === 'log') {
       this.dispatchEvent(new CustomEvent('log', { detail: frame }));

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
-from trainyard.window.access import ROUTES, refusal, response_headers
+from trainyard.window.access import ROUTES, Scope, refusal, response_headers
 
 
 @pytest.mark.parametrize(
@@ -43,13 +45,15 @@ def test_any_other_page_is_refused(headers: dict[str, str], status: int) -> None
     assert refused is not None and refused[0] == status
 
 
-def test_only_reading_needs_no_more_than_a_session() -> None:
-    """No route changes anything but sessions and tickets."""
-    assert {route.path for route in ROUTES if route.method != "GET"} == {
-        "/ui/v1/invitations",
-        "/ui/v1/session",
-        "/ui/v1/tickets",
+def test_what_changes_a_job_is_one_route_with_a_scope_of_its_own() -> None:
+    """The others that are no GET change nothing but sessions and tickets."""
+    assert {(route.path, route.scope) for route in ROUTES if route.method != "GET"} == {
+        ("/ui/v1/invitations", "key"),
+        ("/ui/v1/session", "public"),
+        ("/ui/v1/tickets", "session"),
+        ("/ui/v1/actions", "write"),
     }
+    assert {route.scope for route in ROUTES} == set(get_args(Scope))
     assert {route.path for route in ROUTES if route.scope == "public"} == {
         "/ui/",
         "/ui/static/{version}/{name*}",

@@ -108,32 +108,10 @@ class HttpPages:
         if isinstance(match_or_refusal, access.Refusal):
             raise RequestRefused(*match_or_refusal)
         route, values = match_or_refusal
-        if refused := self._refusal(route.scope, request):
+        if refused := _refusal(route.scope, request, self._sessions):
             raise RequestRefused(*refused)
         handler: Handler = getattr(self._data, route.handler, None) or getattr(self, f"_{route.handler}")
         return await handler(request, **values)
-
-    def _refusal(self, scope: access.Scope, request: web.BaseRequest) -> access.Refusal | None:
-        """Why a request may not use the routes of that scope; None if it may."""
-        match scope:
-            case "public" | "ticket":  # whoever answers looks at the ticket
-                return None
-            case "key":
-                is_owner = self._sessions.may_invite(_bearer_token(request))
-                text = "only the owner of the cluster may invite: use `trainyard ui`"
-                return None if is_owner else access.Refusal(401, text)
-            case "session" | "write":
-                right = self._right(request)
-                if right is None:
-                    return access.Refusal(401, "this session is over: `trainyard ui` prints a new link")
-                if scope == "write" and right != "write":
-                    text = "this page is read-only: `trainyard ui --write` prints a link to one that may change jobs"
-                    return access.Refusal(403, text)
-                return None
-        assert_never(scope)
-
-    def _right(self, request: web.BaseRequest) -> Right | None:
-        return self._sessions.right_of(_bearer_token(request) or _token_of_protocols(request))
 
     # Routes.
 
@@ -226,7 +204,7 @@ class HttpPages:
         return LogLines(self._api, lambda: observation.pods(job_uid), replica)
 
     def _hello_to(self, request: web.BaseRequest) -> Callable[[], Json]:
-        is_read_only = self._right(request) != "write" or self._api is None
+        is_read_only = _right(request, self._sessions) != "write" or self._api is None
         return lambda: {
             "type": "hello",
             "version": __version__,
@@ -236,6 +214,29 @@ class HttpPages:
             "readOnly": is_read_only,
             "forbidden": self._observation.forbidden if self._observation else [],
         }
+
+
+def _refusal(scope: access.Scope, request: web.BaseRequest, sessions: Sessions) -> access.Refusal | None:
+    """Why a request may not use the routes of that scope; None if it may."""
+    match scope:
+        case "public" | "ticket":  # whoever answers looks at the ticket
+            return None
+        case "key":
+            text = "only the owner of the cluster may invite: use `trainyard ui`"
+            return None if sessions.may_invite(_bearer_token(request)) else access.Refusal(401, text)
+        case "session" | "write":
+            right = _right(request, sessions)
+            if right is None:
+                return access.Refusal(401, "this session is over: `trainyard ui` prints a new link")
+            if scope == "write" and right != "write":
+                text = "this page is read-only: `trainyard ui --write` prints a link to one that may change jobs"
+                return access.Refusal(403, text)
+            return None
+    assert_never(scope)
+
+
+def _right(request: web.BaseRequest, sessions: Sessions) -> Right | None:
+    return sessions.right_of(_bearer_token(request) or _token_of_protocols(request))
 
 
 def _bearer_token(request: web.BaseRequest) -> str:

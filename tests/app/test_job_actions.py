@@ -6,12 +6,16 @@ import pytest
 
 from tests.cli.commands import elastic, tfjob
 from trainyard.app.job_actions import ScaleOffer, offered_actions
+from trainyard.core import Config, Job, parse_job
+from trainyard.kinds import kind_of
 from trainyard.objects import Json
 
 
-def stored(job: Json, **status: Any) -> Json:
-    metadata = {**job["metadata"], "namespace": "default", "uid": "u", "generation": 4}
-    return {**job, "metadata": metadata, "status": status}
+def stored(job: Json, *conditions: Json, **metadata: Any) -> Job:
+    kind = kind_of(job)
+    assert kind is not None
+    metadata = {**job["metadata"], "namespace": "default", "uid": "u", "generation": 4, **metadata}
+    return parse_job(kind, {**job, "metadata": metadata, "status": {"conditions": list(conditions)}}, Config())
 
 
 def pytorch(**spec: Any) -> Json:
@@ -49,12 +53,9 @@ def test_a_suspended_job_is_resumed(policy: str) -> None:
 
 
 def test_nothing_is_offered_while_the_job_is_deleted() -> None:
-    job = stored(tfjob())
-    job["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert offered_actions(job).verbs == ()
+    assert offered_actions(stored(tfjob(), deletionTimestamp="2026-01-01T00:00:00Z")).verbs == ()
 
 
 def test_a_job_that_has_ended_can_only_be_deleted() -> None:
-    ended = {"type": "Failed", "status": "True"}
-    offered = offered_actions(stored(elastic(), conditions=[ended]))
+    offered = offered_actions(stored(elastic(), {"type": "Failed", "status": "True"}))
     assert (offered.verbs, offered.scale, offered.generation) == (("delete",), None, 4)

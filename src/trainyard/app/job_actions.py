@@ -13,7 +13,6 @@ import msgspec
 
 from trainyard.client import ApiClient, NotFound
 from trainyard.core import Config, Job, Kind, parse_job
-from trainyard.kinds import kind_of
 from trainyard.objects import Json, is_deleting, name_of, namespace_of, uid_of
 from trainyard.views.job_view import job_result
 
@@ -49,16 +48,15 @@ def generation_of(job: Json) -> int:
     return generation if isinstance(generation, int) else 0
 
 
-def offered_actions(job: Json) -> OfferedActions:
+def offered_actions(job: Job) -> OfferedActions:
     """What can be done with the job; nothing while it is being deleted. Every kind has `suspend` (docs/rules.md S2)."""
-    kind, generation = kind_of(job), generation_of(job)
-    if kind is None or is_deleting(job):
+    generation = generation_of(job.obj)
+    if is_deleting(job.obj):
         return OfferedActions(generation, (), None)
-    if job_result(job):
+    if job_result(job.obj):
         return OfferedActions(generation, ("delete",), None)
-    parsed_job = parse_job(kind, job, Config())
-    scale = _scale_offer(parsed_job)
-    suspend = "resume" if parsed_job.policy.suspend else "suspend"
+    scale = _scale_offer(job)
+    suspend = "resume" if job.policy.suspend else "suspend"
     return OfferedActions(generation, (suspend, *(("scale",) if scale else ()), "delete"), scale)
 
 

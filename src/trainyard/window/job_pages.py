@@ -10,7 +10,6 @@ import msgspec
 
 from trainyard.app.evidence import gather_facts
 from trainyard.app.history import HistoryRecord
-from trainyard.app.job_actions import OfferedActions, offered_actions
 from trainyard.app.pod_metrics import read_usages
 from trainyard.app.recorded_job import diagnosis_of, events_of, facts_of, find_record
 from trainyard.client import ApiClient
@@ -38,7 +37,6 @@ class JobPage(msgspec.Struct, frozen=True):
     timeline: list[Lane]
     ranks: dict[str, list[Any]]
     events: tuple[EventView, ...]
-    actions: OfferedActions | None  # None: it is of the history
     forbidden: tuple[str, ...]  # what the person may not read of it: "list events"
 
 
@@ -162,8 +160,7 @@ class JobPages:
             raise ValueError(f"{job['kind']} is no kind of job")
         facts = await gather_facts(api, kind, job)
         record = await asyncio.to_thread(self.record, uid_of(job))
-        page = _page(facts, diagnose(facts), record.pods if record else [])
-        return replace(page, actions=offered_actions(job))
+        return _page(facts, diagnose(facts), record.pods if record else [])
 
     def _recorded(self, job_uid: str) -> JobPage | None:
         record = self.record(job_uid)
@@ -183,6 +180,5 @@ def _page(facts: Facts, diagnosis: JobDiagnosis, recorded: list[Json], cut_off: 
         timeline=lanes,
         ranks=rank_columns(list(details.replicas)),
         events=details.events,
-        actions=None,
         forbidden=facts.refused,
     )

@@ -36,6 +36,8 @@ class CannedServer:
         self.logs: dict[str, dict[str, bytes]] = {}  # by job, then by file
         self.manifests: dict[str, str] = {}
         self.series: dict[str, dict[str, Any]] = {}  # by job
+        self.actions: list[dict[str, Any]] = []  # that pages have asked for
+        self.action_answer = 200, "done"  # the status code and the sentence for the next ones
         self.requests: list[str] = []
         self.port = 0
         self._sockets: dict[web.WebSocketResponse, list[str]] = {}
@@ -145,6 +147,10 @@ class CannedServer:
             return web.json_response({"error": "this session is over"}, status=401)
         if path == "v1/tickets":
             return web.json_response({"ticket": (await request.json())["path"].replace("/", "~")})
+        if path == "v1/actions":
+            self.actions.append(await request.json())
+            status, text = self.action_answer
+            return web.json_response({"message" if status == 200 else "error": text}, status=status)
         return self._resource(request, path.removeprefix("v1/"))
 
     def _resource(self, request: web.BaseRequest, path: str) -> web.StreamResponse:

@@ -1,7 +1,5 @@
-/**
- * The session: a one-time token of the address becomes a session that is kept in this browser for this origin. A tab
- * keeps its own, with its right to change jobs or not; a new tab has that of the newest link.
- */
+/** The session: a one-time token of the address becomes a session that is kept in this browser for this origin. A tab
+ * keeps its own, with its right to change jobs or not; a new tab has that of the newest link. */
 
 const KEY = 'trainyard.session';
 

@@ -12,7 +12,7 @@
  * @typedef {{time: number|null, count: number, type: string, reason: string, object: string, source: string,
  *   message: string}} EventView
  * @typedef {{job?: any, findings?: Finding[], timeline?: Lane[], ranks?: Ranks, events?: EventView[],
- *   actions?: Actions|null, forbidden?: string[]}} JobData `forbidden`: what the person may not read of it
+ *   actions?: Actions, forbidden?: string[]}} JobData `forbidden`: what the person may not read of it
  * @typedef {{generation: number, verbs: string[],
  *   scale: {role: string, replicas: number, least: number|null, most: number|null}|null}} Actions what can be done
  */
@@ -46,14 +46,10 @@ export class Store extends EventTarget {
           ? { ranks: frame.columns }
           : frame.type === 'events'
             ? { events: frame.events }
-            : {
-                job: frame.job,
-                findings: frame.findings,
-                timeline: frame.timeline,
-                actions: frame.actions,
-                forbidden: frame.forbidden,
-              },
+            : { job: frame.job, findings: frame.findings, timeline: frame.timeline, forbidden: frame.forbidden },
       );
+    } else if (frame.type === 'actions') {
+      this.add(frame.uid, { actions: frame.actions });
     } else if (frame.type === 'log') {
       this.dispatchEvent(new CustomEvent('log', { detail: frame }));
     } else if (frame.type === 'gone') {

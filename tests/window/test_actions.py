@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from tests.cli.commands import SLEEP, elastic, role, tfjob
-from tests.window.browsing import Browser
+from tests.window.browsing import Browser, act
 from trainyard.app.local import LocalCluster
 from trainyard.client import ApiClient, NotFound
 from trainyard.kinds import ELASTICJOB, TFJOB
@@ -30,14 +30,6 @@ async def writer(window: Window) -> AsyncIterator[Browser]:
         browser = Browser(window.url, http)
         assert await browser.log_in(window.link("write")) == 200
         yield browser
-
-
-async def act(browser: Browser, verb: str, job: Json, **more: Any) -> tuple[int, str]:
-    """Ask for an action on the job as it was read. Returns the status code and the sentence."""
-    body = {"verb": verb, "uid": uid_of(job), "generation": job["metadata"]["generation"], **more}
-    async with browser.http.post(f"{browser.url}v1/actions", json=body, headers=browser.headers) as answer:
-        content = await answer.json()
-        return answer.status, content.get("message") or content["error"]
 
 
 async def until_state(api: ApiClient, gvk: GVK, name: str, state: str) -> Json:

@@ -65,3 +65,9 @@ def test_the_page_may_connect_to_its_own_port_alone() -> None:
     policy = response_headers("127.0.0.1:4000")["Content-Security-Policy"]
     assert "default-src 'none'" in policy and "connect-src 'self' ws://127.0.0.1:4000;" in policy
     assert "unsafe" not in policy and "*" not in policy
+
+
+def test_no_page_shows_ours_in_a_frame() -> None:
+    """A click on a page of others could be one on our button."""
+    headers = response_headers("127.0.0.1:4000")
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"] and headers["X-Frame-Options"] == "DENY"

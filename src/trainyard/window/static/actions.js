@@ -1,6 +1,7 @@
 /** What a person may do with a job: buttons, what is asked before, and what came of it. Only in a session that may. */
 
 import { element, reconcile, setAttribute, setText } from './dom.js';
+import { RequestFailed } from './session.js';
 
 /** @typedef {import('./store.js').JobRow} JobRow */
 
@@ -72,8 +73,9 @@ export function createActions({ session, store }) {
     try {
       report((await (await session.post('actions', request)).json()).message, '');
     } catch (error) {
-      const { message: text } = /** @type {Error} */ (error);
-      report(`Not done: ${error instanceof TypeError ? 'the server of this page does not answer' : text}`, 'bad');
+      const isRefused = error instanceof RequestFailed && error.status < 500;
+      const text = error instanceof RequestFailed ? error.message : 'the server of this page does not answer';
+      report(`${isRefused ? 'Not done' : 'It is not known whether it was done'}: ${text}`, 'bad');
     }
     isWaiting = false;
   }
@@ -99,7 +101,7 @@ export function createActions({ session, store }) {
           setText(button, `${TITLES[verb]}${verb === 'resume' ? '' : ' ...'}`);
         },
       );
-      if (hadFocus && !buttons.contains(document.activeElement)) /** @type {HTMLElement|null} */ (document.querySelector('h1'))?.focus();
+      if (hadFocus && !buttons.contains(document.activeElement)) document.querySelector('h1')?.focus();
     },
   };
 

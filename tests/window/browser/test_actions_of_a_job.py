@@ -125,7 +125,8 @@ def test_a_server_that_is_away_is_said(browser: Browser, server: CannedServer, u
     browser.click(".actions button", "Delete")
     server.stop()
     browser.click("dialog button", "Delete")
-    browser.sees("It is not known whether it was done: the server of this page does not answer", ".actions [role=status]")
+    text = "It is not known whether it was done: the server of this page does not answer"
+    browser.sees(text, ".actions [role=status]")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -141,6 +141,28 @@ async def test_a_job_that_was_replaced_is_not_changed(cluster: LocalCluster, wri
 
 
 @pytest.mark.parametrize("verb", ["resume", "delete"])
+async def test_a_job_that_is_replaced_before_the_window_sees_it_is_not_changed(
+    cluster: LocalCluster, writer: Browser, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, get = await suspended_job(cluster), cluster.api.get
+    replacements: list[Json] = []
+
+    async def replaced(gvk: GVK, namespace: str, name: str, subresource: str = "") -> Json:
+        monkeypatch.setattr(cluster.api, "get", get)
+        await cluster.api.delete(TF, "default", "mnist")
+        replacements.append(await suspended_job(cluster))
+        return await get(gvk, namespace, name, subresource)
+
+    async with writer.live("jobs") as live:
+        await live.frame("jobs")
+        monkeypatch.setattr(cluster.api, "get", replaced)
+        status, text = await act(writer, verb, shown)
+    assert status == 409 and "was deleted meanwhile, and another one has its name" in text
+    assert replacements[0]["metadata"]["generation"] == shown["metadata"]["generation"]
+    assert await spec(cluster) == spec_of(replacements[0])
+
+
+@pytest.mark.parametrize("verb", ["resume", "delete"])
 async def test_a_job_that_was_edited_is_not_changed(cluster: LocalCluster, writer: Browser, verb: str) -> None:
     shown = await suspended_job(cluster)
     edited = await cluster.api.patch(TF, "default", "mnist", {"spec": {"backoffLimit": 3}})

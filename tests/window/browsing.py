@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from trainyard.objects import Json
+from trainyard.objects import Json, uid_of
 
 
 class Browser:
@@ -46,6 +46,14 @@ class Browser:
         async with self.http.ws_connect(f"{self.url}v1/live", protocols=protocols) as socket:
             await socket.send_json({"subscribe": topics})
             yield Live(socket)
+
+
+async def act(browser: Browser, verb: str, job: Json, **more: Any) -> tuple[int, str]:
+    """Ask for an action on the job as it was read. Returns the status code and the sentence."""
+    body = {"verb": verb, "uid": uid_of(job), "generation": job["metadata"]["generation"], **more}
+    async with browser.http.post(f"{browser.url}v1/actions", json=body, headers=browser.headers) as answer:
+        content = await answer.json()
+        return answer.status, content.get("message") or content["error"]
 
 
 class Live:

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,10 @@ import pytest
 
 from tests.window.browsing import Browser, row_of
 from tests.window.tfevents_writer import event, frame, simple
-from trainyard.app.history import history_folder
-from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.app.record_index import HistoryOptions
+from trainyard.app.local import LocalCluster
 from trainyard.objects import GVK, Json, uid_of
 from trainyard.objects.labels import WORKING_DIRECTORY
-from trainyard.window import Window, WindowOptions
+from trainyard.window import Window
 from trainyard.window.access import ROUTES
 
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
@@ -37,32 +34,6 @@ def job(name: str, code: str, replicas: int = 1) -> Json:
     ]
     spec = {"replicaSpecs": roles, "backoffLimit": 0}
     return {"apiVersion": TFJOB.api_version, "kind": "TfJob", "metadata": {"name": name}, "spec": spec}
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
-    history = HistoryOptions(history_folder(), "default")
-    options = LocalClusterOptions(
-        network="shared", cache=tmp_path / "cache", say=lambda text: None, parent=tmp_path, history=history
-    )
-    async with LocalCluster(options) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-async def window(cluster: LocalCluster) -> AsyncIterator[Window]:
-    window = Window(cluster.api, WindowOptions("default", history=history_folder()))
-    await window.start()
-    yield window
-    await window.stop()
-
-
-@pytest.fixture
-async def browser(window: Window) -> AsyncIterator[Browser]:
-    async with aiohttp.ClientSession() as http:
-        browser = Browser(window.url, http)
-        assert await browser.log_in(window.link()) == 200
-        yield browser
 
 
 async def test_a_job_appears_runs_and_ends_on_an_open_page(cluster: LocalCluster, browser: Browser) -> None:
@@ -282,7 +253,7 @@ async def test_an_invitation_is_valid_once(window: Window) -> None:
         assert await browser.log_in(link) == 401
 
 
-@pytest.mark.parametrize("route", [route for route in ROUTES if route.scope == "session"], ids=str)
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.scope in ("session", "write")], ids=str)
 async def test_without_a_session_there_is_no_data(window: Window, route: Any) -> None:
     path = route.path.replace("{uid}", "u").replace("{file*}", "f")
     async with aiohttp.ClientSession() as http:
@@ -298,7 +269,7 @@ async def test_without_a_session_there_is_no_data(window: Window, route: Any) ->
     "method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW"]
 )
 async def test_any_other_verb_is_refused_on_every_route(window: Window, method: str) -> None:
-    paths = {route.path for route in ROUTES} | {"/", "/api", "/ui", "/ui/v1", "/ui/v1/actions"}
+    paths = {route.path for route in ROUTES} | {"/", "/api", "/ui", "/ui/v1", "/ui/v1/action"}
     async with aiohttp.ClientSession() as http:
         for path in paths - {route.path for route in ROUTES if route.method == method}:
             concrete = path.partition("{")[0] + ("x" if "{" in path else "")

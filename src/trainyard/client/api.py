@@ -152,10 +152,13 @@ class ApiClient:
         uid: str = "",
         propagation_policy: str = "Background",
         grace_period_seconds: int | None = None,
+        resource_version: str = "",
     ) -> Json:
-        """Delete one object. `uid` is a precondition: Conflict if the object has another uid.
+        """Delete one object. `uid` and `resource_version` are preconditions: Conflict if the object has others.
         `grace_period_seconds` None leaves gracePeriodSeconds out."""
-        return await self._json(requests.delete(gvk, namespace, name, uid, propagation_policy, grace_period_seconds))
+        return await self._json(
+            requests.delete(gvk, namespace, name, uid, propagation_policy, grace_period_seconds, resource_version)
+        )
 
     async def watch(
         self,

@@ -13,8 +13,9 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-Scope = Literal["public", "key", "session", "ticket"]
-"""Who may call a route: anybody, the owner of the cluster (the key), a page with a session, a link with a ticket."""
+Scope = Literal["public", "key", "session", "write", "ticket"]
+"""Who may call a route: anybody, the owner of the cluster (the key), a page with a session, a page with a session that
+may change jobs, a link with a ticket."""
 
 
 class Route(NamedTuple):
@@ -41,6 +42,7 @@ ROUTES = (
     Route("GET", "/ui/v1/jobs/{uid}/series", "session", "series"),
     Route("POST", "/ui/v1/forward", "session", "forward"),
     Route("POST", "/ui/v1/tickets", "session", "ticket"),
+    Route("POST", "/ui/v1/actions", "write", "action"),
     Route("GET", "/ui/v1/download/{ticket}", "ticket", "download"),
 )
 

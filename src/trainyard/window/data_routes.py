@@ -27,8 +27,6 @@ from trainyard.window.sessions import Sessions
 if TYPE_CHECKING:
     from trainyard.window.forward import Forwards
 
-LIST_SECONDS = 10.0  # the first list of a large cluster
-
 
 class DataRoutes:
     """The handlers, by the names that access.ROUTES gives them."""
@@ -170,20 +168,8 @@ class DataRoutes:
         if self._observation is None:
             yield
             return
-        listed = asyncio.Event()
-        listener = lambda uid: listed.set()  # noqa: E731  (subscribe and unsubscribe must get the same object)
-        self._observation.subscribe(listener)
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LIST_SECONDS):
-                    while not self._observation.synced:
-                        listed.clear()
-                        with contextlib.suppress(TimeoutError):
-                            async with asyncio.timeout(0.1):  # the last list may be empty: it changes no job
-                                await listed.wait()
+        async with self._observation.looking():
             yield
-        finally:
-            self._observation.unsubscribe(listener)
 
     def _pods(self, job_uid: str) -> list[Json]:
         return self._observation.pods(job_uid) if self._observation else []

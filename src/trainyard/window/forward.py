@@ -185,7 +185,7 @@ class Forward:
             raise RequestRefused(403, "requests of other pages are refused")
         if request.method == "GET" and request.path.startswith(TICKET_PATH):
             return self._exchange(request.path.removeprefix(TICKET_PATH))
-        if not self._sessions.is_valid(request.cookies.get(COOKIE, "")):
+        if self._sessions.right_of(request.cookies.get(COOKIE, "")) is None:
             raise RequestRefused(401, "press TensorBoard on the page of the job: this address opens by that alone")
         with self._in_use():
             return await self._serve(request)

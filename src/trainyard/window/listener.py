@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trainyard.window.options import WindowOptions
-from trainyard.window.sessions import Sessions
+from trainyard.window.sessions import Right, Sessions
 
 if TYPE_CHECKING:
     from trainyard.app.local import LocalCluster
@@ -47,10 +47,10 @@ class Window:
         self._listener = await asyncio.get_running_loop().create_server(self._new_connection, "127.0.0.1", port)
         self.url = f"http://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}/ui/"
 
-    def link(self) -> str:
-        """A link that opens the page, once and within a minute. The invitation is in the fragment: browsers send that
-        to no server, and the page removes it from the history at once."""
-        return f"{self.url}#token={self.sessions.invite()}"
+    def link(self, right: Right = "read") -> str:
+        """A link that opens the page with that right, once and within a minute. The invitation is in the fragment:
+        browsers send that to no server, and the page removes it from the history at once."""
+        return f"{self.url}#token={self.sessions.invite(right)}"
 
     async def stop(self, reason: str = "the cluster stops") -> None:
         """Tell the pages, close the listener and the watches. Idempotent."""

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from trainyard.app.job_actions import offered_actions
 from trainyard.client import ApiError
 from trainyard.objects import Json
 from trainyard.window.job_list import COLUMNS, JobList, is_unfinished
@@ -126,8 +127,8 @@ class JobsTopic:
 
 
 class JobTopic:
-    """`job:UID`: the ranks at once; details, findings, timeline and events when they are read, which takes requests.
-    `on_news` is called then."""
+    """`job:UID`: the ranks and what can be done at once; details, findings, timeline and events when they are read,
+    which takes requests. `on_news` is called then."""
 
     interval = 0.5
     refresh_seconds = 2.0  # usage, events and logs change without the job ...
@@ -159,6 +160,8 @@ class JobTopic:
             self._refresh()
             async for frame in self._ranks():
                 yield frame
+            if (actions := self._actions()) is not None and self._is_new("actions", actions):
+                yield actions
         if self._page is not None and self._page.done():
             task, self._page = self._page, None
             with suppress(ApiError):  # the API server is away: the next refresh reads it again
@@ -180,6 +183,12 @@ class JobTopic:
         frame = await self._sources.pages.live_ranks(self._uid)
         if frame is not None and self._is_new("ranks", frame):
             yield frame
+
+    def _actions(self) -> bytes | None:
+        """What can be done with a job that exists."""
+        observation = self._sources.observation
+        job = observation.view.parsed(self._uid) if observation is not None else None
+        return encode({"type": "actions", "uid": self._uid, "actions": offered_actions(job)}) if job else None
 
     def _page_frames(self, page: JobPage | None) -> Iterator[bytes]:
         if page is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from itertools import count
 
 from trainyard import kinds
@@ -17,6 +18,7 @@ from trainyard.objects.resources import POD
 from trainyard.views.job_view import JobView
 from trainyard.views.replica_view import replica_view
 
+LIST_SECONDS = 10.0  # the first list of a large cluster
 LINGER_SECONDS = 10.0  # a page that is loaded again finds the watches still open
 ChangeListener = Callable[[str], None]
 """Called with the uid of a job that has changed, or of which a pod has; with "" when `forbidden` has."""
@@ -60,6 +62,24 @@ class Observation:
         self._listeners.discard(listener)
         if not self._listeners and self._watches is not None and self._stop_timer is None:
             self._stop_timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._stop_later)
+
+    @contextlib.asynccontextmanager
+    async def looking(self) -> AsyncIterator[None]:
+        """Watch the cluster meanwhile, and wait until it is listed."""
+        listed = asyncio.Event()
+        listener = lambda uid: listed.set()  # noqa: E731  (subscribe and unsubscribe must get the same object)
+        self.subscribe(listener)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LIST_SECONDS):
+                    while not self.synced:
+                        listed.clear()
+                        with contextlib.suppress(TimeoutError):
+                            async with asyncio.timeout(0.1):  # the last list may be empty: it changes no job
+                                await listed.wait()
+            yield
+        finally:
+            self.unsubscribe(listener)
 
     async def stop(self) -> None:
         """End the watches, and forget what was seen. Idempotent."""

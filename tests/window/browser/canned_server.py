@@ -39,6 +39,8 @@ class CannedServer:
         self.series: dict[str, dict[str, Any]] = {}  # by job
         self.differences: list[dict[str, Any]] = []
         self.peaks: dict[str, int] = {}  # the peak memory of jobs
+        self.actions: list[dict[str, Any]] = []  # that pages have asked for
+        self.action_answer = 200, "done"  # the status code and the sentence for the next ones
         self.requests: list[str] = []
         self.port = 0
         self._sockets: dict[web.WebSocketResponse, list[str]] = {}
@@ -152,6 +154,10 @@ class CannedServer:
             return self._comparison([uid for uid in request.query["jobs"].split(",") if uid])
         if path == "v1/forward":
             return web.json_response({"error": "8 are open already"}, status=503)
+        if path == "v1/actions":
+            self.actions.append(await request.json())
+            status, text = self.action_answer
+            return web.json_response({"message" if status == 200 else "error": text}, status=status)
         return self._resource(request, path.removeprefix("v1/"))
 
     def _comparison(self, uids: list[str]) -> web.StreamResponse:

@@ -40,7 +40,7 @@ const context = {
 const header = {
   compare: element('a', { href: '#/compare' }, 'Compare'),
   cluster: element('span', { class: 'cluster' }),
-  readOnly: element('span', { class: 'tag', hidden: true, title: 'The page changes nothing' }, 'read-only'),
+  right: element('span', { class: 'tag', hidden: true }),
   live: element('span', { class: 'live', role: 'status' }, 'connecting'),
   forbidden: element('p', { class: 'forbidden', hidden: true }),
 };
@@ -52,7 +52,7 @@ function createHeader() {
       element('a', { class: 'brand', href: '#/' }, 'Trainyard'),
       element('nav', { 'aria-label': 'Views' }, element('a', { href: '#/' }, 'Jobs'), header.compare),
       header.cluster,
-      header.readOnly,
+      header.right,
       header.live,
       element(
         'button',
@@ -71,7 +71,9 @@ function showChosen() {
 function showHello() {
   const { cluster, mode, readOnly, forbidden = [] } = store.hello;
   setText(header.cluster, mode === 'history' ? 'history' : `${cluster}${mode === 'local' ? ' · this machine' : ''}`);
-  header.readOnly.hidden = !readOnly;
+  header.right.hidden = false;
+  setText(header.right, readOnly ? 'read-only' : 'may change jobs');
+  setAttribute(header.right, 'title', readOnly ? 'The page changes nothing' : 'A job has buttons that change it');
   header.forbidden.hidden = !forbidden.length;
   setText(
     header.forbidden,

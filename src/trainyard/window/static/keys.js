@@ -51,7 +51,8 @@ const isOff = () => localStorage.getItem(OFF) === '1';
  */
 export function handleKey(event, view) {
   if (event === '?') return showKeys();
-  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || dialog?.open) return;
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (document.querySelector('dialog[open]')) return;
   const target = event.target instanceof HTMLElement ? event.target : document.body;
   if (target.matches('input:not([type=checkbox]), select, textarea')) {
     if (event.key === 'Escape') target.blur();

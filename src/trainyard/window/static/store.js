@@ -12,8 +12,10 @@
  * @typedef {{time: number|null, count: number, type: string, reason: string, object: string, source: string,
  *   message: string}} EventView
  * @typedef {{job?: any, findings?: Finding[], timeline?: Lane[], ranks?: Ranks, events?: EventView[],
- *   forbidden?: string[], tensorboard?: {pod: string, message: string}|null}} JobData `forbidden`: what the person may
- *   not read of it
+ *   actions?: Actions, forbidden?: string[], tensorboard?: {pod: string, message: string}|null}} JobData `forbidden`: what
+ *   the person may not read of it
+ * @typedef {{generation: number, verbs: string[],
+ *   scale: {role: string, replicas: number, least: number|null, most: number|null}|null}} Actions what can be done
  */
 
 /** Events: `hello`, `jobs`, `job` (detail: its uid), `gone` (detail: its uid), `log` (detail: the frame). */
@@ -53,6 +55,8 @@ export class Store extends EventTarget {
                 tensorboard: frame.tensorboard,
               },
       );
+    } else if (frame.type === 'actions') {
+      this.add(frame.uid, { actions: frame.actions });
     } else if (frame.type === 'log') {
       this.dispatchEvent(new CustomEvent('log', { detail: frame }));
     } else if (frame.type === 'gone') {

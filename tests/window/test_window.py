@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +180,37 @@ async def test_what_programs_report_is_a_curve_also_after_the_end(cluster: Local
     assert [(each["replica"], len(each["step"])) for each in of_worker["series"]] == [("worker-1", 2)]
     assert (await browser.get(f"v1/jobs/{uid}/series?points=3000"))[0] == 400
     assert (await browser.get("v1/jobs/unknown/series"))[1]["names"] == []
+
+
+async def test_steps_and_losses_are_in_the_list_also_after_the_end(
+    cluster: LocalCluster, browser: Browser, tmp_path: Path
+) -> None:
+    code = "import pathlib, sys, time\nfor n in range(5): print(f'step {n} loss {1 / (n + 1)}', flush=True)\n"
+    code += f"while not pathlib.Path({str(tmp_path / 'end')!r}).exists(): time.sleep(0.02)\nprint('step 7 loss 0.125')"
+    uid = uid_of(await cluster.api.create(TFJOB, "default", job("steps", code, replicas=2)))
+
+    def is_at(step: float) -> Callable[[Json], bool]:
+        return lambda frame: (progress_of(frame, uid) or [uid, None])[1] == step
+
+    async with browser.live("jobs", "progress") as live:
+        frame = await live.frame("progress", is_at(4.0))
+        assert frame["columns"] == ["uid", "step", "loss", "shape"]
+        assert progress_of(frame, uid)[:3] == [uid, 4.0, 0.2]
+        seen = len(live.frames)
+        (tmp_path / "end").touch()
+        await live.frame("progress", is_at(7.0))
+        rows = [row_of(frame, "steps") for frame in live.frames[seen:] if frame["type"] == "jobs"]
+        assert len([row for row in rows if row]) <= 4  # it ends; that its step has grown is not in its row
+    await cluster.api.delete(TFJOB, "default", "steps")
+    async with browser.live("jobs", "progress") as live:
+        frame = await live.frame("progress", lambda frame: progress_of(frame, uid))
+    _, step, loss, shape = progress_of(frame, uid)
+    assert (step, loss, shape[0], shape[-1]) == (7.0, 0.125, "z", "0")
+
+
+def progress_of(frame: Json, uid: str) -> Any:
+    """The row of a job in a frame; None without one."""
+    return next((row for row in frame["rows"] if row[0] == uid), None)
 
 
 async def test_event_files_in_the_working_directory_are_curves(

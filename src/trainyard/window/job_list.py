@@ -80,6 +80,10 @@ class JobList:
             rows = {uid: row or recorded.get(uid) for uid, row in rows.items()}
         return rows
 
+    def known_records(self) -> dict[str, HistoryRecord]:
+        """The records that were read last, the newest first, by the uid of the job."""
+        return {record.text("uid"): record for record in self._records}
+
     async def _recorded(self, max_age: float = HISTORY_SECONDS) -> list[HistoryRecord]:
         now = time.monotonic()
         if self._history is not None and now - self._read_at > max_age:
@@ -91,6 +95,11 @@ def is_unfinished(row: Row) -> bool:
     """Whether this is the row of a record without a result: the job is gone, and its end is being recorded."""
     values = dict(zip(COLUMNS, row, strict=True))
     return not values["live"] and values["state"] == RECORDING
+
+
+def has_ended(row: Row) -> bool:
+    """Whether this is the row of a job with a result."""
+    return row[COLUMNS.index("state")] in ("Succeeded", "Failed")
 
 
 def recorded_row(record: HistoryRecord) -> Row:

@@ -20,6 +20,7 @@ from trainyard.client import ApiError
 from trainyard.objects import Json
 from trainyard.window.job_list import COLUMNS, JobList, is_unfinished
 from trainyard.window.job_pages import JobPage, JobPages
+from trainyard.window.job_progress import ProgressReader, ProgressTopic
 from trainyard.window.log_lines import LogLines
 from trainyard.window.observation import Observation
 
@@ -40,6 +41,7 @@ class Sources(msgspec.Struct, frozen=True):
 
     observation: Observation | None
     jobs: JobList
+    progress: ProgressReader
     pages: JobPages
     open_log: Callable[[str, str], LogLines | None]  # by the uid of a job, and a replica or "*"
 
@@ -261,6 +263,8 @@ class LivePage:
         topic, _, rest = name.partition(":")
         if name == "jobs":
             return JobsTopic(self._sources)
+        if name == "progress":
+            return ProgressTopic(self._sources.progress, self._sources.observation, self._changed.set)
         if topic == "job" and rest:
             return JobTopic(self._sources, rest, self._changed.set)
         if topic == "logs" and rest:

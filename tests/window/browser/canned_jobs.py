@@ -96,6 +96,7 @@ def add_bert(server: CannedServer) -> str:
         ended=time.time() - 20,
         message="worker-1: exit 1, ModuleNotFoundError: No module named 'nltk'",
     )
+    server.progress[uid] = [uid, 881.0, None, ""]
     start = time.time() - 300
     ranks = rank_columns(
         ["Succeeded", "Succeeded", "Failed", "Succeeded"],
@@ -194,6 +195,7 @@ def add_resnet(server: CannedServer, size: int = 1000) -> str:
         created=time.time() - 7500,
         started=time.time() - 7451,
     )
+    server.progress[uid] = [uid, 14_201.0, 0.412, "zukfcba987654321"]
     findings = [
         finding(
             "waits",

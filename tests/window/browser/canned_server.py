@@ -16,6 +16,7 @@ from aiohttp import WSMsgType, web
 
 from trainyard.window.access import response_headers
 from trainyard.window.assets import load_assets
+from trainyard.window.job_progress import PROGRESS_COLUMNS
 
 Result = TypeVar("Result")
 TOKEN, SESSION = "an-invitation", "a-session"
@@ -36,6 +37,7 @@ class CannedServer:
         self.logs: dict[str, dict[str, bytes]] = {}  # by job, then by file
         self.manifests: dict[str, str] = {}
         self.series: dict[str, dict[str, Any]] = {}  # by job
+        self.progress: dict[str, list[Any]] = {}  # by job
         self.requests: list[str] = []
         self.port = 0
         self._sockets: dict[web.WebSocketResponse, list[str]] = {}
@@ -55,6 +57,11 @@ class CannedServer:
     def connections(self) -> int:
         """The number of open pages."""
         return len(self._sockets)
+
+    @property
+    def topics(self) -> list[list[str]]:
+        """What each open page has subscribed to."""
+        return list(self._sockets.values())
 
     def start(self) -> None:
         """Listen, at the same port as before."""
@@ -224,6 +231,8 @@ class CannedServer:
                 }
                 for piece in pieces
             ]
+        if name == "progress":
+            return [progress_frame(list(self.progress.values()))]
         if name == "job":
             return self.job_frames.get(uid) or [{"type": "gone", "uid": uid}]
         return self.log_frames.get(uid, [])
@@ -250,6 +259,10 @@ class CannedServer:
             self._loop.call_soon_threadsafe(task.cancel)
 
         return stop
+
+
+def progress_frame(rows: list[list[Any]]) -> dict[str, Any]:
+    return {"type": "progress", "columns": PROGRESS_COLUMNS, "rows": rows}
 
 
 async def _started(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

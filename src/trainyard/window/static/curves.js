@@ -2,7 +2,7 @@
 
 import { colours, themes } from './canvas.js';
 import { element, reconcile, setAttribute, setText } from './dom.js';
-import { clockTime, count } from './format.js';
+import { clockTime, count, short } from './format.js';
 import { choice, panel } from './job_parts.js';
 
 /**
@@ -15,8 +15,7 @@ import { choice, panel } from './job_parts.js';
 const INTERVAL = 2000, HEIGHT = 180, POINTS = 1000;
 /** @type {Record<string, string>} */
 const SOURCES = { file: 'from $TRAINYARD_METRICS', output: 'JSON in the output', pattern: 'guessed from the output' };
-const number = (/** @type {number|null|undefined} */ value) => value === null || value === undefined ? '-'
-  : Number.isInteger(value) ? count(value) : String(Number(value.toPrecision(4)));
+const number = (/** @type {number|null|undefined} */ value) => short(value) || '-';
 
 /** @type {Promise<any>|undefined} */
 let loading;

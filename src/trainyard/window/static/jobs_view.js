@@ -1,9 +1,10 @@
 /** The list of jobs. */
 
 import { element, oncePerFrame, reconcile, setAttribute, setState, setText, stateLabel } from './dom.js';
-import { age, count, dateTime, plural, toneOf } from './format.js';
+import { age, count, dateTime, plural, short, toneOf } from './format.js';
 import { isInPart, jobFilter, toggleState } from './job_filter.js';
 import { jobAddress, jobsAddress, list } from './router.js';
+import { drawShape } from './sparkline.js';
 import './virtual_table.js';
 
 /** @typedef {import('./store.js').JobRow} JobRow */
@@ -15,8 +16,11 @@ const PARTS = [
   ['all', 'All'],
 ];
 
-/** @param {import('./live.js').Live} live @returns {import('./virtual_table.js').Column<JobRow>[]} */
-function columnsOf(live) {
+/**
+ * @param {import('./live.js').Live} live @param {import('./store.js').Store} store
+ * @returns {import('./virtual_table.js').Column<JobRow>[]}
+ */
+function columnsOf(live, store) {
   return [
     {
       name: 'name',
@@ -45,6 +49,26 @@ function columnsOf(live) {
       sort: (row) => row.running / (row.replicas || 1),
       descending: true,
       update: (cell, row) => setText(cell, row.ended ? '-' : `${row.running}/${row.replicas}`),
+    },
+    {
+      name: 'step number',
+      title: 'Step',
+      sort: (row) => store.progress.get(row.uid)?.step ?? -1,
+      descending: true,
+      update: (cell, row) => setText(cell, short(store.progress.get(row.uid)?.step)),
+    },
+    {
+      name: 'loss number',
+      title: 'Loss',
+      sort: (row) => store.progress.get(row.uid)?.loss ?? Infinity,
+      create: () => element('span', {}, element('canvas', { 'aria-hidden': 'true' }), element('span')),
+      update: (cell, row) => {
+        const { loss, shape } = store.progress.get(row.uid) ?? {};
+        const [canvas, text] = /** @type {any} */ (cell.firstChild).children;
+        setText(text, short(loss));
+        canvas.hidden = !shape;
+        if (shape) drawShape(canvas, shape);
+      },
     },
     {
       name: 'restarts number',
@@ -78,7 +102,7 @@ function columnsOf(live) {
  * @param {import('./router.js').Route} route
  */
 export function createJobsView({ store, live, navigate }, route) {
-  const columns = columnsOf(live);
+  const columns = columnsOf(live, store);
   let filter = '',
     part = 'now',
     order = 'age number',
@@ -253,13 +277,15 @@ export function createJobsView({ store, live, navigate }, route) {
   const listeners = new AbortController();
   store.addEventListener('jobs', draw, { signal: listeners.signal });
   store.addEventListener('hello', draw, { signal: listeners.signal });
+  const drawProgress = () => (order.startsWith('step') || order.startsWith('loss') ? draw() : table.draw());
+  store.addEventListener('progress', drawProgress, { signal: listeners.signal });
   live.addEventListener('tick', table.draw, { signal: listeners.signal });
   read(route.query);
 
   return {
     root,
     title: 'Jobs',
-    topics: () => [],
+    topics: () => ['progress'],
     setRoute: (/** @type {import('./router.js').Route} */ next) => read(next.query),
     destroy: () => {
       Object.assign(list, { selected: table.selected, scroll: scrollY });

@@ -87,7 +87,7 @@ def test_values_without_a_step_have_a_loss_alone(tmp_path: Path) -> None:
 
 def test_the_progress_of_many_jobs_is_small() -> None:
     """W11: of the 200 that a history keeps and of 1,000 that run."""
-    rows = [[str(uuid4()), 14_201.0, 0.4123, "z" * SHAPE_POINTS] for _ in range(1200)]
+    rows = [[str(uuid4()), 14_201.0, 0.4123, "z" * SHAPE_POINTS, ""] for _ in range(1200)]
     assert len(rows[0]) == len(PROGRESS_COLUMNS)
     size = len(msgspec.json.encode(rows))
     print(f"W11: {size:,} bytes of the progress of 1,200 jobs")

@@ -90,6 +90,21 @@ async def test_a_failed_replica_is_named_by_its_finding(cluster: LocalCluster, b
         await live.frame("job", lambda frame: "no data: /tmp/x" in json.dumps(frame["findings"]))
 
 
+async def test_why_a_job_waits_is_in_the_list_in_the_words_of_why(cluster: LocalCluster, browser: Browser) -> None:
+    """W22."""
+    waiting = job("waits", "")
+    for role in waiting["spec"]["replicaSpecs"]:
+        role["template"]["spec"]["containers"][0].pop("command", None)
+    uid = uid_of(await cluster.api.create(TFJOB, "default", waiting))
+    async with browser.live("jobs", f"job:{uid}") as live:
+        frame = await live.frame(
+            "jobs", lambda frame: "catalogue" in str((row_of(frame, "waits") or {}).get("message"))
+        )
+        words = (row_of(frame, "waits") or {})["message"]
+        await live.frame("job", lambda frame: words in [finding["what"] for finding in frame["findings"]])
+    assert words.startswith("master-0, worker-0: it has no command, and no catalogue says which program its image")
+
+
 async def test_a_process_that_is_stopped_is_found_within_ten_seconds(cluster: LocalCluster, browser: Browser) -> None:
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
     uid = uid_of(await cluster.api.create(TFJOB, "default", job("stopped", code)))
@@ -98,7 +113,9 @@ async def test_a_process_that_is_stopped_is_found_within_ten_seconds(cluster: Lo
         await live.frame("ranks", lambda frame: "memory" in frame["columns"])
         os.kill(pid := int(lines[0][1]), signal.SIGSTOP)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(10), browser.live("jobs", "progress") as jobs:
+                words = "worker-0: its process is stopped by a signal (SIGSTOP, SIGTSTP) or a debugger"
+                await jobs.frame("progress", lambda frame: (progress_of(frame, uid) or [""])[-1] == words)
                 await live.frame("ranks", lambda frame: frame["columns"].get("stoppedPid", [0])[-1])
                 await live.frame(
                     "job", lambda frame: "worker-0: its process is stopped" in json.dumps(frame["findings"])
@@ -194,7 +211,7 @@ async def test_steps_and_losses_are_in_the_list_also_after_the_end(
 
     async with browser.live("jobs", "progress") as live:
         frame = await live.frame("progress", is_at(4.0))
-        assert frame["columns"] == ["uid", "step", "loss", "shape"]
+        assert frame["columns"] == ["uid", "step", "loss", "shape", "why"]
         assert progress_of(frame, uid)[:3] == [uid, 4.0, 0.2]
         seen = len(live.frames)
         (tmp_path / "end").touch()
@@ -204,7 +221,7 @@ async def test_steps_and_losses_are_in_the_list_also_after_the_end(
     await cluster.api.delete(TFJOB, "default", "steps")
     async with browser.live("jobs", "progress") as live:
         frame = await live.frame("progress", lambda frame: progress_of(frame, uid))
-    _, step, loss, shape = progress_of(frame, uid)
+    _, step, loss, shape, _ = progress_of(frame, uid)
     assert (step, loss, shape[0], shape[-1]) == (7.0, 0.125, "z", "0")
 
 

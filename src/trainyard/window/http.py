@@ -53,7 +53,7 @@ class HttpPages:
         self._api, self._options, self._sessions, self._invite = api, options, sessions, invite
         self._observation = Observation(api, options.namespace) if api is not None else None
         self._pages = JobPages(api, self._observation, options.history is not None)
-        jobs = JobList(self._observation, options.history)
+        jobs = JobList(self._observation, options.history, options.mode == "local")
         progress = ProgressReader(api, self._observation, jobs, options.history)
         self._sources = Sources(self._observation, jobs, progress, self._pages, self._open_log)
         self._data = DataRoutes(api, self._observation, self._pages, sessions, options.claims)

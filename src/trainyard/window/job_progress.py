@@ -22,17 +22,20 @@ import msgspec
 from trainyard.app.history import HistoryRecord, job_folders, read_record
 from trainyard.app.pod_metrics import read_pod_metrics
 from trainyard.client import ApiClient, ApiError
+from trainyard.kinds import kind_of
 from trainyard.objects import Json, as_dict, labels_of, namespace_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.metric_points import METRICS, MetricPoint
+from trainyard.objects.structs import replace
 from trainyard.objects.usage import MEMORY_MEASURE
+from trainyard.views.diagnosis.brief import brief_stragglers
 from trainyard.views.recorded import ID_LENGTH
 from trainyard.views.usage_view import ReplicaUsage, by_pod, median_step, replica_usages
 from trainyard.window.job_list import JobList, has_ended
 from trainyard.window.observation import Observation
 from trainyard.window.series import MetricsFile, as_one_curve, leading_first
 
-PROGRESS_COLUMNS = ("uid", "step", "loss", "shape")
+PROGRESS_COLUMNS = ("uid", "step", "loss", "shape", "why")
 SHAPE_POINTS = 16  # of the shape of a loss: a list of 10,000 jobs is a megabyte
 KEPT_LOSSES = 128  # of a job that runs
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"  # the levels of a shape
@@ -52,11 +55,12 @@ Row = list[Any]
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """The last step and loss of a job, None for one that is unknown, and its losses so far."""
+    """The last step and loss of a job, None for one that is unknown, its losses so far, and which replicas lag."""
 
     step: float | None = None
     loss: float | None = None
     losses: tuple[float, ...] = ()
+    why: str = ""
 
 
 def loss_name(names: Iterable[str]) -> str | None:
@@ -161,9 +165,8 @@ class ProgressReader:
         job, is_final = self._jobs[uid], math.isinf(pause)
         job.is_seeded, job.look_at = True, time.monotonic() + pause
         if job.is_measured and pause == GROWING_SECONDS:  # what was measured is newer than the record
-            recorded = Progress(job.progress.step, job.progress.loss, recorded.losses or job.progress.losses)
-        if recorded.step is not None or recorded.loss is not None:
-            self._take(uid, recorded)
+            recorded = replace(job.progress, losses=recorded.losses or job.progress.losses)
+        self._take(uid, recorded)
         if is_final:
             job.progress = Progress()  # its row has all that is needed
 
@@ -186,20 +189,24 @@ class ProgressReader:
                 continue
             job = observation.view.jobs[uid]
             usages = replica_usages(namespace_of(job), observation.view.slots(uid), by_pod(metrics))
-            self._measured(uid, median_step(usages), current_loss(usages))
+            why = brief_stragglers(kind, job, usages) if (kind := kind_of(job)) else ""
+            self._measured(uid, Progress(median_step(usages), current_loss(usages), (), why))
 
-    def _measured(self, uid: str, step: float | None, loss: float | None) -> None:
+    def _measured(self, uid: str, progress: Progress) -> None:
         job = self._jobs.setdefault(uid, _Job())
         before, job.is_measured = job.progress, True
-        if (step is None and loss is None) or (step, loss) == (before.step, before.loss):
-            return
-        self._take(uid, Progress(step, loss, before.losses if loss is None else (*merged(before.losses), loss)))
+        if progress.step is None and progress.loss is None:
+            progress = replace(progress, step=before.step, loss=before.loss)
+        losses = before.losses
+        if progress.loss is not None and (progress.step, progress.loss) != (before.step, before.loss):
+            losses = (*merged(losses), progress.loss)
+        self._take(uid, replace(progress, losses=losses))
 
     def _take(self, uid: str, progress: Progress) -> None:
-        row = [uid, progress.step, progress.loss, shape_of(progress.losses)]
+        row = [uid, progress.step, progress.loss, shape_of(progress.losses), progress.why]
         job = self._jobs[uid]
         job.progress = progress
-        if job.row != row:
+        if row != job.row and (job.row or any(value not in (None, "") for value in row[1:])):
             job.row = row
 
     async def _pending(self) -> dict[str, HistoryRecord | None]:

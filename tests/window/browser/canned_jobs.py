@@ -96,7 +96,7 @@ def add_bert(server: CannedServer) -> str:
         ended=time.time() - 20,
         message="worker-1: exit 1, ModuleNotFoundError: No module named 'nltk'",
     )
-    server.progress[uid] = [uid, 881.0, None, ""]
+    server.progress[uid] = [uid, 881.0, None, "", ""]
     start = time.time() - 300
     ranks = rank_columns(
         ["Succeeded", "Succeeded", "Failed", "Succeeded"],
@@ -191,16 +191,15 @@ def add_resnet(server: CannedServer, size: int = 1000) -> str:
         running=size - 2,
         replicas=size,
         restarts=sum(restarts),
-        message="2 ranks make no progress",
         created=time.time() - 7500,
         started=time.time() - 7451,
     )
-    server.progress[uid] = [uid, 14_201.0, 0.412, "zukfcba987654321"]
+    server.progress[uid] = [uid, 14_201.0, 0.412, "zukfcba987654321", "worker-417, worker-418: behind"]
     findings = [
         finding(
             "waits",
-            "worker-417 and worker-418 stand at step 0 since 09:14; the others are at 14,201",
-            "metrics step, pod team/resnet-1000-worker-417",
+            "worker-417, worker-418: behind; the slowest is at step 0, the median of the role is 14,201",
+            "metrics.k8s.io, pod resnet-1000-worker-417: step, from file",
             [],
             "see what they do: `trainyard logs resnet-1000 --role worker --index 417`",
         ),

@@ -57,7 +57,14 @@ def open_page(browser: Browser, server: CannedServer, address: str = "") -> None
 
 def test_the_list_shows_jobs_their_states_and_why(browser: Browser, full: CannedServer) -> None:
     open_page(browser, full)
-    for text in ("resnet-1000", "998/1000", "2 ranks make no progress", "bert", "Failed", "No module named 'nltk'"):
+    for text in (
+        "resnet-1000",
+        "998/1000",
+        "worker-417, worker-418: behind",
+        "bert",
+        "Failed",
+        "No module named 'nltk'",
+    ):
         browser.sees(text, "table")
     assert "ablation" not in browser.text()
     browser.click("button", "History")
@@ -83,7 +90,7 @@ def test_the_list_shows_steps_and_the_shape_of_the_loss(browser: Browser, full: 
     assert browser.js("document.querySelectorAll('td.loss canvas:not([hidden])').length") == 1
     before = browser.js("pixelsOf('td.loss canvas:not([hidden])', 0, 0, 56, 18).find((pixel) => pixel)")
     browser.theme("dark")
-    full.send(progress_frame([[RESNET, 14_300.0, 0.5, "0z"]]), "progress")
+    full.send(progress_frame([[RESNET, 14_300.0, 0.5, "0z", ""]]), "progress")
     browser.sees("14,300", "table")
     heights = browser.js("shapeHeights('td.loss canvas:not([hidden])')")
     assert heights[0] > heights[-1] + 8
@@ -386,7 +393,7 @@ def test_a_narrow_page_loses_nothing(browser: Browser, full: CannedServer, width
     browser.resize(width, 640, scale=2.0)
     open_page(browser, full)
     browser.scroll_to("td.name a[title='team/resnet-1000']")
-    for text in ("resnet-1000", "998/1000", "2 ranks make no progress"):
+    for text in ("resnet-1000", "998/1000", "worker-417, worker-418: behind"):
         browser.sees(text, "table")
     for address in VIEWS:
         browser.open(address)

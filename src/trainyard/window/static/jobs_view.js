@@ -90,8 +90,9 @@ function columnsOf(live, store) {
       name: 'why',
       title: 'Why',
       update: (cell, row) => {
-        setText(cell, row.message);
-        setAttribute(cell, 'title', row.message || null);
+        const why = row.message || (row.state === 'Running' && store.progress.get(row.uid)?.why) || '';
+        setText(cell, why);
+        setAttribute(cell, 'title', why || null);
       },
     },
   ];

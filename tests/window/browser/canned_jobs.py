@@ -330,4 +330,8 @@ def add_losses(server: CannedServer, uid: str) -> None:
     bounds = {"min": 0.1, "median": -0.1, "max": -0.3}  # from the leading replica, downwards
     spread = columns | {"replicas": 3}
     spread |= {name: [value - distance for value in LOSSES] for name, distance in bounds.items()}
-    server.series[uid] = {"names": ["loss"], "sources": {"loss": ["pattern"]}, "series": [curve], "spread": [spread]}
+    answer = {"names": ["loss"], "sources": {"loss": ["pattern"]}, "series": [curve], "spread": [spread]}
+    server.series[uid] = answer
+    values = [loss - 0.2 for loss in LOSSES]
+    own = curve | {"replica": "worker-1", "value": values, "min": values, "max": values}
+    server.series[f"{uid} worker-1"] = answer | {"series": [own]}

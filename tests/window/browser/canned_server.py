@@ -36,7 +36,7 @@ class CannedServer:
         self.log_frames: dict[str, list[dict[str, Any]]] = {}  # by job
         self.logs: dict[str, dict[str, bytes]] = {}  # by job, then by file
         self.manifests: dict[str, str] = {}
-        self.series: dict[str, dict[str, Any]] = {}  # by job
+        self.series: dict[str, dict[str, Any]] = {}  # by job, or by job and replica
         self.progress: dict[str, list[Any]] = {}  # by job
         self.requests: list[str] = []
         self.port = 0
@@ -161,7 +161,10 @@ class CannedServer:
         if rest == ["yaml"]:
             return web.Response(text=self.manifests.get(uid, ""), content_type="text/yaml")
         if rest == ["series"]:
-            return web.json_response(self.series.get(uid) or {"names": [], "sources": {}, "series": [], "spread": []})
+            replica = request.query.get("replicas", "")
+            return web.json_response(
+                self.series.get(f"{uid} {replica}".rstrip()) or {"names": [], "sources": {}, "series": [], "spread": []}
+            )
         if rest == ["logs"]:
             return web.json_response(
                 {"files": [self._file(name, data) for name, data in self.logs.get(uid, {}).items()]}

@@ -85,6 +85,20 @@ def test_new_values_are_asked_for_while_the_panel_is_seen(browser: Browser, trai
     assert training.requests.count(f"GET /ui/v1/jobs/{uid}/series") <= asked + 1
 
 
+def test_a_rank_has_curves_of_its_own(browser: Browser, training: CannedServer) -> None:
+    browser.driver.get(training.link)
+    browser.sees("live", "#header")
+    browser.open(f"{BERT_ADDRESS}/ranks/worker-1")
+    browser.scroll_to(".panel.metrics")
+    browser.sees("last -0.01651 at step 990, lowest -0.01651, highest 1.8 · worker-1 guessed", ".curve")
+    assert_falls(browser)
+    browser.open(f"{BERT_ADDRESS}/ranks/worker-2")
+    browser.scroll_to(".panel.metrics")
+    browser.sees("Its program has reported no values on this machine.", ".metrics")
+    assert browser.js("document.querySelectorAll('.curve').length") == 0
+    assert browser.errors() == []
+
+
 def test_a_job_without_values_says_how_to_report_them(browser: Browser, server: CannedServer) -> None:
     add_bert(server)
     browser.driver.get(server.link)

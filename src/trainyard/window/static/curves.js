@@ -135,7 +135,7 @@ export function createCurvesPanel({ session, live }) {
   const showAxis = () => axis.show([['step', 'step'], ['time', 'time']], options.x);
   const smoothing = element('input', { type: 'range', min: 0, max: 0.99, step: 0.01, value: 0, oninput: () => { options.smoothing = Number(smoothing.value); each('draw'); } });
   const root = panel('metrics', 'Metrics', [axis.root, element('label', {}, 'smoothing', smoothing)], [message, list]);
-  let uid = '', ended = false, read = '', seen = false, busy = false;
+  let uid = '', ended = false, replica = '', read = '', seen = false, busy = false;
   const observer = new IntersectionObserver((entries) => { seen = entries[entries.length - 1].isIntersecting; void poll(); });
   observer.observe(root);
   const timer = setInterval(() => void poll(), INTERVAL);
@@ -143,11 +143,13 @@ export function createCurvesPanel({ session, live }) {
 
   /** Reads the curves: again and again while the panel is seen and the job lives, and once after its end. */
   async function poll() {
-    const version = `${uid} ${ended}`;
+    const version = `${uid} ${ended} ${replica}`;
     if (!uid || !seen || busy || document.hidden || live.status !== 'live' || (ended && read === version)) return;
     busy = true;
     try {
-      show(await (await session.request(`jobs/${uid}/series?points=${POINTS}`)).json());
+      const path = `jobs/${uid}/series?points=${POINTS}${replica && `&replicas=${encodeURIComponent(replica)}`}`;
+      const answer = await (await session.request(path)).json();
+      if (version === `${uid} ${ended} ${replica}`) show(answer);
       read = version;
     } catch (error) {
       setText(message, `They cannot be read: ${/** @type {Error} */ (error).message}`);
@@ -164,14 +166,15 @@ export function createCurvesPanel({ session, live }) {
       return chart.root;
     }, (_, curve) => charts.get(curve.name)?.show(curve, answer.spread.find((spread) => spread.name === curve.name)));
     message.hidden = names.size > 0;
-    setText(message, 'The programs have reported no values on this machine. A line of output such as {"step": 10, "loss": 0.4} or step=10 loss=0.4 makes a curve.');
+    setText(message, `${replica ? 'Its program has' : 'The programs have'} reported no values on this machine. A line of output such as {"step": 10, "loss": 0.4} or step=10 loss=0.4 makes a curve.`);
   }
 
   return {
     root,
-    show(/** @type {string} */ nextUid, /** @type {boolean} */ hasEnded) {
-      const isNews = uid !== nextUid || ended !== hasEnded;
-      [uid, ended] = [nextUid, hasEnded];
+    /** `nextReplica`: the one whose curves are shown; "" for the leading one. */
+    show(/** @type {string} */ nextUid, /** @type {boolean} */ hasEnded, nextReplica = '') {
+      const isNews = uid !== nextUid || ended !== hasEnded || replica !== nextReplica;
+      [uid, ended, replica] = [nextUid, hasEnded, nextReplica];
       if (isNews) void poll();
     },
     destroy() { clearInterval(timer); observer.disconnect(); each('destroy'); },

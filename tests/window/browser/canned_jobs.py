@@ -59,6 +59,21 @@ def running_lanes(replicas: list[str]) -> list[dict[str, Any]]:
     ]
 
 
+def add_quiet(server: CannedServer, start: float) -> str:
+    """A job of two ranks that has run for three hours, of which all but some minutes without a change. `start`: Unix
+    seconds."""
+    end = start + 10_800
+    uid = server.add_job(uid="q1", name="quiet", state="Failed", replicas=2, running=0, started=start, ended=end)
+    begin = [segment("pending", start, start + 60), segment("starting", start + 60, start + 180)]
+    lanes = [
+        lane("master-0", *begin, segment("running", start + 180, end, 0, "Completed")),
+        lane("worker-0", *begin, segment("running", start + 180, end - 60, 1, "Error")),
+    ]
+    ranks = rank_columns(["Succeeded", "Failed"], exitCode=[0, 1], ended=[end] * 2)
+    server.job_frames[uid] = job_frames(uid, ranks, [], lanes, [])
+    return uid
+
+
 def event(
     seconds_ago: float, reason: str, message: str, object_name: str, type_: str = "Normal", count: int = 1
 ) -> dict[str, Any]:

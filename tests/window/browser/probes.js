@@ -67,6 +67,11 @@ function markShape(mark) {
   return [style.borderRadius, image, style.borderStyle, style.backgroundColor === 'rgba(0, 0, 0, 0)'].join();
 }
 
+/** Points at a place of the page, as a pointer does. */
+function pointAt(selector, clientX, clientY) {
+  document.querySelector(selector).dispatchEvent(new PointerEvent('pointermove', { clientX, clientY, bubbles: true }));
+}
+
 function canvasDescription(selector) {
   return document.getElementById(document.querySelector(selector).getAttribute('aria-describedby')).textContent;
 }

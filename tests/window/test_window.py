@@ -244,6 +244,11 @@ async def test_event_files_in_the_working_directory_are_curves(
     _, answer, _ = await browser.get(f"v1/jobs/{uid}/series")
     assert answer["sources"] == {"train/loss": ["runs/train"]}
     assert answer["series"][0]["step"] == [0, 1, 2]
+    assert answer["corrupt"] == []
+    with file.open("ab") as damaged:
+        damaged.write(b"\xff" * 40)
+    _, answer, _ = await browser.get(f"v1/jobs/{uid}/series")
+    assert answer["corrupt"] == [str(file)]
 
 
 async def test_the_yaml_has_no_managed_fields(cluster: LocalCluster, browser: Browser) -> None:

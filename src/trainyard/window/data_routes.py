@@ -11,6 +11,7 @@ from aiohttp import web
 
 from trainyard.client import ApiClient
 from trainyard.objects import Json
+from trainyard.objects.structs import replace
 from trainyard.window import access
 from trainyard.window.event_series import EventReader
 from trainyard.window.job_pages import JobPages
@@ -88,7 +89,8 @@ class DataRoutes:
             if record is None:
                 return NO_SERIES
             events = self._events.read(uid, record)
-            return self._series.read(record.logs, names, replicas, int(points), events)
+            answer = self._series.read(record.logs, names, replicas, int(points), events)
+            return replace(answer, corrupt=self._events.corrupt(uid))
 
         async with self._series_lock:
             return json_response(await asyncio.to_thread(read))

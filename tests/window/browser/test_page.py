@@ -307,6 +307,19 @@ def test_dropped_lines_are_counted(browser: Browser, full: CannedServer) -> None
     browser.sees("the line after", "log-lines")
 
 
+def test_the_texts_of_all_ranks_begin_in_one_column(browser: Browser, full: CannedServer) -> None:
+    open_page(browser, full, f"{RESNET_ADDRESS}/logs")
+    browser.sees("step 14179", "log-lines")
+    uid = next(iter(full.log_frames))
+    lines = [["worker-10", "the tenth"], ["worker-2", "the second"]]
+    full.send({"type": "log", "uid": uid, "lines": lines, "dropped": 0}, f"logs:{uid}:*")
+    browser.sees("the second", "log-lines")
+    lefts = (
+        "[...document.querySelectorAll('log-lines .text')].map((node) => Math.round(node.getBoundingClientRect().left))"
+    )
+    assert len(set(browser.js(lefts))) == 1
+
+
 def test_the_log_follows_until_somebody_reads_back(browser: Browser, full: CannedServer) -> None:
     open_page(browser, full, f"{RESNET_ADDRESS}/logs")
     browser.sees("step 14179", "log-lines")

@@ -134,7 +134,8 @@ export function createCurvesPanel({ session, live }) {
   const axis = choice('Horizontal axis', (name) => { options.x = /** @type {any} */ (name); showAxis(); each('draw'); });
   const showAxis = () => axis.show([['step', 'step'], ['time', 'time']], options.x);
   const smoothing = element('input', { type: 'range', min: 0, max: 0.99, step: 0.01, value: 0, oninput: () => { options.smoothing = Number(smoothing.value); each('draw'); } });
-  const root = panel('metrics', 'Metrics', [axis.root, element('label', {}, 'smoothing', smoothing)], [message, list]);
+  const corrupt = element('p', { class: 'muted', hidden: true });
+  const root = panel('metrics', 'Metrics', [axis.root, element('label', {}, 'smoothing', smoothing)], [message, corrupt, list]);
   let uid = '', ended = false, replica = '', read = '', seen = false, busy = false;
   const observer = new IntersectionObserver((entries) => { seen = entries[entries.length - 1].isIntersecting; void poll(); });
   observer.observe(root);
@@ -157,7 +158,9 @@ export function createCurvesPanel({ session, live }) {
     busy = false;
   }
 
-  function show(/** @type {{series: Curve[], spread: Spread[]}} */ answer) {
+  function show(/** @type {{series: Curve[], spread: Spread[], corrupt?: string[]}} */ answer) {
+    corrupt.hidden = !answer.corrupt?.length;
+    setText(corrupt, `Not all values are here: ${answer.corrupt?.join(', ')} cannot be read to the end, it is damaged.`);
     const names = new Set(answer.series.map((curve) => curve.name));
     for (const [name, chart] of charts) if (!names.has(name)) { chart.destroy(); charts.delete(name); }
     reconcile(list, answer.series, (curve) => curve.name, (curve) => {

@@ -39,7 +39,7 @@ details { margin: .3rem 0; } summary { cursor: pointer; }
 svg { width: 100%; } svg text { fill: currentColor; font-size: 11px; } svg line { stroke: var(--line); }
 svg .exit { fill: var(--bad); } .pending, .waiting, .omitted { fill: var(--wait); } .starting { fill: var(--start); }
 .running { fill: var(--run); } rect.failed { fill: var(--bad); }
-.curves { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); }
+.curves { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr)); }
 figure { margin: 0; } h3 { font-size: 1rem; margin: 0; } figcaption { color: var(--wait); }
 polyline { fill: none; stroke: var(--run); stroke-width: 1.5; }
 polyline.median { stroke: var(--start); stroke-dasharray: 5 4; stroke-width: 1; }

@@ -191,6 +191,7 @@ def test_each_state_has_a_shape_of_its_own(browser: Browser, server: CannedServe
     browser.sees("Suspended 1", ".legend")
     marks = browser.js("[...document.querySelectorAll('.legend .mark')].map(markShape)")
     assert len(set(marks)) == 5
+    browser.eventually("colourCount('rank-grid canvas') > 3")
     cells = [(0, 20), *((number * 26, 70) for number in range(4))]
     assert len({browser.js("cellShape(args[0], args[1])", x, y) for x, y in cells}) == 5
 

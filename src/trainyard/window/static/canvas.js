@@ -1,24 +1,7 @@
 /** What the drawings share: size, theme, and that each is drawn again when one of them changes. */
 
 import { element, oncePerFrame, setText } from './dom.js';
-
-/** What the colours depend on. */
-export const themes = [
-  matchMedia('(prefers-color-scheme: dark)'),
-  matchMedia('(prefers-contrast: more)'),
-  matchMedia('(forced-colors: active)'),
-];
-
-/** The colours of the theme, by the names of the variables in style.css. */
-export function colours() {
-  const style = getComputedStyle(document.documentElement);
-  return Object.fromEntries(
-    ['run', 'done', 'bad', 'wait', 'idle', 'accent', 'text', 'muted', 'line', 'surface', 'sunken'].map((name) => [
-      name,
-      style.getPropertyValue(`--${name}`).trim(),
-    ]),
-  );
-}
+import { themes } from './theme.js';
 
 /** An element that draws on a canvas of its own width. Subclasses have `paint(context, width)` and set `height`. */
 export class Drawing extends HTMLElement {

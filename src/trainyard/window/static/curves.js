@@ -1,9 +1,9 @@
 /** Curves of what the programs of a job have reported: a chart for each name, drawn by uPlot once it is seen. */
 
-import { colours, themes } from './canvas.js';
 import { element, reconcile, setAttribute, setText } from './dom.js';
 import { clockTime, count, short } from './format.js';
 import { choice, panel } from './job_parts.js';
+import { colours, themes } from './theme.js';
 
 /**
  * @typedef {{name: string, replica: string, source: string, step: number[], time: number[], value: number[]}} Curve

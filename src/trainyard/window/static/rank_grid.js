@@ -1,7 +1,8 @@
 /** All ranks of a job as cells: colour and shape tell of their state, or of a number. */
 
-import { Drawing, colours } from './canvas.js';
+import { Drawing } from './canvas.js';
 import { COLOURINGS, rankText, summaryText } from './ranks.js';
+import { colours } from './theme.js';
 
 /** @typedef {import('./ranks.js').Rank} Rank */
 

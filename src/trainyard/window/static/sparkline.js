@@ -1,6 +1,6 @@
 /** The shape of a curve in a cell of a table. */
 
-import { themes } from './canvas.js';
+import { themes } from './theme.js';
 
 const WIDTH = 56, HEIGHT = 18; // CSS pixels
 let theme = 0; // changes with the theme

@@ -1,8 +1,9 @@
 /** What each replica did when: a row for each, or, where there are many, a row for each role. */
 
-import { Drawing, colours } from './canvas.js';
+import { Drawing } from './canvas.js';
 import { clockTime, duration } from './format.js';
 import { hasExitCode, hasFailed, lanesText, replicaText, roleText, rowsOf } from './lanes.js';
+import { colours } from './theme.js';
 import { TimeAxis, quietParts } from './time_axis.js';
 
 /**

@@ -80,5 +80,5 @@ def test_a_why_that_takes_long_is_worked_out_less_often(clock: Clock, observatio
     observation._change_pod(None, pod("WORKER-0", waits("InvalidImageName"), "Pending"))
     assert "cannot be pulled" in message(rows)
     clock.seconds = rows.next_look("u")
-    assert 4.9 < clock.seconds < 5.2
+    assert 9.9 < clock.seconds < 10.2
     assert "the name of its image is invalid" in message(rows)

@@ -35,7 +35,7 @@ COLUMNS = (
 )
 ROWS_PER_STEP = 50  # rows worked out in one step of the event loop: a row takes 70 us
 LOOK_SECONDS = 12.0  # a job that waits is looked at again; the second time twice as late, and so on
-WHY_SHARE = 50.0  # finding out why a job waits takes at most this part of a core
+WHY_SHARE = 100.0  # finding out why a job waits takes at most this part of a core
 MAX_MESSAGE = 300  # characters: a list of 10,000 jobs is a megabyte
 HISTORY_SECONDS = 5.0  # the history is read again at most so often
 

@@ -2,10 +2,10 @@
 job of 1,000 replicas change 20 times a second; and the time from a change in the API to the frame, beside the time to
 the event of a watch.
 
-    python -m bench.window --replicas 1000 --seconds 20
+    python -m bench.window --replicas 1000 --seconds 20 [--steps] [--list]
 
 The cluster is a process of its own, without an operator and with pods that nobody runs; what changes and what looks are
-another one.
+another one. `--steps`: all pods report steps, too. `--list`: the pages show the list of jobs.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from trainyard.client import ApiClient
 from trainyard.objects import Json, uid_of
 from trainyard.objects.labels import INDEX, OWNER, ROLE
 from trainyard.objects.resources import POD
+from trainyard.objects.usage import ContainerUsage, PodUsage, Progress, UsageReport
 from trainyard.window import Window, WindowOptions
 
 GVK = kinds.KUBEFLOW_TFJOB.gvk  # no gang, so that each replica has restarts of its own
@@ -50,8 +51,23 @@ async def serve(folder: Path) -> None:
         await window.start()
         facts = {"kubeconfig": str(cluster.write_kubeconfig()), "url": window.url, "key": window.sessions.key}
         print(json.dumps(facts), flush=True)
+        if uids := json.loads(await asyncio.to_thread(sys.stdin.readline) or "[]"):
+            cluster.server.serve_usage(lambda: usage_report(uids))
         await asyncio.to_thread(sys.stdin.read)
         await window.stop()
+
+
+def usage_report(uids: list[str]) -> UsageReport:
+    """What a node would measure of the pods, whose steps grow every 2 seconds."""
+    now = time.time() // 2 * 2
+    progress = Progress({"step": now - 1_790_000_000, "loss": 1000 / now}, 1.0, "file")
+    containers = (ContainerUsage("tensorflow", 1, 0.9, 1 << 30, 1 << 30, True),)
+    return UsageReport(
+        tuple(
+            PodUsage("default", f"big-worker-{index}", uid, now, 2.0, containers, progress)
+            for index, uid in enumerate(uids)
+        )
+    )
 
 
 def pod(job: Json, index: int) -> Json:
@@ -75,11 +91,11 @@ class Measure:
         self._changed: dict[str, float] = {}  # by pod: when its restarts were set to a new number
         self._numbers = iter(range(1, 10**9))
 
-    async def create(self) -> str:
+    async def create(self) -> tuple[str, list[str]]:
+        """The uid of the job, and those of its pods."""
         created = await self._api.create(GVK, "default", job(self._replicas))
-        for index in range(self._replicas):
-            await self._api.create(POD, "default", pod(created, index))
-        return uid_of(created)
+        pods = [await self._api.create(POD, "default", pod(created, index)) for index in range(self._replicas)]
+        return uid_of(created), [uid_of(pod) for pod in pods]
 
     async def change(self, seconds: float, each: Callable[[str, float], None] = lambda name, sent: None) -> float:
         """Change pods for so long. Returns the share of a core that the serving process used."""
@@ -105,8 +121,8 @@ class Measure:
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     @contextlib.asynccontextmanager
-    async def tabs(self, number: int, uid: str) -> AsyncIterator[list[Live]]:
-        """So many pages of the job are open, and read all that they get."""
+    async def tabs(self, number: int, *topics: str) -> AsyncIterator[list[Live]]:
+        """So many pages are open, and read all that they get."""
         async with aiohttp.ClientSession() as http, contextlib.AsyncExitStack() as stack:
             pages = []
             for _ in range(number):
@@ -115,7 +131,7 @@ class Measure:
                     link = (await response.json())["link"]
                 browser = Browser(self._url, http)
                 await browser.log_in(link)
-                pages.append(await stack.enter_async_context(browser.live("jobs", f"job:{uid}")))
+                pages.append(await stack.enter_async_context(browser.live("jobs", *topics)))
             yield pages
 
 
@@ -144,16 +160,19 @@ class Latencies:
                 self._restarts[replica] = restarts
 
 
-async def measure(options: argparse.Namespace, facts: Json, process: int) -> None:
+async def measure(options: argparse.Namespace, facts: Json, server: subprocess.Popen[str]) -> None:
     access = read_kubeconfig([Path(facts["kubeconfig"])])
     async with access.api() as api:
-        bench = Measure(api, process, facts["url"], facts["key"], options.replicas)
-        uid = await bench.create()
+        bench = Measure(api, server.pid, facts["url"], facts["key"], options.replicas)
+        uid, pods = await bench.create()
+        assert server.stdin is not None
+        server.stdin.write(json.dumps(pods if options.steps else []) + "\n")
+        server.stdin.flush()
         base = await bench.change(options.seconds)
         print(f"{'no tab':<8} {base * 100:5.1f} % of a core, {CHANGES_PER_SECOND} changes a second")
         for number in (1, 8):
             latencies = Latencies()
-            async with bench.tabs(number, uid) as pages:
+            async with bench.tabs(number, "progress" if options.list else f"job:{uid}") as pages:
                 measured, *rest = pages
                 reads = [latencies.read(measured), *(Latencies().read(page) for page in rest)]
                 readers = [asyncio.create_task(read) for read in reads]
@@ -163,6 +182,9 @@ async def measure(options: argparse.Namespace, facts: Json, process: int) -> Non
                     reader.cancel()
                 await asyncio.gather(*readers, return_exceptions=True)
             text = f"{number} tab{'s' if number > 1 else ''}"
+            if options.list:
+                print(f"{text:<8} {(used - base) * 100:5.1f} % of a core more")
+                continue
             p95 = statistics.quantiles(latencies.seconds, n=20)[-1]
             p50 = statistics.median(latencies.seconds)
             print(
@@ -175,6 +197,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replicas", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--steps", action="store_true", help="all pods report steps")
+    parser.add_argument("--list", action="store_true", help="the pages show the list of jobs")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -185,7 +209,7 @@ def main() -> None:
         server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
             assert server.stdout is not None
-            asyncio.run(measure(options, json.loads(server.stdout.readline()), server.pid))
+            asyncio.run(measure(options, json.loads(server.stdout.readline()), server))
         finally:
             server.communicate()  # closes its standard input
 

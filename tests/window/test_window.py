@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,21 @@ async def test_a_failed_replica_is_named_by_its_finding(cluster: LocalCluster, b
         await live.frame("job", lambda frame: "no data: /tmp/x" in json.dumps(frame["findings"]))
 
 
+async def test_why_a_job_waits_is_in_the_list_in_the_words_of_why(cluster: LocalCluster, browser: Browser) -> None:
+    """W22."""
+    waiting = job("waits", "")
+    for role in waiting["spec"]["replicaSpecs"]:
+        role["template"]["spec"]["containers"][0].pop("command", None)
+    uid = uid_of(await cluster.api.create(TFJOB, "default", waiting))
+    async with browser.live("jobs", f"job:{uid}") as live:
+        frame = await live.frame(
+            "jobs", lambda frame: "catalogue" in str((row_of(frame, "waits") or {}).get("message"))
+        )
+        words = (row_of(frame, "waits") or {})["message"]
+        await live.frame("job", lambda frame: words in [finding["what"] for finding in frame["findings"]])
+    assert words.startswith("master-0, worker-0: it has no command, and no catalogue says which program its image")
+
+
 async def test_a_process_that_is_stopped_is_found_within_ten_seconds(cluster: LocalCluster, browser: Browser) -> None:
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
     uid = uid_of(await cluster.api.create(TFJOB, "default", job("stopped", code)))
@@ -69,7 +85,9 @@ async def test_a_process_that_is_stopped_is_found_within_ten_seconds(cluster: Lo
         await live.frame("ranks", lambda frame: "memory" in frame["columns"])
         os.kill(pid := int(lines[0][1]), signal.SIGSTOP)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(10), browser.live("jobs", "progress") as jobs:
+                words = "worker-0: its process is stopped by a signal (SIGSTOP, SIGTSTP) or a debugger"
+                await jobs.frame("progress", lambda frame: (progress_of(frame, uid) or [""])[-1] == words)
                 await live.frame("ranks", lambda frame: frame["columns"].get("stoppedPid", [0])[-1])
                 await live.frame(
                     "job", lambda frame: "worker-0: its process is stopped" in json.dumps(frame["findings"])
@@ -201,6 +219,37 @@ async def test_a_bad_number_of_runs_is_named(browser: Browser, jobs: str, text: 
     assert status == 400 and text in answer["error"] and "choose 2 to 8" in answer["error"]
 
 
+async def test_steps_and_losses_are_in_the_list_also_after_the_end(
+    cluster: LocalCluster, browser: Browser, tmp_path: Path
+) -> None:
+    code = "import pathlib, sys, time\nfor n in range(5): print(f'step {n} loss {1 / (n + 1)}', flush=True)\n"
+    code += f"while not pathlib.Path({str(tmp_path / 'end')!r}).exists(): time.sleep(0.02)\nprint('step 7 loss 0.125')"
+    uid = uid_of(await cluster.api.create(TFJOB, "default", job("steps", code, replicas=2)))
+
+    def is_at(step: float) -> Callable[[Json], bool]:
+        return lambda frame: (progress_of(frame, uid) or [uid, None])[1] == step
+
+    async with browser.live("jobs", "progress") as live:
+        frame = await live.frame("progress", is_at(4.0))
+        assert frame["columns"] == ["uid", "step", "loss", "shape", "why"]
+        assert progress_of(frame, uid)[:3] == [uid, 4.0, 0.2]
+        seen = len(live.frames)
+        (tmp_path / "end").touch()
+        await live.frame("progress", is_at(7.0))
+        rows = [row_of(frame, "steps") for frame in live.frames[seen:] if frame["type"] == "jobs"]
+        assert len([row for row in rows if row]) <= 4  # it ends; that its step has grown is not in its row
+    await cluster.api.delete(TFJOB, "default", "steps")
+    async with browser.live("jobs", "progress") as live:
+        frame = await live.frame("progress", lambda frame: progress_of(frame, uid))
+    _, step, loss, shape, _ = progress_of(frame, uid)
+    assert (step, loss, shape[0], shape[-1]) == (7.0, 0.125, "z", "0")
+
+
+def progress_of(frame: Json, uid: str) -> Any:
+    """The row of a job in a frame; None without one."""
+    return next((row for row in frame["rows"] if row[0] == uid), None)
+
+
 async def test_event_files_in_the_working_directory_are_curves(
     cluster: LocalCluster, browser: Browser, tmp_path: Path
 ) -> None:
@@ -215,6 +264,11 @@ async def test_event_files_in_the_working_directory_are_curves(
     _, answer, _ = await browser.get(f"v1/jobs/{uid}/series")
     assert answer["sources"] == {"train/loss": ["runs/train"]}
     assert answer["series"][0]["step"] == [0, 1, 2]
+    assert answer["corrupt"] == []
+    with file.open("ab") as damaged:
+        damaged.write(b"\xff" * 40)
+    _, answer, _ = await browser.get(f"v1/jobs/{uid}/series")
+    assert answer["corrupt"] == [str(file)]
 
 
 async def test_the_yaml_has_no_managed_fields(cluster: LocalCluster, browser: Browser) -> None:

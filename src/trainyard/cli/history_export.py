@@ -18,6 +18,7 @@ from trainyard.objects import Json, format_time
 from trainyard.objects.log_files import pieces
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.manifest import read as read_manifest
+from trainyard.objects.metric_points import MetricPoint
 from trainyard.objects.printable import without_colours
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_text import as_yaml
@@ -28,11 +29,16 @@ from trainyard.views.output_lines import OutputLineSplitter
 from trainyard.views.recorded import ID_LENGTH, recorded_pod
 from trainyard.views.replica_view import replica_view
 from trainyard.views.timeline import timeline
+from trainyard.window.event_series import EventReader
+from trainyard.window.options import ClaimFolders
+from trainyard.window.series import SeriesAnswer, SeriesReader
 
 MAX_LOGS = 1000  # logs on the page; those of failed runs come first
 MAX_LOG_SIZE, MIN_LOG_SIZE = 256 << 10, 8 << 10  # characters of one log
 MAX_SIZE = 16 << 20  # characters of all logs
 MAX_LINE = 4000  # characters of a line
+CURVE_POINTS = 500  # of one curve
+MAX_EVENT_PARTS = 64  # of event files, 8 MiB each
 
 
 def export_record(record: HistoryRecord, file: Path | None, force: bool, now: float) -> Path:
@@ -66,6 +72,7 @@ def exported_run(record: HistoryRecord, now: float) -> ExportedRun:
         fields=[(name, mask(value)) for name, value in _fields(record, now)],
         diagnosis=_masked_diagnosis(diagnosis, mask) if diagnosis else None,
         lanes=timeline((), pods, kind.roles.container if kind else "", cut_off),
+        curves=exported_curves(record, mask),
         pods=[replica_view(recorded_pod(record.data, entry)) for entry in pods],
         events=[replace(view, message=mask(view.message)) for view in map(event_view, events_of(record))],
         logs=[exported_log(file, size, mask) for file in shown],
@@ -89,6 +96,22 @@ def _fields(record: HistoryRecord, now: float) -> list[tuple[str, str]]:
         ("uid", record.text("uid")),
         ("exported", format_time(now)),
     ]
+
+
+def exported_curves(record: HistoryRecord, mask: Callable[[str], str]) -> SeriesAnswer:
+    """The curves of the leading replica, and of event files that are still there. Reads files."""
+    reader, events = EventReader(ClaimFolders()), dict[str, list[MetricPoint]]()
+    for _ in range(MAX_EVENT_PARTS):
+        before, events = sum(map(len, events.values())), reader.read(record.text("uid"), record)
+        if sum(map(len, events.values())) <= before:
+            break
+    answer = SeriesReader().read(record.logs, [], [], CURVE_POINTS, events)
+    return replace(
+        answer,
+        series=[replace(curve, name=mask(curve.name)) for curve in answer.series],
+        spread=[replace(spread, name=mask(spread.name)) for spread in answer.spread],
+        corrupt=[mask(file) for file in reader.corrupt(record.text("uid"))],
+    )
 
 
 # Secrets.

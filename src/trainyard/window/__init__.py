@@ -4,7 +4,7 @@
 - sessions.py    invitations, sessions, download tickets; pure but for randomness
 - assets.py      the files of the page, in static/
 - observation.py the jobs and pods of the cluster, watched while a page is open
-- job_list.py, job_pages.py, log_files.py, log_lines.py   what pages show
+- job_list.py, job_progress.py, job_pages.py, log_files.py, log_lines.py   what pages show
 - series.py      curves, of what programs have reported; event_series.py and tfevents.py: of event files
 - live.py        one open page: subscriptions and frames
 - actions.py     what changes a job, for pages that may

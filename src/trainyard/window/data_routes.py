@@ -95,7 +95,8 @@ class DataRoutes:
             if record is None:
                 return NO_SERIES
             events = self._events.read(uid, record)
-            return self._series.read(record.logs, names, replicas, int(points), events)
+            answer = self._series.read(record.logs, names, replicas, int(points), events)
+            return replace(answer, corrupt=self._events.corrupt(uid))
 
         async with self._series_lock:
             return json_response(await asyncio.to_thread(read))

@@ -23,6 +23,7 @@ from trainyard.window.assets import load_assets
 from trainyard.window.data_routes import DataRoutes
 from trainyard.window.job_list import JobList
 from trainyard.window.job_pages import JobPages
+from trainyard.window.job_progress import ProgressReader
 from trainyard.window.live import LivePage, Sources
 from trainyard.window.log_lines import LogLines
 from trainyard.window.observation import Observation
@@ -59,9 +60,9 @@ class HttpPages:
         self._api, self._options, self._sessions, self._invite = api, options, sessions, invite
         self._observation = Observation(api, options.namespace) if api is not None else None
         self._pages = JobPages(api, self._observation, options.history is not None)
-        self._sources = Sources(
-            self._observation, JobList(self._observation, options.history), self._pages, self._open_log
-        )
+        jobs = JobList(self._observation, options.history, options.mode == "local")
+        progress = ProgressReader(api, self._observation, jobs, options.history)
+        self._sources = Sources(self._observation, jobs, progress, self._pages, self._open_log)
         self._actions = JobActions(api, self._observation)
         self._data = DataRoutes(api, self._observation, self._pages, sessions, options.claims, proxy_api)
         self._server = web.Server(self._answer, access_log=None)

@@ -9,9 +9,11 @@ Rules for this file:
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
@@ -21,6 +23,7 @@ from trainyard.client import ApiError
 from trainyard.objects import Json
 from trainyard.window.job_list import COLUMNS, JobList, is_unfinished
 from trainyard.window.job_pages import JobPage, JobPages
+from trainyard.window.job_progress import ProgressReader, ProgressTopic
 from trainyard.window.log_lines import LogLines
 from trainyard.window.observation import Observation
 
@@ -29,6 +32,7 @@ MAX_PAGE_AGE = 4.0  # seconds; a page takes ten requests, the usage one
 SECONDS_PER_REPLICA = 0.005  # between two readings of a page: what one takes grows with the replicas
 LOOK_SECONDS = 0.5  # topics are asked whether they are due at least so often
 ROWS_PER_FRAME = 2000
+LOOKS_PER_ROUND = 100  # jobs that wait, and are looked at again
 RECORD_SECONDS = 2.0  # until a record that has no result yet is looked at again
 MAX_TOPICS = 16  # of one page
 Send = Callable[[bytes], Awaitable[None]]
@@ -41,6 +45,7 @@ class Sources(msgspec.Struct, frozen=True):
 
     observation: Observation | None
     jobs: JobList
+    progress: ProgressReader
     pages: JobPages
     open_log: Callable[[str, str], LogLines | None]  # by the uid of a job, and a replica or "*"
 
@@ -72,16 +77,16 @@ class JobsTopic:
         self._sources = sources
         self._dirty: set[str] = set()
         self._is_sent = False
-        self._unfinished: set[str] = set()  # jobs that are gone, and whose record is still being written
-        self._look_again = 0.0
-        self._changed_rows: dict[str, Any] = {}  # as they were sent last, after the snapshot
+        self._later: dict[str, float] = {}  # jobs that are looked at again, and when; see _note
+        self._next_look = math.inf
+        self._changed_rows: dict[str, Any] = {}  # as they were sent last: after the snapshot, or of self._later
 
     def is_due(self) -> bool:
         """The first time as soon as the cluster is listed."""
         observation = self._sources.observation
         if not self._is_sent:
             return observation is None or observation.synced
-        return bool(self._dirty) or (bool(self._unfinished) and time.monotonic() > self._look_again)
+        return bool(self._dirty) or time.monotonic() > self._next_look
 
     def changed(self, job_uid: str) -> None:
         """Its row is sent again."""
@@ -89,34 +94,44 @@ class JobsTopic:
 
     async def frames(self) -> AsyncIterator[bytes]:
         """Snapshots are cut: a frame of 10,000 jobs would be 800 kB."""
-        dirty, self._dirty = self._dirty | self._unfinished, set()
+        dirty, self._dirty = self._dirty, set()
         if not self._is_sent:
             self._is_sent, rows, is_first = True, [], True
             async for row in self._sources.jobs.rows():
                 rows.append(row)
-                self._note_unfinished(row)
+                self._note(row)
                 if len(rows) == ROWS_PER_FRAME:
                     yield self._frame(rows, [], reset=is_first, more=True)
                     rows, is_first = [], False
             yield self._frame(rows, [], reset=is_first, more=False)
+            self._next_look = min(self._later.values(), default=math.inf)
             return
-        self._unfinished, self._look_again = set(), time.monotonic() + RECORD_SECONDS
+        now = time.monotonic()
+        dirty |= set(islice((uid for uid, at in self._later.items() if at < now), LOOKS_PER_ROUND))
         changed: list[Any] = []
         gone: list[str] = []
         for uid, changed_row in (await self._sources.jobs.changed_rows(dirty - {""})).items():
+            self._later.pop(uid, None)
+            before = self._changed_rows.get(uid)
             if changed_row is None:
                 gone.append(uid)
                 continue
-            self._note_unfinished(changed_row)
-            if changed_row != self._changed_rows.get(uid):
+            self._note(changed_row)
+            if changed_row != before:
                 changed.append(changed_row)
                 self._changed_rows[uid] = changed_row
+        self._next_look = min(self._later.values(), default=math.inf)
         if changed or gone:
             yield self._frame(changed, gone, reset=False, more=False)
 
-    def _note_unfinished(self, row: list[Any]) -> None:
-        if is_unfinished(row):
-            self._unfinished.add(row[0])
+    def _note(self, row: list[Any]) -> None:
+        """Look again at a job that waits, and at one that is gone and whose record is still being written."""
+        is_record = is_unfinished(row)
+        at = time.monotonic() + RECORD_SECONDS if is_record else self._sources.jobs.next_look(row[0])
+        if at < math.inf:
+            self._later[row[0]] = at
+            if not is_record:
+                self._changed_rows.setdefault(row[0], row)
 
     @staticmethod
     def _frame(rows: list[Any], gone: list[str], *, reset: bool, more: bool) -> bytes:
@@ -276,6 +291,8 @@ class LivePage:
         topic, _, rest = name.partition(":")
         if name == "jobs":
             return JobsTopic(self._sources)
+        if name == "progress":
+            return ProgressTopic(self._sources.progress, self._sources.observation, self._changed.set)
         if topic == "job" and rest:
             return JobTopic(self._sources, rest, self._changed.set)
         if topic == "logs" and rest:

@@ -34,7 +34,8 @@ class Observation:
         self.view = JobView()
         self.forbidden: list[str] = []
         """What the API server refuses: "list pods". The page names it instead of being empty."""
-        self._api, self._namespace = api, namespace
+        self.namespace = namespace
+        self._api = api
         self._listeners: set[ChangeListener] = set()
         self._watches: Watches | None = None
         self._pods: dict[str, dict[str, Json]] = {}  # by the uid of the job, also of one that is not seen yet
@@ -102,8 +103,8 @@ class Observation:
     def _start(self) -> None:
         self._watches = watches = Watches(self._api)
         for kind in kinds.ALL:
-            watches.watch(watch_target(kind.gvk, self._namespace), self._change_job, self._forbid)
-        watches.watch(watch_target(POD, self._namespace, OWNER), self._change_pod, self._forbid)
+            watches.watch(watch_target(kind.gvk, self.namespace), self._change_job, self._forbid)
+        watches.watch(watch_target(POD, self.namespace, OWNER), self._change_pod, self._forbid)
 
     def _stop_later(self) -> None:
         self._stop_timer = None

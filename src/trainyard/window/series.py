@@ -57,12 +57,14 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class SeriesAnswer(msgspec.Struct, frozen=True):
-    """`names`: all that the job has; `sources`: where each name was read; `series`: those that were asked for."""
+    """`names`: all that the job has; `sources`: where each name was read; `series`: those that were asked for;
+    `corrupt`: event files that cannot be read to their end."""
 
     names: list[str]
     sources: dict[str, list[str]]
     series: list[Curve]
     spread: list[Spread]
+    corrupt: list[str] = []
 
 
 StepsAndValues = tuple[Sequence[float], Sequence[float]]

@@ -59,6 +59,21 @@ def running_lanes(replicas: list[str]) -> list[dict[str, Any]]:
     ]
 
 
+def add_quiet(server: CannedServer, start: float) -> str:
+    """A job of two ranks that has run for three hours, of which all but some minutes without a change. `start`: Unix
+    seconds."""
+    end = start + 10_800
+    uid = server.add_job(uid="q1", name="quiet", state="Failed", replicas=2, running=0, started=start, ended=end)
+    begin = [segment("pending", start, start + 60), segment("starting", start + 60, start + 180)]
+    lanes = [
+        lane("master-0", *begin, segment("running", start + 180, end, 0, "Completed")),
+        lane("worker-0", *begin, segment("running", start + 180, end - 60, 1, "Error")),
+    ]
+    ranks = rank_columns(["Succeeded", "Failed"], exitCode=[0, 1], ended=[end] * 2)
+    server.job_frames[uid] = job_frames(uid, ranks, [], lanes, [])
+    return uid
+
+
 def event(
     seconds_ago: float, reason: str, message: str, object_name: str, type_: str = "Normal", count: int = 1
 ) -> dict[str, Any]:
@@ -96,6 +111,7 @@ def add_bert(server: CannedServer) -> str:
         ended=time.time() - 20,
         message="worker-1: exit 1, ModuleNotFoundError: No module named 'nltk'",
     )
+    server.progress[uid] = [uid, 881.0, None, "", ""]
     start = time.time() - 300
     ranks = rank_columns(
         ["Succeeded", "Succeeded", "Failed", "Succeeded"],
@@ -190,15 +206,15 @@ def add_resnet(server: CannedServer, size: int = 1000) -> str:
         running=size - 2,
         replicas=size,
         restarts=sum(restarts),
-        message="2 ranks make no progress",
         created=time.time() - 7500,
         started=time.time() - 7451,
     )
+    server.progress[uid] = [uid, 14_201.0, 0.412, "zukfcba987654321", "worker-417, worker-418: behind"]
     findings = [
         finding(
             "waits",
-            "worker-417 and worker-418 stand at step 0 since 09:14; the others are at 14,201",
-            "metrics step, pod team/resnet-1000-worker-417",
+            "worker-417, worker-418: behind; the slowest is at step 0, the median of the role is 14,201",
+            "metrics.k8s.io, pod resnet-1000-worker-417: step, from file",
             [],
             "see what they do: `trainyard logs resnet-1000 --role worker --index 417`",
         ),
@@ -356,4 +372,8 @@ def add_losses(server: CannedServer, uid: str, losses: list[float] = LOSSES, sta
     bounds = {"min": 0.1, "median": -0.1, "max": -0.3}  # from the leading replica, downwards
     spread = columns | {"replicas": 3}
     spread |= {name: [value - distance for value in losses] for name, distance in bounds.items()}
-    server.series[uid] = {"names": ["loss"], "sources": {"loss": ["pattern"]}, "series": [curve], "spread": [spread]}
+    answer = {"names": ["loss"], "sources": {"loss": ["pattern"]}, "series": [curve], "spread": [spread]}
+    server.series[uid] = answer
+    values = [loss - 0.2 for loss in losses]
+    own = curve | {"replica": "worker-1", "value": values, "min": values, "max": values}
+    server.series[f"{uid} worker-1"] = answer | {"series": [own]}

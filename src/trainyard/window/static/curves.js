@@ -70,8 +70,9 @@ export function createCurvesPanel({ session, live }) {
   const axis = choice('Horizontal axis', (name) => { options.x = /** @type {any} */ (name); showAxis(); each('draw'); });
   const showAxis = () => axis.show([['step', 'step'], ['time', 'time']], options.x);
   const smoothing = smoothingSlider((weight) => { options.smoothing = weight; each('draw'); });
-  const root = panel('metrics', 'Metrics', [axis.root, smoothing], [message, list]);
-  let uid = '', ended = false, read = '', seen = false, busy = false;
+  const corrupt = element('p', { class: 'muted', hidden: true });
+  const root = panel('metrics', 'Metrics', [axis.root, smoothing], [message, corrupt, list]);
+  let uid = '', ended = false, replica = '', read = '', seen = false, busy = false;
   const observer = new IntersectionObserver((entries) => { seen = entries[entries.length - 1].isIntersecting; void poll(); });
   observer.observe(root);
   const timer = setInterval(() => void poll(), INTERVAL);
@@ -79,11 +80,13 @@ export function createCurvesPanel({ session, live }) {
 
   /** Reads the curves: again and again while the panel is seen and the job lives, and once after its end. */
   async function poll() {
-    const version = `${uid} ${ended}`;
+    const version = `${uid} ${ended} ${replica}`;
     if (!uid || !seen || busy || document.hidden || live.status !== 'live' || (ended && read === version)) return;
     busy = true;
     try {
-      show(await (await session.request(`jobs/${uid}/series?points=${POINTS}`)).json());
+      const path = `jobs/${uid}/series?points=${POINTS}${replica && `&replicas=${encodeURIComponent(replica)}`}`;
+      const answer = await (await session.request(path)).json();
+      if (version === `${uid} ${ended} ${replica}`) show(answer);
       read = version;
     } catch (error) {
       setText(message, `They cannot be read: ${/** @type {Error} */ (error).message}`);
@@ -91,7 +94,9 @@ export function createCurvesPanel({ session, live }) {
     busy = false;
   }
 
-  function show(/** @type {{series: Curve[], spread: Spread[]}} */ answer) {
+  function show(/** @type {{series: Curve[], spread: Spread[], corrupt?: string[]}} */ answer) {
+    corrupt.hidden = !answer.corrupt?.length;
+    setText(corrupt, `Not all values are here: ${answer.corrupt?.join(', ')} cannot be read to the end, it is damaged.`);
     const names = new Set(answer.series.map((curve) => curve.name));
     for (const [name, chart] of charts) if (!names.has(name)) { chart.destroy(); charts.delete(name); }
     reconcile(list, answer.series, (curve) => curve.name, (curve) => {
@@ -100,14 +105,15 @@ export function createCurvesPanel({ session, live }) {
       return chart.root;
     }, (_, curve) => charts.get(curve.name)?.show(curve, answer.spread.find((spread) => spread.name === curve.name)));
     message.hidden = names.size > 0;
-    setText(message, NO_VALUES);
+    setText(message, replica ? NO_VALUES.replace('The programs have', 'Its program has') : NO_VALUES);
   }
 
   return {
     root,
-    show(/** @type {string} */ nextUid, /** @type {boolean} */ hasEnded) {
-      const isNews = uid !== nextUid || ended !== hasEnded;
-      [uid, ended] = [nextUid, hasEnded];
+    /** `nextReplica`: the one whose curves are shown; "" for the leading one. */
+    show(/** @type {string} */ nextUid, /** @type {boolean} */ hasEnded, nextReplica = '') {
+      const isNews = uid !== nextUid || ended !== hasEnded || replica !== nextReplica;
+      [uid, ended, replica] = [nextUid, hasEnded, nextReplica];
       if (isNews) void poll();
     },
     destroy() { clearInterval(timer); observer.disconnect(); each('destroy'); },

@@ -1,8 +1,8 @@
 /** Charts by uPlot: drawn once they are seen, in the colours of the theme, and read by the arrow keys. */
 
-import { colours, themes } from './canvas.js';
 import { element, setText } from './dom.js';
-import { clockTime, count, duration } from './format.js';
+import { clockTime, duration, short } from './format.js';
+import { colours, themes } from './theme.js';
 
 /**
  * What a chart draws. `x`: what its axis is; `lines`: uPlot's series after the first, with a stroke that depends on the
@@ -15,8 +15,7 @@ import { clockTime, count, duration } from './format.js';
  *   text: (x: number, values: any[]) => (string|false|0|undefined)[]}} Drawing
  */
 
-export const number = (/** @type {number|null|undefined} */ value) => value === null || value === undefined ? '-'
-  : Number.isInteger(value) ? count(value) : String(Number(value.toPrecision(4)));
+export const number = (/** @type {number|null|undefined} */ value) => short(value) || '-';
 
 /** @type {Promise<any>|undefined} */
 let loading;

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.cli.run_values import Ended, Started, job, private, ran, replicas
+from tests.window.browsing import rows_of
 from trainyard.objects import Json
 
 pytestmark = pytest.mark.slow
@@ -62,9 +63,7 @@ def first_frame(page: str, session: str, topic: str, kind: str) -> dict[str, Any
 
 def jobs(page: str, session: str) -> dict[str, Json]:
     """The rows of the first frame with jobs, by the name of the job."""
-    frame = first_frame(page, session, "jobs", "jobs")
-    rows = [dict(zip(frame["columns"], row, strict=True)) for row in frame["rows"]]
-    return {row["name"]: row for row in rows}
+    return {row["name"]: row for row in rows_of(first_frame(page, session, "jobs", "jobs"))}
 
 
 def act(page: str, session: str, verb: str, uid: str) -> tuple[int, str]:

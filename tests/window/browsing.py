@@ -71,9 +71,17 @@ class Live:
                     return frame
 
 
-def row_of(frame: Json, name: str) -> Json | None:
+def rows_of(frame: Json) -> list[Json]:
+    """The rows of a frame of jobs, by column."""
     rows = [dict(zip(frame["columns"], row, strict=True)) for row in frame["rows"]]
-    return next((row for row in rows if row["name"] == name), None)
+    for row in rows:
+        row |= {column: frame["texts"][row[column]] for column in frame["repeated"]}
+        row |= {column: row[column] + (row["created"] or 0) for column in frame["relative"] if row[column] is not None}
+    return rows
+
+
+def row_of(frame: Json, name: str) -> Json | None:
+    return next((row for row in rows_of(frame) if row["name"] == name), None)
 
 
 class Loopback(AbstractResolver):

@@ -1,16 +1,21 @@
-"""The rows of the list of jobs that wait: why they do, and when they are looked at again."""
+"""The rows of the list of jobs: their size, and of those that wait why they do and when they are looked at again."""
 
 from __future__ import annotations
 
+import json
+from random import Random
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
 from tests.views.why_values import NOW, RUNNING, pod, tfjob, waits
+from tests.window.browsing import rows_of
 from trainyard.client import ApiClient
 from trainyard.objects import Json
 from trainyard.window import job_list
-from trainyard.window.job_list import COLUMNS, LOOK_SECONDS, JobList
+from trainyard.window.job_list import COLUMNS, LOOK_SECONDS, JobList, jobs_frame
+from trainyard.window.live import ROWS_PER_FRAME
 from trainyard.window.observation import Observation
 
 MESSAGE = COLUMNS.index("message")
@@ -82,3 +87,23 @@ def test_a_why_that_takes_long_is_worked_out_less_often(clock: Clock, observatio
     clock.seconds = rows.next_look("u")
     assert 9.9 < clock.seconds < 10.2
     assert "the name of its image is invalid" in message(rows)
+
+
+def test_10_000_jobs_are_a_megabyte() -> None:
+    """W11, with uids and names as long as real ones, jobs of several namespaces, kinds and states in any order."""
+    rows, random = [], Random(1)
+    states = {"Succeeded": "all replicas have succeeded", "Failed": "worker-3: exit 1, ModuleNotFoundError: nltk"}
+    for number in range(10_000):
+        state, created = random.choice([*states]), NOW - 10.0 * number
+        place, kind = random.choice(["default", "team-vision", "team-speech"]), random.choice(["PyTorchJob", "TfJob"])
+        times = created, created + 2.0, created + 602.0
+        uid = str(UUID(int=random.getrandbits(128)))
+        rows.append([uid, place, kind, f"resnet-{number:05}", state, 0, 4, 0, *times, states[state], True])
+    frames = [
+        jobs_frame(rows[start : start + ROWS_PER_FRAME], [], reset=start == 0, more=True)
+        for start in range(0, len(rows), ROWS_PER_FRAME)
+    ]
+    assert [list(row.values()) for frame in frames for row in rows_of(json.loads(frame))] == rows
+    size = sum(map(len, frames))
+    print(f"W11: {size:,} bytes of 10,000 jobs")
+    assert size <= 1_000_000

@@ -33,10 +33,12 @@ COLUMNS = (
     "message",
     "live",
 )
+REPEATED = ("namespace", "kind", "state", "message")  # columns whose texts are few: a frame has each text once
+RELATIVE = ("started", "ended")
 ROWS_PER_STEP = 50  # rows worked out in one step of the event loop: a row takes 70 us
 LOOK_SECONDS = 12.0  # a job that waits is looked at again; the second time twice as late, and so on
 WHY_SHARE = 100.0  # finding out why a job waits takes at most this part of a core
-MAX_MESSAGE = 300  # characters: a list of 10,000 jobs is a megabyte
+MAX_MESSAGE = 300  # characters
 HISTORY_SECONDS = 5.0  # the history is read again at most so often
 
 RECORDING = "Running"  # the state of a record without a result
@@ -165,3 +167,27 @@ def recorded_row(record: HistoryRecord) -> Row:
         "live": False,
     }
     return [values[column] for column in COLUMNS]
+
+
+def jobs_frame(rows: list[Row], gone: list[str], *, reset: bool, more: bool) -> bytes:
+    """A frame of the topic `jobs`: the rows of jobs that are new or changed, of all jobs with `reset`, and the uids of
+    those that are gone. So that 10,000 jobs are a megabyte, a row has the index of its text in `texts` in the columns
+    `repeated`, and seconds since `created` in the columns `relative`, if it has both."""
+    texts: dict[Any, int] = {}
+    coded = []
+    for row in rows:
+        values = dict(zip(COLUMNS, row, strict=True))
+        for column in REPEATED:
+            values[column] = texts.setdefault(values[column], len(texts))
+        for column in RELATIVE:
+            if values[column] is not None and values["created"] is not None:
+                values[column] = _short(values[column] - values["created"])
+        values["created"] = _short(values["created"])
+        coded.append(list(values.values()))
+    frame = {"type": "jobs", "reset": reset, "more": more, "columns": COLUMNS, "rows": coded, "gone": gone}
+    return msgspec.json.encode({**frame, "repeated": REPEATED, "texts": list(texts), "relative": RELATIVE})
+
+
+def _short(seconds: float | None) -> float | None:
+    """Whole seconds without their fraction."""
+    return int(seconds) if seconds is not None and float(seconds).is_integer() else seconds

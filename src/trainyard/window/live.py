@@ -21,7 +21,7 @@ import msgspec
 from trainyard.app.job_actions import offered_actions
 from trainyard.client import ApiError
 from trainyard.objects import Json
-from trainyard.window.job_list import COLUMNS, JobList, is_unfinished
+from trainyard.window.job_list import JobList, is_unfinished, jobs_frame
 from trainyard.window.job_pages import JobPage, JobPages
 from trainyard.window.job_progress import ProgressReader, ProgressTopic
 from trainyard.window.log_lines import LogLines
@@ -101,9 +101,9 @@ class JobsTopic:
                 rows.append(row)
                 self._note(row)
                 if len(rows) == ROWS_PER_FRAME:
-                    yield self._frame(rows, [], reset=is_first, more=True)
+                    yield jobs_frame(rows, [], reset=is_first, more=True)
                     rows, is_first = [], False
-            yield self._frame(rows, [], reset=is_first, more=False)
+            yield jobs_frame(rows, [], reset=is_first, more=False)
             self._next_look = min(self._later.values(), default=math.inf)
             return
         now = time.monotonic()
@@ -122,7 +122,7 @@ class JobsTopic:
                 self._changed_rows[uid] = changed_row
         self._next_look = min(self._later.values(), default=math.inf)
         if changed or gone:
-            yield self._frame(changed, gone, reset=False, more=False)
+            yield jobs_frame(changed, gone, reset=False, more=False)
 
     def _note(self, row: list[Any]) -> None:
         """Look again at a job that waits, and at one that is gone and whose record is still being written."""
@@ -132,10 +132,6 @@ class JobsTopic:
             self._later[row[0]] = at
             if not is_record:
                 self._changed_rows.setdefault(row[0], row)
-
-    @staticmethod
-    def _frame(rows: list[Any], gone: list[str], *, reset: bool, more: bool) -> bytes:
-        return encode({"type": "jobs", "reset": reset, "columns": COLUMNS, "rows": rows, "gone": gone, "more": more})
 
     async def close(self) -> None:
         """Nothing was started."""

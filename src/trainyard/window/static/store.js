@@ -89,6 +89,8 @@ export class Store extends EventTarget {
     const jobs = this.#snapshot ?? this.jobs;
     for (const values of frame.rows ?? []) {
       const row = asObject(this.#columns, values);
+      for (const column of frame.repeated ?? []) row[column] = frame.texts[row[column]];
+      for (const column of frame.relative ?? []) if (row[column] !== null) row[column] += row.created ?? 0;
       jobs.set(row.uid, row);
     }
     for (const uid of frame.gone ?? []) jobs.delete(uid);

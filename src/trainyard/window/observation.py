@@ -11,11 +11,10 @@ from itertools import count
 from trainyard import kinds
 from trainyard.client import ApiClient
 from trainyard.controller_runtime.watches import Watches, watch_target
-from trainyard.objects import Json, uid_of
+from trainyard.objects import Json, labels_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import POD
 from trainyard.views.job_view import JobView
-from trainyard.views.replica_view import replica_view
 
 LINGER_SECONDS = 10.0  # a page that is loaded again finds the watches still open
 ChangeListener = Callable[[str], None]
@@ -79,6 +78,12 @@ class Observation:
         """The pods of a job that exist."""
         return list(self._pods.get(job_uid, {}).values())
 
+    def present_view(self, job_uid: str) -> JobView:
+        """A job that is known, with the pods that exist: `view` has those that are gone, too."""
+        replicas, pods = self.view.replicas.get(job_uid, {}), self._pods.get(job_uid, {})
+        present = {uid: replica for uid, replica in replicas.items() if uid in pods}
+        return JobView({job_uid: self.view.jobs[job_uid]}, {job_uid: present})
+
     def _start(self) -> None:
         self._watches = watches = Watches(self._api)
         for kind in kinds.ALL:
@@ -115,7 +120,7 @@ class Observation:
         pod = after or before
         if pod is None:
             return
-        job_uid = replica_view(pod).job
+        job_uid = str(labels_of(pod).get(OWNER) or "")
         if after is None:
             self._pods.get(job_uid, {}).pop(uid_of(pod), None)
         else:

@@ -33,14 +33,15 @@ async def get_related_objects(api: ApiClient, kind: Kind, job: Json, known_pods:
     pod_selections = [] if known_pods else [(POD, labels)]
     selections = [*pod_selections, (EVENT, ""), *((gvk, labels) for gvk in child_gvks)]
     pages = await asyncio.gather(*(_list_if_allowed(api, gvk, namespace, labels) for gvk, labels in selections))
-    pod_page = [known_pods] if known_pods else []
-    pods, all_events, *child_pages = [*pod_page, *(page or [] for page in pages)]
+    objects = [page or [] for page in pages]
+    pods = list(known_pods) or objects.pop(0)
+    all_events, *child_pages = objects
     children = [child for page in child_pages for child in page]
     uids = {uid_of(obj) for obj in (job, *pods, *children)}
     names = {(obj["kind"], name_of(obj)) for obj in (job, *pods, *children)}
     events = [event for event in all_events if is_about(event, uids, names)]
     refused = tuple(gvk for (gvk, _), page in zip(selections, pages, strict=True) if page is None)
-    return RelatedObjects(list(pods), children, sorted(events, key=last_timestamp), refused)
+    return RelatedObjects(pods, children, sorted(events, key=last_timestamp), refused)
 
 
 async def list_or_none(api: ApiClient, gvk: GVK, namespace: str, labels: str = "") -> list[Json] | None:

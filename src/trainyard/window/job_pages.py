@@ -160,11 +160,13 @@ class JobPages:
         kind = kind_of(job)
         if kind is None:
             raise ValueError(f"{job['kind']} is no kind of job")
-        pods = sorted(observation.pods(uid_of(job)), key=name_of)
-        view = observation.present_view(uid_of(job)) if pods else None
-        facts = await gather_facts(api, kind, job, pods=pods, view=view)
+        usages = await self.usages(uid_of(job))
+        pods, view = sorted(observation.pods(uid_of(job)), key=name_of), observation.present_view(job)
+        present = {slot.name for slot in view.slots(uid_of(job))}
+        usages = [usage for usage in usages if usage.replica in present]
+        facts = await gather_facts(api, kind, job, pods=pods, usages=usages)
         record = await asyncio.to_thread(self.record, uid_of(job))
-        return _page(facts, diagnose(facts), record.pods if record else [], view=view)
+        return _page(facts, diagnose(facts), record.pods if record else [], view=view if pods else None)
 
     def _recorded(self, job_uid: str) -> JobPage | None:
         record = self.record(job_uid)

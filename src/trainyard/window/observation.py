@@ -78,11 +78,10 @@ class Observation:
         """The pods of a job that exist."""
         return list(self._pods.get(job_uid, {}).values())
 
-    def present_view(self, job_uid: str) -> JobView:
-        """A job that is known, with the pods that exist: `view` has those that are gone, too."""
-        replicas, pods = self.view.replicas.get(job_uid, {}), self._pods.get(job_uid, {})
-        present = {uid: replica for uid, replica in replicas.items() if uid in pods}
-        return JobView({job_uid: self.view.jobs[job_uid]}, {job_uid: present})
+    def present_view(self, job: Json) -> JobView:
+        """A job with the pods that exist: `view` has those that are gone, too."""
+        replicas, pods = self.view.replicas.get(uid_of(job), {}), self._pods.get(uid_of(job), {})
+        return JobView({uid_of(job): job}, {uid_of(job): {uid: replicas[uid] for uid in pods if uid in replicas}})
 
     def _start(self) -> None:
         self._watches = watches = Watches(self._api)

@@ -1,11 +1,11 @@
 """What the page costs the process that serves it: its CPU without a tab, with one and with eight, while the pods of a
-job of 1,000 replicas change 20 times a second; and the time from a change in the API to the frame, beside the time to
-the event of a watch.
+job of 1,000 replicas change 20 times a second, and each of them has CPU, memory and a step; and the time from a change
+in the API to the frame, beside the time to the event of a watch.
 
     python -m bench.window --replicas 1000 --seconds 20
 
-The cluster is a process of its own, without an operator and with pods that nobody runs; what changes and what looks are
-another one.
+The cluster is a process of its own, without an operator and with pods that nobody runs, whose usage is made up; what
+changes and what looks are another one.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from trainyard.client import ApiClient
 from trainyard.objects import Json, uid_of
 from trainyard.objects.labels import INDEX, OWNER, ROLE
 from trainyard.objects.resources import POD
+from trainyard.objects.usage import ContainerUsage, PodUsage, Progress, UsageReport
 from trainyard.window import Window, WindowOptions
 
 GVK = kinds.KUBEFLOW_TFJOB.gvk  # no gang, so that each replica has restarts of its own
@@ -41,7 +42,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 async def serve(folder: Path) -> None:
-    """A cluster and its window; prints how to reach them, and ends with its standard input."""
+    """A cluster and its window; prints how to reach them, reads the uids of the pods, and ends with its standard
+    input."""
     options = LocalClusterOptions(
         network="shared", cache=folder / "cache", parent=folder, say=lambda text: None, operator=False
     )
@@ -50,8 +52,20 @@ async def serve(folder: Path) -> None:
         await window.start()
         facts = {"kubeconfig": str(cluster.write_kubeconfig()), "url": window.url, "key": window.sessions.key}
         print(json.dumps(facts), flush=True)
+        uids = json.loads(await asyncio.to_thread(sys.stdin.readline) or "[]")
+        cluster.server.serve_usage(lambda: usage(uids, time.time()))
         await asyncio.to_thread(sys.stdin.read)
         await window.stop()
+
+
+def usage(uids: list[str], now: float) -> UsageReport:
+    """What a node would have measured of these pods: a step a second, of which the program tells the loss, too."""
+    pods = []
+    for index, uid in enumerate(uids):
+        container = ContainerUsage("tensorflow", 1, 0.9 + index / 1e5, (3 << 30) + index, 4 << 30, is_proportional=True)
+        progress = Progress({"step": float(int(now) % 100_000 - index % 3), "loss": 0.4}, 1.0, "file")
+        pods.append(PodUsage("default", f"big-worker-{index}", uid, now, 2.0, (container,), progress))
+    return UsageReport(tuple(pods))
 
 
 def pod(job: Json, index: int) -> Json:
@@ -75,11 +89,19 @@ class Measure:
         self._changed: dict[str, float] = {}  # by pod: when its restarts were set to a new number
         self._numbers = iter(range(1, 10**9))
 
-    async def create(self) -> str:
+    async def create(self) -> tuple[str, list[str]]:
+        """The job with its pods, all Running. Returns their uids."""
         created = await self._api.create(GVK, "default", job(self._replicas))
+        uids = []
         for index in range(self._replicas):
-            await self._api.create(POD, "default", pod(created, index))
-        return uid_of(created)
+            uids.append(uid_of(await self._api.create(POD, "default", pod(created, index))))
+            await self._restart(f"big-worker-{index}", 0)
+        return uid_of(created), uids
+
+    async def _restart(self, pod: str, number: int) -> None:
+        status = {"name": "tensorflow", "restartCount": number, "state": {"running": {}}, "image": "x", "imageID": "x"}
+        body = {"status": {"phase": "Running", "containerStatuses": [status]}}
+        await self._api.patch(POD, "default", pod, body, "status")
 
     async def change(self, seconds: float, each: Callable[[str, float], None] = lambda name, sent: None) -> float:
         """Change pods for so long. Returns the share of a core that the serving process used."""
@@ -87,16 +109,8 @@ class Measure:
         while time.monotonic() - begun < seconds:
             number = next(self._numbers)
             name = f"big-worker-{number % self._replicas}"
-            status = {
-                "name": "tensorflow",
-                "restartCount": number,
-                "state": {"running": {}},
-                "image": "x",
-                "imageID": "x",
-            }
             each(name, time.monotonic())
-            body = {"status": {"phase": "Running", "containerStatuses": [status]}}
-            await self._api.patch(POD, "default", name, body, "status")
+            await self._restart(name, number)
             await asyncio.sleep(1 / CHANGES_PER_SECOND)
         return (self._cpu() - cpu) / (time.monotonic() - begun)
 
@@ -144,11 +158,16 @@ class Latencies:
                 self._restarts[replica] = restarts
 
 
-async def measure(options: argparse.Namespace, facts: Json, process: int) -> None:
+async def measure(options: argparse.Namespace, server: subprocess.Popen[str]) -> None:
+    assert server.stdout is not None
+    assert server.stdin is not None
+    facts = json.loads(server.stdout.readline())
     access = read_kubeconfig([Path(facts["kubeconfig"])])
     async with access.api() as api:
-        bench = Measure(api, process, facts["url"], facts["key"], options.replicas)
-        uid = await bench.create()
+        bench = Measure(api, server.pid, facts["url"], facts["key"], options.replicas)
+        uid, pods = await bench.create()
+        server.stdin.write(json.dumps(pods) + "\n")
+        server.stdin.flush()
         base = await bench.change(options.seconds)
         print(f"{'no tab':<8} {base * 100:5.1f} % of a core, {CHANGES_PER_SECOND} changes a second")
         for number in (1, 8):
@@ -184,8 +203,7 @@ def main() -> None:
         command = [sys.executable, "-m", "bench.window", "--serve", folder]
         server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
-            assert server.stdout is not None
-            asyncio.run(measure(options, json.loads(server.stdout.readline()), server.pid))
+            asyncio.run(measure(options, server))
         finally:
             server.communicate()  # closes its standard input
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -61,7 +62,7 @@ RANK_COLUMNS = {
 
 def rank_columns(replicas: list[ReplicaView]) -> dict[str, list[Any]]:
     """The replicas by column: an array per column is a third of the bytes of an object per replica."""
-    return {column: [getattr(replica, name) for replica in replicas] for column, name in RANK_COLUMNS.items()}
+    return {column: list(map(attrgetter(name), replicas)) for column, name in RANK_COLUMNS.items()}
 
 
 USAGE_COLUMNS = {
@@ -82,10 +83,8 @@ def usage_columns(replicas: list[ReplicaView], usages: list[ReplicaUsage]) -> di
     if not usages:
         return {}
     by_name = {usage.replica: usage for usage in usages}
-    columns = {
-        column: [getattr(by_name.get(replica.name), name, None) for replica in replicas]
-        for column, name in USAGE_COLUMNS.items()
-    }
+    in_order = [by_name.get(replica.name) for replica in replicas]
+    columns = {column: [getattr(usage, name, None) for usage in in_order] for column, name in USAGE_COLUMNS.items()}
     return {column: values for column, values in columns.items() if any(values)}
 
 

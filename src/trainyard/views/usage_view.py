@@ -6,6 +6,7 @@ Order: the replicas that lag behind the others of their role come first, then th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from statistics import median
 from types import MappingProxyType
 
@@ -118,8 +119,8 @@ def _replica_usage(slot: ReplicaView, pod_metrics: Json, log_progress: Progress 
 
 
 def _total(usages: Sequence[Json], resource: str) -> float | None:
-    values = [exact(str(usage[resource])) for usage in usages if resource in usage]
-    return float(sum(value for value in values if value is not None)) if values else None
+    values = [exact(str(usage[resource])) or Fraction(0) for usage in usages if resource in usage]
+    return float(sum(values[1:], values[0])) if values else None
 
 
 def _lag(usage: ReplicaUsage, median_step: float | None) -> float:

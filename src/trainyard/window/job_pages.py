@@ -28,7 +28,7 @@ from trainyard.views.usage_view import ReplicaUsage
 from trainyard.window.observation import Observation
 
 USAGE_SECONDS = 1.9  # a Trainyard node measures every 2 seconds
-SECONDS_PER_REPLICA = 0.005  # between two readings of a page: what one takes grows with the replicas
+SECONDS_PER_REPLICA = 0.005  # between two pages of a job, for each replica: what a page takes grows with them
 KEPT_SECONDS = 60.0  # a page or a usage that nobody has asked for is dropped
 
 
@@ -99,8 +99,8 @@ class JobPages:
 
     async def page(self, job_uid: str, max_age: float = 1.0) -> JobPage | None:
         """The page of the job with that uid; None if it is not known. A page of the same revision that is at most
-        `max_age` seconds old is used again: events and logs change without one. So is any page for SECONDS_PER_REPLICA,
-        however many tabs ask for it."""
+        `max_age` seconds old is used again: events and logs change without one. Any page is used again for
+        SECONDS_PER_REPLICA times the number of replicas, however many tabs ask for it."""
         job = self._observation.view.jobs.get(job_uid) if self._observation else None
         if self._observation is None or self._api is None or job is None:
             return await asyncio.to_thread(self._recorded, job_uid)

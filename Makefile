@@ -219,8 +219,8 @@ format: $(VENV)/dev ## put the code into its usual shape
 	@$(BIN)/ruff check --fix -q . ; $(BIN)/ruff format -q .
 
 lock: $(VENV)/dev ## write the lock files anew from pyproject.toml
-	@$(BIN)/uv pip compile $(COMPILE) pyproject.toml -o requirements/runtime.lock
-	@$(BIN)/uv pip compile $(COMPILE) pyproject.toml --group dev -o requirements/dev.lock
+	@$(BIN)/uv pip compile $(COMPILE) pyproject.toml --extra fast -o requirements/runtime.lock
+	@$(BIN)/uv pip compile $(COMPILE) pyproject.toml --extra fast --group dev -o requirements/dev.lock
 	@$(BIN)/uv pip compile $(COMPILE) --group build -o requirements/build.lock
 	@$(BIN)/uv pip compile $(COMPILE) --group docs -o requirements/docs.lock
 	@$(BIN)/uv pip compile $(COMPILE) --group kubeflow-training -o requirements/kubeflow-training.lock

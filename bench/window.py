@@ -1,11 +1,11 @@
 """What the page costs the process that serves it: its CPU without a tab, with one and with eight, while the pods of a
-job of 1,000 replicas change 20 times a second, and each of them has CPU, memory and a step; and the time from a change
-in the API to the frame, beside the time to the event of a watch.
+job of 1,000 replicas change 20 times a second; and the time from a change in the API to the frame, beside the time to
+the event of a watch.
 
-    python -m bench.window --replicas 1000 --seconds 20
+    python -m bench.window --replicas 1000 --seconds 20 [--steps] [--list]
 
-The cluster is a process of its own, without an operator and with pods that nobody runs, whose usage is made up; what
-changes and what looks are another one.
+The cluster is a process of its own, without an operator and with pods that nobody runs; what changes and what looks are
+another one. `--steps`: all pods report steps, too. `--list`: the pages show the list of jobs.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 async def serve(folder: Path) -> None:
-    """A cluster and its window; prints how to reach them, reads the uids of the pods, and ends with its standard
-    input."""
+    """A cluster and its window; prints how to reach them, and ends with its standard input."""
     options = LocalClusterOptions(
         network="shared", cache=folder / "cache", parent=folder, say=lambda text: None, operator=False
     )
@@ -53,20 +52,23 @@ async def serve(folder: Path) -> None:
         await window.start()
         facts = {"kubeconfig": str(cluster.write_kubeconfig()), "url": window.url, "key": window.sessions.key}
         print(json.dumps(facts), flush=True)
-        uids = json.loads(await asyncio.to_thread(sys.stdin.readline) or "[]")
-        cluster.server.serve_usage(lambda: usage(uids, time.time()))
+        if uids := json.loads(await asyncio.to_thread(sys.stdin.readline) or "[]"):
+            cluster.server.serve_usage(lambda: usage_report(uids))
         await asyncio.to_thread(sys.stdin.read)
         await window.stop()
 
 
-def usage(uids: list[str], now: float) -> UsageReport:
-    """What a node would have measured of these pods: a step a second, of which the program tells the loss, too."""
-    pods = []
-    for index, uid in enumerate(uids):
-        container = ContainerUsage("tensorflow", 1, 0.9 + index / 1e5, (3 << 30) + index, 4 << 30, is_proportional=True)
-        progress = Progress({"step": float(int(now) % 100_000 - index % 3), "loss": 0.4}, 1.0, "file")
-        pods.append(PodUsage("default", f"big-worker-{index}", uid, now, 2.0, (container,), progress))
-    return UsageReport(tuple(pods))
+def usage_report(uids: list[str]) -> UsageReport:
+    """What a node would measure of the pods, whose steps grow every 2 seconds."""
+    now = time.time() // 2 * 2
+    progress = Progress({"step": now - 1_790_000_000, "loss": 1000 / now}, 1.0, "file")
+    containers = (ContainerUsage("tensorflow", 1, 0.9, 1 << 30, 1 << 30, True),)
+    return UsageReport(
+        tuple(
+            PodUsage("default", f"big-worker-{index}", uid, now, 2.0, containers, progress)
+            for index, uid in enumerate(uids)
+        )
+    )
 
 
 def pod(job: Json, index: int) -> Json:
@@ -91,18 +93,10 @@ class Measure:
         self._numbers = iter(range(1, 10**9))
 
     async def create(self) -> tuple[str, list[str]]:
-        """The job with its pods, all Running. Returns their uids."""
+        """The uid of the job, and those of its pods."""
         created = await self._api.create(GVK, "default", job(self._replicas))
-        uids = []
-        for index in range(self._replicas):
-            uids.append(uid_of(await self._api.create(POD, "default", pod(created, index))))
-            await self._restart(f"big-worker-{index}", 0)
-        return uid_of(created), uids
-
-    async def _restart(self, pod: str, number: int) -> None:
-        status = {"name": "tensorflow", "restartCount": number, "state": {"running": {}}, "image": "x", "imageID": "x"}
-        body = {"status": {"phase": "Running", "containerStatuses": [status]}}
-        await self._api.patch(POD, "default", pod, body, "status")
+        pods = [await self._api.create(POD, "default", pod(created, index)) for index in range(self._replicas)]
+        return uid_of(created), [uid_of(pod) for pod in pods]
 
     async def change(self, seconds: float, each: Callable[[str, float], None] = lambda name, sent: None) -> float:
         """Change pods for so long. Returns the share of a core that the serving process used."""
@@ -110,8 +104,16 @@ class Measure:
         while time.monotonic() - begun < seconds:
             number = next(self._numbers)
             name = f"big-worker-{number % self._replicas}"
+            status = {
+                "name": "tensorflow",
+                "restartCount": number,
+                "state": {"running": {}},
+                "image": "x",
+                "imageID": "x",
+            }
             each(name, time.monotonic())
-            await self._restart(name, number)
+            body = {"status": {"phase": "Running", "containerStatuses": [status]}}
+            await self._api.patch(POD, "default", name, body, "status")
             await asyncio.sleep(1 / CHANGES_PER_SECOND)
         return (self._cpu() - cpu) / (time.monotonic() - begun)
 
@@ -120,8 +122,8 @@ class Measure:
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     @contextlib.asynccontextmanager
-    async def tabs(self, number: int, uid: str) -> AsyncIterator[list[Live]]:
-        """So many pages of the job are open, and read all that they get."""
+    async def tabs(self, number: int, *topics: str) -> AsyncIterator[list[Live]]:
+        """So many pages are open, and read all that they get."""
         async with aiohttp.ClientSession() as http, contextlib.AsyncExitStack() as stack:
             pages = []
             for _ in range(number):
@@ -130,7 +132,7 @@ class Measure:
                     link = (await response.json())["link"]
                 browser = Browser(self._url, http)
                 await browser.log_in(link)
-                pages.append(await stack.enter_async_context(browser.live("jobs", f"job:{uid}")))
+                pages.append(await stack.enter_async_context(browser.live("jobs", *topics)))
             yield pages
 
 
@@ -159,21 +161,19 @@ class Latencies:
                 self._restarts[replica] = restarts
 
 
-async def measure(options: argparse.Namespace, server: subprocess.Popen[str]) -> None:
-    assert server.stdout is not None
-    assert server.stdin is not None
-    facts = json.loads(server.stdout.readline())
+async def measure(options: argparse.Namespace, facts: Json, server: subprocess.Popen[str]) -> None:
     access = read_kubeconfig([Path(facts["kubeconfig"])])
     async with access.api() as api:
         bench = Measure(api, server.pid, facts["url"], facts["key"], options.replicas)
         uid, pods = await bench.create()
-        server.stdin.write(json.dumps(pods) + "\n")
+        assert server.stdin is not None
+        server.stdin.write(json.dumps(pods if options.steps else []) + "\n")
         server.stdin.flush()
         base = await bench.change(options.seconds)
         print(f"{'no tab':<8} {base * 100:5.1f} % of a core, {CHANGES_PER_SECOND} changes a second")
         for number in (1, 8):
             latencies = Latencies()
-            async with bench.tabs(number, uid) as pages:
+            async with bench.tabs(number, "progress" if options.list else f"job:{uid}") as pages:
                 measured, *rest = pages
                 reads = [latencies.read(measured), *(Latencies().read(page) for page in rest)]
                 readers = [asyncio.create_task(read) for read in reads]
@@ -183,6 +183,9 @@ async def measure(options: argparse.Namespace, server: subprocess.Popen[str]) ->
                     reader.cancel()
                 await asyncio.gather(*readers, return_exceptions=True)
             text = f"{number} tab{'s' if number > 1 else ''}"
+            if options.list:
+                print(f"{text:<8} {(used - base) * 100:5.1f} % of a core more")
+                continue
             p95 = statistics.quantiles(latencies.seconds, n=20)[-1]
             p50 = statistics.median(latencies.seconds)
             print(
@@ -195,6 +198,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replicas", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--steps", action="store_true", help="all pods report steps")
+    parser.add_argument("--list", action="store_true", help="the pages show the list of jobs")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -205,7 +210,8 @@ def main() -> None:
         command = [sys.executable, "-m", "bench.window", "--serve", folder]
         server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
-            asyncio.run(measure(options, server))
+            assert server.stdout is not None
+            asyncio.run(measure(options, json.loads(server.stdout.readline()), server))
         finally:
             server.communicate()  # closes its standard input
 

@@ -41,7 +41,7 @@ from trainyard.objects import encode, format_time
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.printable import printable
 from trainyard.server import DiskError, NotWritten
-from trainyard.window import ClaimFolders, Window, WindowOptions
+from trainyard.window import ClaimFolders, WindowOptions, local_window
 from trainyard.window.registry import RegisteredWindow
 
 log = logging.getLogger("trainyard.daemon")
@@ -131,8 +131,8 @@ async def run_daemon(folder: Path, arguments: dict[str, Any], pipe: StartupPipe)
 async def _open_window(cluster: LocalCluster, folder: Path, mounts: Mapping[str, Path]) -> RegisteredWindow | None:
     """The page of the cluster; None if it cannot be opened, which stops nothing else. Its sessions are signed with the
     cluster's token: a page that is open is connected again when the cluster is up again."""
-    window = Window(
-        cluster.api,
+    window = local_window(
+        cluster,
         WindowOptions(
             folder.name,
             history=folder.parent / HISTORY,

@@ -17,14 +17,17 @@ from trainyard.app.history import HistoryRecord, folder_name, read_record
 from trainyard.app.job_record import JobRecord
 from trainyard.app.retention import RetentionLimits
 from trainyard.cli.cluster_command import CommandError
+from trainyard.cli.export_curves import HEIGHT, WIDTH, curve_figure
 from trainyard.cli.export_page import MAX_ROWS, POLICY, export_page
 from trainyard.cli.export_timeline import MAX_ROWS as MAX_LANES
 from trainyard.cli.export_timeline import timeline_svg
 from trainyard.cli.history_export import MAX_LOG_SIZE, MAX_LOGS, export_record, exported_run
 from trainyard.cli.html import element, join
 from trainyard.objects import Json
+from trainyard.objects.metric_points import METRICS, MetricPoint, encode_points
 from trainyard.views.recorded import pod_log_folder
 from trainyard.views.timeline import timeline
+from trainyard.window.series import Curve
 
 MARKUP = """</pre></td><script>alert(1)</script><img src=x onerror=alert(1)>&amp;"'\x1b[31m\x00\x85"""
 UID = "c66e9c6e-0001"
@@ -97,12 +100,46 @@ def test_the_page_has_all_that_is_kept(tmp_path: Path) -> None:
         assert part in texts(root), part
 
 
+def with_losses(record: HistoryRecord, name: str = "loss") -> None:
+    for index in range(3):
+        folder = record.logs / f"worker-{index}" / f"attempt-0-{index:08x}"
+        folder.mkdir(parents=True, exist_ok=True)
+        points = [MetricPoint(name, "file", NOW + step, step, 2 / (1 + step) + index) for step in range(0, 1000, 10)]
+        (folder / METRICS).write_bytes(encode_points(points))
+
+
+def test_the_page_has_curves(tmp_path: Path) -> None:
+    record = recorded(tmp_path, tfjob(FAILED), failed_pod())
+    with_losses(record)
+    root = parsed(export_page(exported_run(record, NOW)))
+    text = texts(root)
+    assert "last 0.002018 at step 990, lowest 0.002018, highest 2; worker-0 from $TRAINYARD_METRICS" in text
+    assert "lowest to highest of 3 replicas" in text
+    (curve,) = (line for line in root.iter("polyline") if line.get("class") == "curve")
+    heights = [float(point.split(",")[1]) for point in (curve.get("points") or "").split()]
+    assert len(heights) == 100 and heights == sorted(heights), "values that fall are a line that falls"
+    (area,) = root.iter("polygon")
+    assert len((area.get("points") or "").split()) == 200
+    assert "Metrics" not in texts(parsed(export_page(exported_run(recorded(tmp_path / "none", tfjob(FAILED)), NOW))))
+
+
+@pytest.mark.parametrize("values", [[5.0], [0.0, 0.0], [-1.7e308, 1.7e308], [1e-320, 0.0], [3.0, -3.0]])
+def test_a_curve_of_any_values_is_drawn_inside(values: list[float]) -> None:
+    steps = [float(step) for step in range(len(values))]
+    figure = curve_figure(Curve("a", "worker-0", 1, "file", steps, steps, values, values, values), None)
+    (line,) = (line for line in ElementTree.fromstring(figure).iter("polyline"))  # noqa: S314  (our own page)
+    for point in (line.get("points") or "").split():
+        x, y = map(float, point.split(","))
+        assert 0 <= x <= WIDTH and 0 <= y <= HEIGHT
+
+
 def test_nothing_on_the_page_is_markup_or_leaves_it(tmp_path: Path) -> None:
     job = tfjob(FAILED)
     job["metadata"]["annotations"] = {"note": MARKUP}
     record = recorded(
         tmp_path, job, failed_pod(reason=MARKUP, name=f"x{MARKUP}"), log=f"{MARKUP}\n".encode() + b"\xff\xfe\x1b[2J\n"
     )
+    with_losses(record, MARKUP)
     page = export_page(exported_run(record, NOW))
     root = parsed(page)
     assert not root.findall(".//script") and not root.findall(".//img") and not root.findall(".//iframe")

@@ -12,6 +12,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +48,49 @@ def session_of(link: str) -> tuple[str, str]:
         return page, json.load(response)["session"]
 
 
-def jobs(page: str, session: str) -> dict[str, Json]:
-    """The rows of the first frame with jobs, by the name of the job."""
-    request = urllib.request.Request(f"{page}v1/live?subscribe=jobs", headers={"Authorization": f"Bearer {session}"})
+def first_frame(page: str, session: str, topic: str, kind: str) -> dict[str, Any]:
+    """The first frame of that type."""
+    url = f"{page}v1/live?subscribe={topic}"
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {session}"})
     with urllib.request.urlopen(request, timeout=20) as response:
         for line in response:
             frame: dict[str, Any] = json.loads(line)
-            if frame["type"] == "jobs":
-                rows = [dict(zip(frame["columns"], row, strict=True)) for row in frame["rows"]]
-                return {row["name"]: row for row in rows}
-    raise AssertionError("no frame with jobs")
+            if frame["type"] == kind:
+                return frame
+    raise AssertionError(f"no frame {kind}")
+
+
+def jobs(page: str, session: str) -> dict[str, Json]:
+    """The rows of the first frame with jobs, by the name of the job."""
+    frame = first_frame(page, session, "jobs", "jobs")
+    rows = [dict(zip(frame["columns"], row, strict=True)) for row in frame["rows"]]
+    return {row["name"]: row for row in rows}
+
+
+def act(page: str, session: str, verb: str, uid: str) -> tuple[int, str]:
+    """Ask the page for an action on a job as it shows it. Returns the status code and the sentence."""
+    offered = first_frame(page, session, f"job:{uid}", "actions")["actions"]
+    body = json.dumps({"verb": verb, "uid": uid, "generation": offered["generation"]}).encode()
+    headers = {"Authorization": f"Bearer {session}", "Content-Type": "application/json"}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(f"{page}v1/actions", body, headers), timeout=20) as response:
+            return response.status, json.load(response)["message"]
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)["error"]
+
+
+@contextmanager
+def served(folder: Path, *line: str) -> Iterator[tuple[str, str]]:
+    """Page and session of a `trainyard ui` that serves the page itself until Ctrl-C."""
+    env = {**os.environ, **private(folder), "HOME": str(folder), "COLUMNS": "80"}
+    full_line = [sys.executable, "-m", "trainyard", "ui", *line]
+    process = subprocess.Popen(full_line, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield session_of(process.stdout.readline())
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
 
 
 def write_job(folder: Path, code: str) -> Path:
@@ -99,7 +133,9 @@ def test_a_run_has_a_page_while_it_runs(tmp_path: Path) -> None:
         run.until("here")
         page, session = session_of(command(tmp_path, "ui").out)
         assert jobs(page, session)["story"]["state"] in ("Created", "Running")
-        assert command(tmp_path, "ui", f"run-{run.process.pid}").code == 0
+        printed = command(tmp_path, "ui", f"run-{run.process.pid}", "--write")
+        page, session = session_of(printed.out)
+        assert act(page, session, "suspend", jobs(page, session)["story"]["uid"])[0] == 200
     finally:
         run.interrupt()
         run.end()
@@ -109,20 +145,42 @@ def test_a_run_has_a_page_while_it_runs(tmp_path: Path) -> None:
 
 def test_the_history_needs_no_cluster(tmp_path: Path) -> None:
     assert ran(tmp_path, [job(replicas("MASTER", "print('it was here')"))]).code == 0
-    env = {**os.environ, **private(tmp_path), "HOME": str(tmp_path), "COLUMNS": "80"}
-    line = [sys.executable, "-m", "trainyard", "ui", "--history"]
-    process = subprocess.Popen(line, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        page, session = session_of(process.stdout.readline())
+    with served(tmp_path, "--history") as (page, session):
         row = jobs(page, session)["story"]
         assert (row["state"], row["live"]) == ("Succeeded", False)
         request = urllib.request.Request(f"{page}v1/jobs/{row['uid']}", headers={"Authorization": f"Bearer {session}"})
         with urllib.request.urlopen(request, timeout=20) as response:
             assert json.load(response)["job"]["row"]["name"] == "story"
-    finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+
+
+def test_a_link_with_write_opens_a_page_that_may_change_jobs(up: Path) -> None:
+    assert command(up, "submit", str(write_job(up, "print(1)")), "--wait").code == 0
+    page, reading = session_of(command(up, "ui").out)
+    uid = jobs(page, reading)["story"]["uid"]
+    status, text = act(page, reading, "delete", uid)
+    assert status == 403 and "`trainyard ui --write`" in text
+    printed = command(up, "ui", "--write")
+    assert (printed.code, printed.err) == (0, "") and printed.out.startswith(page)
+    _, writing = session_of(printed.out)
+    assert act(page, writing, "delete", uid) == (200, "tfjob/story deleted")
+    assert command(up, "get", "story").code == 1
+
+
+def test_the_page_of_a_cluster_that_a_kubeconfig_names_may_change_jobs(up: Path) -> None:
+    """A copy of the file of `up` is one of a cluster of which this machine knows nothing more."""
+    config = up / "copy"
+    config.write_text((up / "state" / "trainyard" / "default" / "kubeconfig").read_text())
+    assert command(up, "submit", str(write_job(up, "print(1)")), "--wait").code == 0
+    for options, expected in (((), 403), (("--write",), 200)):
+        with served(up, "--kubeconfig", str(config), *options) as (page, session):
+            status, text = act(page, session, "delete", jobs(page, session)["story"]["uid"])
+            assert status == expected, text
+    assert command(up, "get", "story").code == 1
+
+
+def test_a_history_is_not_written(tmp_path: Path) -> None:
+    refused = command(tmp_path, "ui", "--history", "--write")
+    assert (refused.code, refused.out) == (2, "") and "no job of the history can be changed" in refused.err
 
 
 def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ import aiohttp
 import pytest
 
 from tests.support.control_plane import ControlPlane
-from tests.window.browsing import Browser, row_of
+from tests.window.browsing import Browser, act, row_of
 from trainyard import kinds
-from trainyard.client import ApiClient
+from trainyard.app.job_actions import delete_job, scale, set_suspend
+from trainyard.client import ApiClient, Conflict
 from trainyard.objects import Json, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import POD
@@ -85,6 +86,57 @@ async def test_who_may_read_one_namespace_sees_it_and_what_is_refused(
                 assert any(row_of(frame, "a") for frame in frames)
                 ranks = next(frame for frame in live.frames if frame["type"] == "ranks")
                 assert ranks["columns"]["replica"] == ["worker-0", "worker-1"]
+        finally:
+            await window.stop()
+
+
+async def test_who_may_write_on_the_page_and_not_in_the_cluster_is_told_by_the_cluster(
+    installed: ControlPlane, namespace: str, job: Json
+) -> None:
+    rules = [
+        {"apiGroups": [GVK.group], "resources": [GVK.plural], "verbs": ["get", "list", "watch", "delete"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+    ]
+    async with await limited(installed, namespace, rules) as api:
+        window = Window(api, WindowOptions("real", "cluster", namespace))
+        await window.start()
+        try:
+            async with aiohttp.ClientSession() as http:
+                browser = Browser(window.url, http)
+                await browser.log_in(window.link("write"))
+                status, text = await act(browser, "suspend", job)
+                assert status == 403 and f'cannot patch resource "{GVK.plural}"' in text
+                status, text = await act(browser, "scale", job, replicas=3)
+                assert status == 403 and f'resource "{GVK.plural}/scale"' in text
+                edited = {**job, "metadata": {**job["metadata"], "generation": 2}}
+                assert (await act(browser, "delete", edited))[0] == 409
+                assert await act(browser, "delete", job) == (200, "pytorchjob/a deleted")
+        finally:
+            await window.stop()
+
+
+async def test_an_action_on_a_real_server_has_its_preconditions(
+    installed: ControlPlane, namespace: str, job: Json
+) -> None:
+    async with installed.api() as api:
+        window = Window(api, WindowOptions("real", "cluster", namespace))
+        await window.start()
+        try:
+            async with aiohttp.ClientSession() as http:
+                browser = Browser(window.url, http)
+                await browser.log_in(window.link("write"))
+                assert await act(browser, "suspend", job) == (200, "pytorchjob/a suspended")
+                assert (await act(browser, "resume", job))[0] == 409
+                suspended = await api.get(GVK, namespace, "a")
+                for change in (
+                    set_suspend(api, kinds.PYTORCHJOB, job, True, resource_version="1"),
+                    scale(api, kinds.PYTORCHJOB, job, 3, resource_version="1"),
+                    delete_job(api, kinds.PYTORCHJOB, job, resource_version="1"),
+                ):
+                    with pytest.raises(Conflict):
+                        await change
+                assert await api.get(GVK, namespace, "a") == suspended
+                assert await act(browser, "scale", suspended, replicas=3) == (200, "pytorchjob/a scaled from 2 to 3")
         finally:
             await window.stop()
 

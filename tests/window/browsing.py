@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 
-from trainyard.objects import Json
+from trainyard.objects import Json, uid_of
 
 
 class Browser:
@@ -45,14 +48,22 @@ class Browser:
             yield Live(socket)
 
 
+async def act(browser: Browser, verb: str, job: Json, **more: Any) -> tuple[int, str]:
+    """Ask for an action on the job as it was read. Returns the status code and the sentence."""
+    body = {"verb": verb, "uid": uid_of(job), "generation": job["metadata"]["generation"], **more}
+    async with browser.http.post(f"{browser.url}v1/actions", json=body, headers=browser.headers) as answer:
+        content = await answer.json()
+        return answer.status, content.get("message") or content["error"]
+
+
 class Live:
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.socket = socket
         self.frames: list[Json] = []
 
-    async def frame(self, kind: str, condition: Any = lambda frame: True) -> Json:
+    async def frame(self, kind: str, condition: Any = lambda frame: True, seconds: float = 30) -> Json:
         """The next frame of that type for which the condition is true."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(seconds):
             while True:
                 frame: Json = await self.socket.receive_json()
                 self.frames.append(frame)
@@ -63,3 +74,28 @@ class Live:
 def row_of(frame: Json, name: str) -> Json | None:
     rows = [dict(zip(frame["columns"], row, strict=True)) for row in frame["rows"]]
     return next((row for row in rows if row["name"] == name), None)
+
+
+class Loopback(AbstractResolver):
+    """Resolves every name to 127.0.0.1, as browsers do with *.localhost."""
+
+    async def resolve(self, host: str, port: int = 0, family: Any = socket.AF_INET) -> list[ResolveResult]:
+        return [ResolveResult(hostname=host, host="127.0.0.1", port=port, family=socket.AF_INET, proto=0, flags=0)]
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def origin(link: str) -> str:
+    parts = urlsplit(link)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+async def is_closed(url: str) -> None:
+    """Wait until nothing listens there. A request would be a use."""
+    async with asyncio.timeout(20):
+        with suppress(ConnectionError):
+            while True:
+                _, writer = await asyncio.open_connection("127.0.0.1", urlsplit(url).port)
+                writer.close()
+                await asyncio.sleep(0.01)

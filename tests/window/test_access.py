@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
-from trainyard.window.access import ROUTES, refusal, response_headers
+from trainyard.window.access import ROUTES, Scope, refusal, response_headers
 
 
 @pytest.mark.parametrize(
@@ -43,13 +45,16 @@ def test_any_other_page_is_refused(headers: dict[str, str], status: int) -> None
     assert refused is not None and refused[0] == status
 
 
-def test_only_reading_needs_no_more_than_a_session() -> None:
-    """No route changes anything but sessions and tickets."""
-    assert {route.path for route in ROUTES if route.method != "GET"} == {
-        "/ui/v1/invitations",
-        "/ui/v1/session",
-        "/ui/v1/tickets",
+def test_what_changes_a_job_is_one_route_with_a_scope_of_its_own() -> None:
+    """The others that are no GET change nothing but sessions, tickets and forwards."""
+    assert {(route.path, route.scope) for route in ROUTES if route.method != "GET"} == {
+        ("/ui/v1/invitations", "key"),
+        ("/ui/v1/session", "public"),
+        ("/ui/v1/tickets", "session"),
+        ("/ui/v1/forward", "session"),
+        ("/ui/v1/actions", "write"),
     }
+    assert {route.scope for route in ROUTES} == set(get_args(Scope))
     assert {route.path for route in ROUTES if route.scope == "public"} == {
         "/ui/",
         "/ui/static/{version}/{name*}",
@@ -61,3 +66,9 @@ def test_the_page_may_connect_to_its_own_port_alone() -> None:
     policy = response_headers("127.0.0.1:4000")["Content-Security-Policy"]
     assert "default-src 'none'" in policy and "connect-src 'self' ws://127.0.0.1:4000;" in policy
     assert "unsafe" not in policy and "*" not in policy
+
+
+def test_no_page_shows_ours_in_a_frame() -> None:
+    """A click on a page of others could be one on our button."""
+    headers = response_headers("127.0.0.1:4000")
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"] and headers["X-Frame-Options"] == "DENY"

@@ -92,3 +92,14 @@ def test_large_files_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.Monke
     for _ in range(20):
         lengths.append(len(series.read([tmp_path], 100.0, None).get("loss", [])))
     assert lengths[0] < 60 and lengths[-1] == 200 and lengths == sorted(lengths)
+
+
+def test_a_file_that_cannot_be_read_to_its_end_is_named(tmp_path: Path) -> None:
+    series = EventSeries()
+    write(tmp_path / "events.out.tfevents.1", 1, 2)
+    write(damaged := tmp_path / "run" / "events.out.tfevents.2", 1, 2)
+    with damaged.open("ab") as file:
+        file.write(b"\xff" * 40)
+    assert series.corrupt == []
+    assert len(series.read([tmp_path], 0.0, None)["run/loss"]) == 2
+    assert series.corrupt == [str(damaged)]

@@ -17,6 +17,7 @@ from trainyard.objects.labels import INDEX, OWNER, ROLE
 from trainyard.objects.resources import EVENT, POD
 from trainyard.window.job_list import JobList
 from trainyard.window.job_pages import JobPages
+from trainyard.window.job_progress import ProgressReader
 from trainyard.window.live import LivePage, Sources
 from trainyard.window.observation import Observation
 
@@ -117,7 +118,9 @@ async def test_tabs_that_were_opened_at_different_times_send_at_the_same_moments
     api: Api, observation: Observation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pages = JobPages(api, observation, has_history=False)
-    sources = Sources(observation, JobList(observation, None), pages, lambda uid, replica: None)
+    jobs = JobList(observation, None)
+    progress = ProgressReader(api, observation, jobs, None)
+    sources = Sources(observation, jobs, progress, pages, lambda uid, replica: None)
     sent: list[list[bytes]] = [[], []]
     now = 100.1
     monkeypatch.setattr("trainyard.window.live.time", SimpleNamespace(monotonic=lambda: now))

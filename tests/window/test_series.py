@@ -103,3 +103,12 @@ def test_an_answer_has_so_many_points_and_their_bounds(tmp_path: Path) -> None:
     loss = SeriesReader().read(tmp_path, [], []).series[0]
     assert len(loss.step) <= MAX_POINTS and max(loss.max) == 9.0
     assert len({len(column) for column in (loss.step, loss.time, loss.value, loss.min, loss.max)}) == 1
+
+
+def test_the_last_values_are_those_of_the_last_attempt_of_the_leading_replica(tmp_path: Path) -> None:
+    write(tmp_path, "worker-0", 1, [*curve(1, value=3.0), *curve(1, value=0.5, name="accuracy")])
+    write(tmp_path, "master-0", 10, curve(5, 6, value=1.0))
+    write(tmp_path, "master-0", 9, curve(1, 7, value=2.0))
+    events = {"train/loss": curve(1, value=4.0), "loss": curve(1, value=5.0)}
+    assert SeriesReader().last_values(tmp_path, events) == {"loss": 1.0, "accuracy": 0.5, "train/loss": 4.0}
+    assert SeriesReader().last_values(tmp_path / "missing", {}) == {}

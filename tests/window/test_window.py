@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,10 @@ import pytest
 
 from tests.window.browsing import Browser, row_of
 from tests.window.tfevents_writer import event, frame, simple
-from trainyard.app.history import history_folder
-from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.app.record_index import HistoryOptions
+from trainyard.app.local import LocalCluster
 from trainyard.objects import GVK, Json, uid_of
 from trainyard.objects.labels import WORKING_DIRECTORY
-from trainyard.window import Window, WindowOptions
+from trainyard.window import Window
 from trainyard.window.access import ROUTES
 
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
@@ -37,32 +35,6 @@ def job(name: str, code: str, replicas: int = 1) -> Json:
     ]
     spec = {"replicaSpecs": roles, "backoffLimit": 0}
     return {"apiVersion": TFJOB.api_version, "kind": "TfJob", "metadata": {"name": name}, "spec": spec}
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
-    history = HistoryOptions(history_folder(), "default")
-    options = LocalClusterOptions(
-        network="shared", cache=tmp_path / "cache", say=lambda text: None, parent=tmp_path, history=history
-    )
-    async with LocalCluster(options) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-async def window(cluster: LocalCluster) -> AsyncIterator[Window]:
-    window = Window(cluster.api, WindowOptions("default", history=history_folder()))
-    await window.start()
-    yield window
-    await window.stop()
-
-
-@pytest.fixture
-async def browser(window: Window) -> AsyncIterator[Browser]:
-    async with aiohttp.ClientSession() as http:
-        browser = Browser(window.url, http)
-        assert await browser.log_in(window.link()) == 200
-        yield browser
 
 
 async def test_a_job_appears_runs_and_ends_on_an_open_page(cluster: LocalCluster, browser: Browser) -> None:
@@ -90,6 +62,21 @@ async def test_a_failed_replica_is_named_by_its_finding(cluster: LocalCluster, b
         await live.frame("job", lambda frame: "no data: /tmp/x" in json.dumps(frame["findings"]))
 
 
+async def test_why_a_job_waits_is_in_the_list_in_the_words_of_why(cluster: LocalCluster, browser: Browser) -> None:
+    """W22."""
+    waiting = job("waits", "")
+    for role in waiting["spec"]["replicaSpecs"]:
+        role["template"]["spec"]["containers"][0].pop("command", None)
+    uid = uid_of(await cluster.api.create(TFJOB, "default", waiting))
+    async with browser.live("jobs", f"job:{uid}") as live:
+        frame = await live.frame(
+            "jobs", lambda frame: "catalogue" in str((row_of(frame, "waits") or {}).get("message"))
+        )
+        words = (row_of(frame, "waits") or {})["message"]
+        await live.frame("job", lambda frame: words in [finding["what"] for finding in frame["findings"]])
+    assert words.startswith("master-0, worker-0: it has no command, and no catalogue says which program its image")
+
+
 async def test_a_process_that_is_stopped_is_found_within_ten_seconds(cluster: LocalCluster, browser: Browser) -> None:
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
     uid = uid_of(await cluster.api.create(TFJOB, "default", job("stopped", code)))
@@ -98,7 +85,9 @@ async def test_a_process_that_is_stopped_is_found_within_ten_seconds(cluster: Lo
         await live.frame("ranks", lambda frame: "memory" in frame["columns"])
         os.kill(pid := int(lines[0][1]), signal.SIGSTOP)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(10), browser.live("jobs", "progress") as jobs:
+                words = "worker-0: its process is stopped by a signal (SIGSTOP, SIGTSTP) or a debugger"
+                await jobs.frame("progress", lambda frame: (progress_of(frame, uid) or [""])[-1] == words)
                 await live.frame("ranks", lambda frame: frame["columns"].get("stoppedPid", [0])[-1])
                 await live.frame(
                     "job", lambda frame: "worker-0: its process is stopped" in json.dumps(frame["findings"])
@@ -182,6 +171,85 @@ async def test_what_programs_report_is_a_curve_also_after_the_end(cluster: Local
     assert (await browser.get("v1/jobs/unknown/series"))[1]["names"] == []
 
 
+async def test_runs_are_compared_live_and_with_one_of_the_history(
+    cluster: LocalCluster, browser: Browser, tmp_path: Path
+) -> None:
+    uids, end = [], tmp_path / "end"
+    for name, rate in (("first", 0.1), ("second", 0.05)):
+        code = f"import os, time; print('step 2 loss {rate}')\nwhile not os.path.exists({str(end)!r}): time.sleep(0.02)"
+        created = job(name, code)
+        env = {"LR": str(rate), "API_KEY": f"{name}-of-the-canaries"}
+        for role in created["spec"]["replicaSpecs"]:
+            role["template"]["spec"]["containers"][0]["env"] = [{"name": key, "value": env[key]} for key in env]
+        uids.append(uid_of(await cluster.api.create(TFJOB, "default", created)))
+
+    async def compared(condition: Any) -> Json:
+        """The answer as soon as the condition is true for both runs."""
+        async with asyncio.timeout(30):
+            while True:
+                status, answer, _ = await browser.get(f"v1/compare?jobs={','.join(uids)},gone")
+                assert status == 200 and len(answer["runs"]) == 2
+                if all(map(condition, answer["runs"])):
+                    return dict(answer)
+
+    await compared(lambda run: run["state"] == "Running" and run["peakMemory"] and run["metrics"])
+    end.touch()
+    await compared(lambda run: run["state"] == "Succeeded")
+    async with browser.live("jobs") as live:
+        await cluster.api.delete(TFJOB, "default", "first")
+        await live.frame("jobs", lambda frame: (row_of(frame, "first") or {}).get("live") is False)
+    answer = await compared(lambda run: run["peakMemory"] and run["metrics"])
+    values = [(run["uid"], run["name"], run["state"], run["restarts"], run["metrics"]) for run in answer["runs"]]
+    assert values == [
+        (uids[0], "first", "Succeeded", 0, {"loss": 0.1}),
+        (uids[1], "second", "Succeeded", 0, {"loss": 0.05}),
+    ]
+    assert all(run["created"] <= run["started"] <= run["ended"] for run in answer["runs"])
+    listed = {difference["field"]: difference["values"] for difference in answer["differences"]}
+    assert listed["env LR"] == ["0.1", "0.05"] and listed["env API_KEY"] == ["(masked)"] * 2
+    assert listed.keys() == {"command", "env LR", "env API_KEY"}
+    assert answer["unknown"] == ["gone"] and "canaries" not in json.dumps(answer)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "text"), [("", "no jobs"), ("a", "one job"), ("a,a", "one job"), ("a,b,c,d,e,f,g,h,i", "9 jobs")]
+)
+async def test_a_bad_number_of_runs_is_named(browser: Browser, jobs: str, text: str) -> None:
+    status, answer, _ = await browser.get(f"v1/compare?jobs={jobs}")
+    assert status == 400 and text in answer["error"] and "choose 2 to 8" in answer["error"]
+
+
+async def test_steps_and_losses_are_in_the_list_also_after_the_end(
+    cluster: LocalCluster, browser: Browser, tmp_path: Path
+) -> None:
+    code = "import pathlib, sys, time\nfor n in range(5): print(f'step {n} loss {1 / (n + 1)}', flush=True)\n"
+    code += f"while not pathlib.Path({str(tmp_path / 'end')!r}).exists(): time.sleep(0.02)\nprint('step 7 loss 0.125')"
+    uid = uid_of(await cluster.api.create(TFJOB, "default", job("steps", code, replicas=2)))
+
+    def is_at(step: float) -> Callable[[Json], bool]:
+        return lambda frame: (progress_of(frame, uid) or [uid, None])[1] == step
+
+    async with browser.live("jobs", "progress") as live:
+        frame = await live.frame("progress", is_at(4.0))
+        assert frame["columns"] == ["uid", "step", "loss", "shape", "why"]
+        assert progress_of(frame, uid)[:3] == [uid, 4.0, 0.2]
+        seen = len(live.frames)
+        (tmp_path / "end").touch()
+        await live.frame("progress", is_at(7.0))
+        rows = [row_of(frame, "steps") for frame in live.frames[seen:] if frame["type"] == "jobs"]
+        assert len([row for row in rows if row]) <= 4  # it ends; that its step has grown is not in its row
+    await cluster.api.delete(TFJOB, "default", "steps")
+    async with browser.live("jobs", "progress") as live:
+        frame = await live.frame("progress", lambda frame: progress_of(frame, uid))
+    _, step, loss, shape, _ = progress_of(frame, uid)
+    assert (step, loss, shape[0], shape[-1]) == (7.0, 0.125, "z", "0")
+
+
+def progress_of(frame: Json, uid: str) -> Any:
+    """The row of a job in a frame; None without one."""
+    return next((row for row in frame["rows"] if row[0] == uid), None)
+
+
 async def test_event_files_in_the_working_directory_are_curves(
     cluster: LocalCluster, browser: Browser, tmp_path: Path
 ) -> None:
@@ -196,6 +264,11 @@ async def test_event_files_in_the_working_directory_are_curves(
     _, answer, _ = await browser.get(f"v1/jobs/{uid}/series")
     assert answer["sources"] == {"train/loss": ["runs/train"]}
     assert answer["series"][0]["step"] == [0, 1, 2]
+    assert answer["corrupt"] == []
+    with file.open("ab") as damaged:
+        damaged.write(b"\xff" * 40)
+    _, answer, _ = await browser.get(f"v1/jobs/{uid}/series")
+    assert answer["corrupt"] == [str(file)]
 
 
 async def test_the_yaml_has_no_managed_fields(cluster: LocalCluster, browser: Browser) -> None:
@@ -234,7 +307,7 @@ async def test_an_invitation_is_valid_once(window: Window) -> None:
         assert await browser.log_in(link) == 401
 
 
-@pytest.mark.parametrize("route", [route for route in ROUTES if route.scope == "session"], ids=str)
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.scope in ("session", "write")], ids=str)
 async def test_without_a_session_there_is_no_data(window: Window, route: Any) -> None:
     path = route.path.replace("{uid}", "u").replace("{file*}", "f")
     async with aiohttp.ClientSession() as http:
@@ -250,7 +323,7 @@ async def test_without_a_session_there_is_no_data(window: Window, route: Any) ->
     "method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW"]
 )
 async def test_any_other_verb_is_refused_on_every_route(window: Window, method: str) -> None:
-    paths = {route.path for route in ROUTES} | {"/", "/api", "/ui", "/ui/v1", "/ui/v1/actions"}
+    paths = {route.path for route in ROUTES} | {"/", "/api", "/ui", "/ui/v1", "/ui/v1/action"}
     async with aiohttp.ClientSession() as http:
         for path in paths - {route.path for route in ROUTES if route.method == method}:
             concrete = path.partition("{")[0] + ("x" if "{" in path else "")

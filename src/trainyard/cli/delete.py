@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any
 
 import click
@@ -30,16 +29,13 @@ def delete(jobs: tuple[str, ...], wait: bool, timeout: float | None, **params: A
 
 
 async def _delete(context: ClusterContext, jobs: tuple[str, ...], wait: bool, timeout: float | None) -> None:
+    from trainyard.app.job_actions import delete_job
     from trainyard.cli.jobs import get_job, list_pods
-    from trainyard.client import NotFound
-    from trainyard.objects import uid_of
 
     # All names are resolved before the first DELETE.
     infos = [await get_job(context, job) for job in dict.fromkeys(jobs)]
     for info in infos:
-        with contextlib.suppress(NotFound):
-            await context.api.delete(info.gvk, info.namespace, info.name, uid_of(info.job))
-        print_output(f"{info.reference} deleted")
+        print_output(await delete_job(context.api, info.kind, info.job))
     if wait:
         try:
             async with asyncio.timeout(timeout):

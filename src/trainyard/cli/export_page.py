@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from trainyard.cli.export_curves import curve_figure
 from trainyard.cli.export_timeline import timeline_svg
 from trainyard.cli.html import Html, element, join
 from trainyard.objects import format_time
@@ -18,8 +19,10 @@ from trainyard.views.durations import format_clock
 from trainyard.views.event_view import EventView
 from trainyard.views.replica_view import ReplicaView
 from trainyard.views.timeline import Lane
+from trainyard.window.series import SeriesAnswer
 
 MAX_ROWS = 2000  # of a table: the first and the last ones
+MAX_CURVES = 64
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 STYLE = """
 :root { color-scheme: light dark; --bad: #b3261e; --run: #2e7d32; --start: #b26a00; --wait: #5f6368; --line: #d0d4d9;
@@ -36,6 +39,11 @@ details { margin: .3rem 0; } summary { cursor: pointer; }
 svg { width: 100%; } svg text { fill: currentColor; font-size: 11px; } svg line { stroke: var(--line); }
 svg .exit { fill: var(--bad); } .pending, .waiting, .omitted { fill: var(--wait); } .starting { fill: var(--start); }
 .running { fill: var(--run); } rect.failed { fill: var(--bad); }
+.curves { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr)); }
+figure { margin: 0; } h3 { font-size: 1rem; margin: 0; } figcaption { color: var(--wait); }
+polyline { fill: none; stroke: var(--run); stroke-width: 1.5; }
+polyline.median { stroke: var(--start); stroke-dasharray: 5 4; stroke-width: 1; }
+polygon { fill: var(--line); opacity: .5; }
 .legend span { margin-right: 1.2rem; white-space: nowrap; } .legend svg { height: 14px; width: 24px; }
 """
 
@@ -56,6 +64,7 @@ class ExportedRun(msgspec.Struct, frozen=True):
     fields: Sequence[tuple[str, str]]  # those without a value are left out
     diagnosis: JobDiagnosis | None  # None: the record has no job that can be read
     lanes: Sequence[Lane]
+    curves: SeriesAnswer
     pods: Sequence[ReplicaView]
     events: Sequence[EventView]
     logs: Sequence[ExportedLog]
@@ -82,6 +91,7 @@ def export_page(run: ExportedRun) -> str:
         *_findings(run.diagnosis),
         element("h2", "Timeline"),
         timeline_svg(run.lanes, run.end),
+        *_curves(run.curves),
         element("h2", "Pods"),
         _table(["replica", "attempt", "state", "restarts", "exit", "ran", "node", "pod"], _pod_rows(run.pods)),
         element("h2", "Events"),
@@ -92,6 +102,19 @@ def export_page(run: ExportedRun) -> str:
         element("pre", run.manifest or "It cannot be read."),
     )
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+
+
+def _curves(answer: SeriesAnswer) -> Iterable[Html]:
+    if answer.series or answer.corrupt:
+        yield element("h2", "Metrics")
+    spreads = {spread.name: spread for spread in answer.spread}
+    figures = [curve_figure(curve, spreads.get(curve.name)) for curve in answer.series[:MAX_CURVES]]
+    if figures:
+        yield element("div", *figures, class_="curves")
+    if len(answer.series) > MAX_CURVES:
+        yield element("p", f"{len(answer.series) - MAX_CURVES} more curves are left out.")
+    for file in answer.corrupt:
+        yield element("p", f"{file} cannot be read to the end, it is damaged.")
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Html:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from trainyard.app.history import INTERRUPTED, HistoryRecord, write_file
 from trainyard.app.recorded_job import diagnosis_of, events_of, facts_of
@@ -20,24 +18,27 @@ from trainyard.objects import Json, format_time
 from trainyard.objects.log_files import pieces
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.manifest import read as read_manifest
+from trainyard.objects.metric_points import MetricPoint
 from trainyard.objects.printable import without_colours
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_text import as_yaml
 from trainyard.views.diagnosis import Finding, JobDiagnosis
 from trainyard.views.event_view import event_view
+from trainyard.views.masking import mask_env, masker
 from trainyard.views.output_lines import OutputLineSplitter
 from trainyard.views.recorded import ID_LENGTH, recorded_pod
 from trainyard.views.replica_view import replica_view
 from trainyard.views.timeline import timeline
+from trainyard.window.event_series import EventReader
+from trainyard.window.options import ClaimFolders
+from trainyard.window.series import SeriesAnswer, SeriesReader
 
 MAX_LOGS = 1000  # logs on the page; those of failed runs come first
 MAX_LOG_SIZE, MIN_LOG_SIZE = 256 << 10, 8 << 10  # characters of one log
 MAX_SIZE = 16 << 20  # characters of all logs
 MAX_LINE = 4000  # characters of a line
-MASKED = "(masked)"
-SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.IGNORECASE)
-MIN_SECRET = 6  # characters: a shorter value is masked where it is set, but not in other texts
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # annotation: a copy of the manifest
+CURVE_POINTS = 500  # of one curve
+MAX_EVENT_PARTS = 64  # of event files, 8 MiB each
 
 
 def export_record(record: HistoryRecord, file: Path | None, force: bool, now: float) -> Path:
@@ -71,6 +72,7 @@ def exported_run(record: HistoryRecord, now: float) -> ExportedRun:
         fields=[(name, mask(value)) for name, value in _fields(record, now)],
         diagnosis=_masked_diagnosis(diagnosis, mask) if diagnosis else None,
         lanes=timeline((), pods, kind.roles.container if kind else "", cut_off),
+        curves=exported_curves(record, mask),
         pods=[replica_view(recorded_pod(record.data, entry)) for entry in pods],
         events=[replace(view, message=mask(view.message)) for view in map(event_view, events_of(record))],
         logs=[exported_log(file, size, mask) for file in shown],
@@ -96,16 +98,23 @@ def _fields(record: HistoryRecord, now: float) -> list[tuple[str, str]]:
     ]
 
 
+def exported_curves(record: HistoryRecord, mask: Callable[[str], str]) -> SeriesAnswer:
+    """The curves of the leading replica, and of event files that are still there. Reads files."""
+    reader, events = EventReader(ClaimFolders()), dict[str, list[MetricPoint]]()
+    for _ in range(MAX_EVENT_PARTS):
+        before, events = sum(map(len, events.values())), reader.read(record.text("uid"), record)
+        if sum(map(len, events.values())) <= before:
+            break
+    answer = SeriesReader().read(record.logs, [], [], CURVE_POINTS, events)
+    return replace(
+        answer,
+        series=[replace(curve, name=mask(curve.name)) for curve in answer.series],
+        spread=[replace(spread, name=mask(spread.name)) for spread in answer.spread],
+        corrupt=[mask(file) for file in reader.corrupt(record.text("uid"))],
+    )
+
+
 # Secrets.
-
-
-def masker(secrets: Iterable[str]) -> Callable[[str], str]:
-    """A function that masks these values wherever they are in a text."""
-    long_secrets = sorted((secret for secret in set(secrets) if len(secret) >= MIN_SECRET), key=len, reverse=True)
-    if not long_secrets:
-        return lambda text: text
-    pattern = re.compile("|".join(map(re.escape, long_secrets)))
-    return lambda text: pattern.sub(MASKED, text)
 
 
 def _masked_manifest(path: Path) -> tuple[str, list[str]]:
@@ -115,20 +124,7 @@ def _masked_manifest(path: Path) -> tuple[str, list[str]]:
     except (OSError, ManifestError):
         return "", []
     secrets: list[str] = []
-    return "---\n".join(as_yaml(_masked(document.obj, secrets)) for document in documents), secrets
-
-
-def _masked(value: Any, secrets: list[str]) -> Any:
-    """The value without the literal values of env whose names are those of secrets; these are added to `secrets`. An
-    env that comes from a Secret has no value in a manifest."""
-    if isinstance(value, list):
-        return [_masked(item, secrets) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if isinstance(value.get("value"), str) and value["value"] and SECRET_NAME.search(str(value.get("name"))):
-        secrets.append(value["value"])
-        return {**value, "value": MASKED}
-    return {key: _masked(item, secrets) for key, item in value.items() if key != LAST_APPLIED}
+    return "---\n".join(as_yaml(mask_env(document.obj, secrets)) for document in documents), secrets
 
 
 def _masked_diagnosis(diagnosis: JobDiagnosis, mask: Callable[[str], str]) -> JobDiagnosis:

@@ -101,12 +101,12 @@ async def run(
 
 async def _open_window(cluster: LocalCluster, mounts: Mapping[str, Path]) -> RegisteredWindow | None:
     """The page of this run; None if it cannot be opened, which stops nothing else."""
-    from trainyard.window import ClaimFolders, Window, WindowOptions
+    from trainyard.window import ClaimFolders, WindowOptions, local_window
     from trainyard.window.registry import RUN_PREFIX, RegisteredWindow
 
     claims = ClaimFolders(cluster.folder / "claims", mounts)
     options = WindowOptions("run", history=history_folder(), claims=claims)
-    window = RegisteredWindow(f"{RUN_PREFIX}{os.getpid()}", Window(cluster.api, options))
+    window = RegisteredWindow(f"{RUN_PREFIX}{os.getpid()}", local_window(cluster, options))
     try:
         await window.start()
     except (OSError, BackgroundError) as error:

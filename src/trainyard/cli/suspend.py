@@ -23,23 +23,15 @@ def suspend(jobs: tuple[str, ...], **params: Any) -> None:
 
 
 async def set_suspend(context: ClusterContext, jobs: tuple[str, ...], suspend: bool) -> None:
-    """Patch `suspend` where the kind has its policies; it takes precedence over any other place (S2)."""
+    """Suspend or resume jobs. None is changed if one of them has ended."""
+    from trainyard.app import job_actions
     from trainyard.cli.jobs import get_job
-    from trainyard.core import Config, parse_job
-    from trainyard.views.job_view import job_result
 
     infos = [await get_job(context, job) for job in jobs]
-    for info in infos:
-        if end := job_result(info.job):
-            raise CommandError(
-                f"{info.reference} has ended ({end}): there is nothing to {'suspend' if suspend else 'resume'}"
-            )
-    for info in infos:
-        if parse_job(info.kind, info.job, Config()).policy.suspend == suspend:
-            print_output(f"{info.reference} is {'suspended already' if suspend else 'not suspended'}")
-            continue
-        body: Any = suspend
-        for field in reversed(info.kind.api.policy_path("suspend")):
-            body = {field: body}
-        await context.api.patch(info.gvk, info.namespace, info.name, body)
-        print_output(f"{info.reference} {'suspended' if suspend else 'resumed'}")
+    try:
+        for info in infos:
+            job_actions.check_suspend(info.kind, info.job, suspend)
+        for info in infos:
+            print_output(await job_actions.set_suspend(context.api, info.kind, info.job, suspend))
+    except job_actions.ActionRefused as error:
+        raise CommandError(str(error)) from None

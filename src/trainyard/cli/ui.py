@@ -21,13 +21,14 @@ from trainyard.app.history import history_folder
 from trainyard.app.kubeconfig import KubeconfigError, find_cluster
 from trainyard.cli import options
 from trainyard.cli.cluster_command import ClusterContext, CommandError, print_output, run_and_exit, run_with_cluster
-from trainyard.cli.codes import UNAVAILABLE
+from trainyard.cli.codes import INVALID, UNAVAILABLE
 from trainyard.cli.layout import note
 from trainyard.cli.signals import StopSignals
 from trainyard.client import ApiClient, Forbidden
 from trainyard.objects.resources import POD
 from trainyard.window import Window, WindowOptions
 from trainyard.window.registry import OpenWindow, open_windows
+from trainyard.window.sessions import Right
 
 OPEN_SECONDS = 10.0  # the file with the link is kept so long for the browser
 
@@ -36,28 +37,37 @@ OPEN_SECONDS = 10.0  # the file with the link is kept so long for the browser
 @click.argument("name", required=False)
 @click.option("--open", "opens", is_flag=True, help="Open the link in the browser, too.")
 @click.option("--history", is_flag=True, help="Show the jobs of the history, without a cluster, until Ctrl-C.")
+@click.option("--write", is_flag=True, help="The page may change jobs: suspend, resume, scale, delete.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --history or a real cluster: its port.")
 @options.cluster
-def ui(name: str | None, opens: bool, history: bool, port: int, **params: Any) -> None:
+def ui(name: str | None, opens: bool, history: bool, write: bool, port: int, **params: Any) -> None:
     """Print a link to the page that shows what trains: jobs, replicas, logs, and why a job fails.
 
     NAME is a cluster of `trainyard up`, or run-PID for a `trainyard run`; without it the one that is up. For a real
     cluster (--kubeconfig, --context, $KUBECONFIG) this command serves the page itself until Ctrl-C, with your rights.
 
-    A link works once, within a minute, and only on this machine.
+    A link works once, within a minute, and only on this machine. Without --write its page only reads.
 
     Example: trainyard ui
     """
 
     cluster = _background_cluster(params)
-    if history:
+    right: Right = "write" if write else "read"
+    if history and write:
+        run_and_exit(_refuse_history)
+    elif history:
         history_options = WindowOptions("history", "history", history=history_folder())
-        run_and_exit(lambda: asyncio.run(_serve(None, history_options, port, opens)))
+        run_and_exit(lambda: asyncio.run(_serve(None, history_options, right, port, opens)))
     elif name is None and cluster is None and _is_chosen(params):
-        run_with_cluster(params, lambda context: _serve_cluster(context, params["namespace"] or "", port, opens))
+        run_with_cluster(params, lambda context: _serve_cluster(context, params["namespace"] or "", right, port, opens))
     else:
         chosen = cluster.name if cluster and name is None else name
-        run_and_exit(lambda: _show(_link(_choose(open_windows(), chosen)), opens=opens))
+        run_and_exit(lambda: _show(_link(_choose(open_windows(), chosen), right), opens=opens))
+
+
+def _refuse_history() -> None:
+    text = "--write: no job of the history can be changed; leave out --write, or --history for the cluster that is up"
+    raise CommandError(text, INVALID)
 
 
 def _is_chosen(params: dict[str, Any]) -> bool:
@@ -88,11 +98,11 @@ def _choose(windows: list[OpenWindow], name: str | None) -> OpenWindow:
     raise CommandError(f"no cluster is up on this machine: {fix}", UNAVAILABLE)
 
 
-def _link(window: OpenWindow) -> str:
-    """A new link to the window. Raises CommandError."""
-    request = Request(  # noqa: S310  (the URL is from a file of this user)
-        f"{window.url}v1/invitations", b"", {"Authorization": f"Bearer {window.key}"}, method="POST"
-    )
+def _link(window: OpenWindow, right: Right) -> str:
+    """A new link to the window, for a page with that right. Raises CommandError."""
+    body = json.dumps({"write": right == "write"}).encode()
+    headers = {"Authorization": f"Bearer {window.key}", "Content-Type": "application/json"}
+    request = Request(f"{window.url}v1/invitations", body, headers)  # noqa: S310  (the URL is from a file of this user)
     try:
         with urlopen(request, timeout=10.0) as response:  # noqa: S310
             return str(json.load(response)["link"])
@@ -120,13 +130,13 @@ def _open_browser(link: str) -> None:
         time.sleep(OPEN_SECONDS)
 
 
-async def _serve_cluster(context: ClusterContext, namespace: str, port: int, opens: bool) -> None:
+async def _serve_cluster(context: ClusterContext, namespace: str, right: Right, port: int, opens: bool) -> None:
     """Serve the page of a cluster with the rights of its kubeconfig. `namespace`: the one that was named, or ""."""
     namespace = namespace or await _namespace(context)
-    await _serve(context.api, WindowOptions(context.access.server, "cluster", namespace), port, opens)
+    await _serve(context.api, WindowOptions(context.access.server, "cluster", namespace), right, port, opens)
 
 
-async def _serve(api: ApiClient | None, window_options: WindowOptions, port: int, opens: bool) -> None:
+async def _serve(api: ApiClient | None, window_options: WindowOptions, right: Right, port: int, opens: bool) -> None:
     """Serve a page until Ctrl-C; Enter on a terminal prints another link. Raises CommandError."""
     window = Window(api, window_options)
     try:
@@ -135,22 +145,22 @@ async def _serve(api: ApiClient | None, window_options: WindowOptions, port: int
         raise CommandError(f"--port {port}: {(error.strerror or str(error)).lower()}", UNAVAILABLE) from None
     stop = StopSignals()
     try:
-        _show(window.link(), opens=False)
+        _show(window.link(right), opens=False)
         note("The page is served until Ctrl-C.")
         if sys.stdin is not None and sys.stdin.isatty():
             note("Enter prints another link.")
-            asyncio.get_running_loop().add_reader(sys.stdin, _show_another, window)
+            asyncio.get_running_loop().add_reader(sys.stdin, _show_another, window, right)
         if opens:
-            await asyncio.to_thread(_open_browser, window.link())
+            await asyncio.to_thread(_open_browser, window.link(right))
         await stop.first.wait()
     finally:
         stop.close()
         await window.stop("`trainyard ui` has ended")
 
 
-def _show_another(window: Window) -> None:
+def _show_another(window: Window, right: Right) -> None:
     if sys.stdin.readline():
-        _show(window.link(), opens=False)
+        _show(window.link(right), opens=False)
 
 
 async def _namespace(context: ClusterContext) -> str:

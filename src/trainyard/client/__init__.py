@@ -9,7 +9,7 @@
 The client has no code for any kind of job and makes no decisions.
 """
 
-from trainyard.client.api import ApiClient
+from trainyard.client.api import ApiClient, Endpoint
 from trainyard.client.credentials import Credentials, Identity
 from trainyard.client.errors import (
     AlreadyExists,
@@ -30,6 +30,7 @@ __all__ = [
     "ApiRequest",
     "Conflict",
     "Credentials",
+    "Endpoint",
     "Forbidden",
     "Gone",
     "Identity",

@@ -19,6 +19,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from trainyard import __version__
 from trainyard.client import request as requests
@@ -32,6 +33,15 @@ MIN_RETRY_DELAY = 0.2  # seconds
 REQUEST_TIMEOUT = 60.0
 WATCH_TIMEOUT = 480
 DEAD_PEER_MARGIN = 30.0  # a watch that lasts this much longer than its timeoutSeconds has a dead peer
+
+
+class Endpoint(NamedTuple):
+    """How another HTTP client connects as an ApiClient does; the fields are as in its constructor."""
+
+    url: str
+    identity: Identity
+    proxy: str
+    server_name: str
 
 
 class ApiClient:
@@ -93,6 +103,11 @@ class ApiClient:
         if self._transport is not None:
             await self._transport.close()
 
+    async def endpoint(self) -> Endpoint:
+        """For what this client does not send: WebSockets, and requests with headers of their own. Raises
+        Unavailable."""
+        return Endpoint(self.url, await self._get_credentials().identity(), self._proxy, self._server_name)
+
     async def get(self, gvk: GVK, namespace: str, name: str, subresource: str = "") -> Json:
         """The object or its subresource. Raises NotFound and other ApiErrors."""
         return await self._json(requests.get(gvk, namespace, name, subresource))
@@ -137,10 +152,13 @@ class ApiClient:
         uid: str = "",
         propagation_policy: str = "Background",
         grace_period_seconds: int | None = None,
+        resource_version: str = "",
     ) -> Json:
-        """Delete one object. `uid` is a precondition: Conflict if the object has another uid.
+        """Delete one object. `uid` and `resource_version` are preconditions: Conflict if the object has others.
         `grace_period_seconds` None leaves gracePeriodSeconds out."""
-        return await self._json(requests.delete(gvk, namespace, name, uid, propagation_policy, grace_period_seconds))
+        return await self._json(
+            requests.delete(gvk, namespace, name, uid, propagation_policy, grace_period_seconds, resource_version)
+        )
 
     async def watch(
         self,

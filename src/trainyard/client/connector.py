@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from trainyard.client.connection import Connection
@@ -71,10 +72,12 @@ class Connector:
 
 async def _connect_tcp(url: SplitResult) -> Connection:
     """A TCP connection with keep-alive, which detects a dead peer after about a minute."""
+    loop = asyncio.get_running_loop()
+    # The loop of uvloop, which only the operator uses, tries one address after the other.
+    options: Any = {"happy_eyeballs_delay": EYEBALLS_DELAY} if isinstance(loop, asyncio.BaseEventLoop) else {}
+    connection: Connection
     async with asyncio.timeout(CONNECT_TIMEOUT):
-        transport, connection = await asyncio.get_running_loop().create_connection(
-            Connection, url.hostname or "", _port(url), happy_eyeballs_delay=EYEBALLS_DELAY
-        )
+        transport, connection = await loop.create_connection(Connection, url.hostname or "", _port(url), **options)
     sock = transport.get_extra_info("socket")
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):

@@ -160,13 +160,23 @@ def patch(gvk: GVK, namespace: str, name: str, body: Json, subresource: str = ""
     return ApiRequest("PATCH", object_path(gvk, namespace, name, subresource), (), encode(body), MERGE_PATCH)
 
 
-def delete(gvk: GVK, namespace: str, name: str, uid: str, propagation: str, grace: int | None) -> ApiRequest:
-    """DELETE of one object. `uid` ("" for none) is a precondition; `grace` is gracePeriodSeconds."""
+def delete(
+    gvk: GVK,
+    namespace: str,
+    name: str,
+    uid: str,
+    propagation: str,
+    grace: int | None,
+    resource_version: str = "",
+) -> ApiRequest:
+    """DELETE of one object. `uid` and `resource_version` ("" for none) are preconditions; `grace` is
+    gracePeriodSeconds."""
     options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
     if propagation:
         options["propagationPolicy"] = propagation
-    if uid:
-        options["preconditions"] = {"uid": uid}
+    preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
+    if preconditions:
+        options["preconditions"] = preconditions
     if grace is not None:
         options["gracePeriodSeconds"] = grace
     return ApiRequest("DELETE", object_path(gvk, namespace, name), (), encode(options), JSON)

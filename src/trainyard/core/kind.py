@@ -136,6 +136,8 @@ class Api(msgspec.Struct, frozen=True):
     own_network: str = ""  # why each pod needs a network of its own, and what to do without one; "": it does not
     columns: tuple[Mapping[str, Any], ...] = ()
     scale: Mapping[str, str] = msgspec.field(default_factory=dict)  # the CRD's scale subresource
+    # fewest and most replicas of the role that it scales; None: no bound
+    scale_bounds: Callable[[Job], tuple[int | None, int | None]] = lambda job: (None, None)
     # second accepted name -> name, of fields directly under spec
     field_aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
     has_runtime_id: bool = False  # the spec has a RuntimeId, which is part of the children's names

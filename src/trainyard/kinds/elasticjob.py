@@ -166,6 +166,12 @@ def rendezvous_arguments(job: Job, slot: Slot) -> list[str]:
     ]
 
 
+def scale_bounds(job: Job) -> tuple[int | None, int | None]:
+    """minReplicas and maxReplicas, None where unset."""
+    spec = job.parsed.spec
+    return whole_number(spec.get("minReplicas")), whole_number(spec.get("maxReplicas"))
+
+
 def endpoint_of(job: Job) -> str:
     """host:port of the rendezvous: spec.rdzvEndpoint, or for c10d without it the Service of Worker 0."""
     spec = job.parsed.spec
@@ -345,6 +351,7 @@ ELASTICJOB = Kind(
             "statusReplicasPath": ".status.replicaStatuses.Worker.active",
             "labelSelectorPath": ".status.labelSelector",
         },
+        scale_bounds=scale_bounds,
     ),
     roles=RoleTable(carrier=lambda role: POD_CARRIER, container=CONTAINER, child_resources=(POD, SERVICE)),
     pods=PodRecipe(name=child_name, labels=child_labels, mutate_pod_template=mutate_pod_template),

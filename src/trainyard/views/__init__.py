@@ -8,6 +8,8 @@ times in seconds since the epoch.
     replica_view   ReplicaView: one pod as a replica of its job
     job_row        JobRow: a job in a list of jobs
     job_details    JobDetails: all about one job: roles, replicas, conditions, children, events
+    comparison     what differs between the runs of jobs
+    masking        secrets in env, which are shown nowhere
     event_view     EventView: an event
     diagnosis      why a job does not run or has failed: Diagnosis, a list of findings
     timeline       Lane: what a pod did when, from its status and the runs that the history recorded

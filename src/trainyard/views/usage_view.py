@@ -145,12 +145,18 @@ def job_usage(row: JobRow, usages: Sequence[ReplicaUsage]) -> JobUsage:
         state=row.state,
         running=row.running,
         replicas=row.replicas,
-        step=median(steps) if (steps := known("step")) else None,
+        step=median_step(usages),
         steps_per_second=median(rates) if (rates := known("steps_per_second")) else None,
         cpu=sum(cpu) if (cpu := known("cpu")) else None,
         memory=int(sum(memory)) if memory else None,
         peak_memory=int(max(peaks)) if peaks else None,
     )
+
+
+def median_step(usages: Iterable[ReplicaUsage]) -> float | None:
+    """The median step of the replicas that have one; None if none has."""
+    steps = [usage.step for usage in usages if usage.step is not None]
+    return median(steps) if steps else None
 
 
 def spreads(usages: Iterable[ReplicaUsage]) -> dict[str, Spread]:

@@ -13,8 +13,9 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-Scope = Literal["public", "key", "session", "ticket"]
-"""Who may call a route: anybody, the owner of the cluster (the key), a page with a session, a link with a ticket."""
+Scope = Literal["public", "key", "session", "write", "ticket"]
+"""Who may call a route: anybody, the owner of the cluster (the key), a page with a session, a page with a session that
+may change jobs, a link with a ticket."""
 
 
 class Route(NamedTuple):
@@ -33,12 +34,15 @@ ROUTES = (
     Route("POST", "/ui/v1/invitations", "key", "invitation"),
     Route("POST", "/ui/v1/session", "public", "session"),
     Route("GET", "/ui/v1/live", "session", "live"),
+    Route("GET", "/ui/v1/compare", "session", "compare"),
     Route("GET", "/ui/v1/jobs/{uid}", "session", "job"),
     Route("GET", "/ui/v1/jobs/{uid}/yaml", "session", "yaml"),
     Route("GET", "/ui/v1/jobs/{uid}/logs", "session", "log_files"),
     Route("GET", "/ui/v1/jobs/{uid}/logs/{file*}", "session", "log"),
     Route("GET", "/ui/v1/jobs/{uid}/series", "session", "series"),
+    Route("POST", "/ui/v1/forward", "session", "forward"),
     Route("POST", "/ui/v1/tickets", "session", "ticket"),
+    Route("POST", "/ui/v1/actions", "write", "action"),
     Route("GET", "/ui/v1/download/{ticket}", "ticket", "download"),
 )
 

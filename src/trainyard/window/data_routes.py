@@ -1,16 +1,19 @@
-"""The routes with data of one job: its page, its YAML, its logs, its curves."""
+"""The routes with data of one job: its page, its YAML, its logs, its curves, its TensorBoard."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 from aiohttp import web
 
 from trainyard.client import ApiClient
 from trainyard.objects import Json
+from trainyard.objects.structs import replace
+from trainyard.views.comparison import Comparison, differences, refusal
 from trainyard.window import access
 from trainyard.window.event_series import EventReader
 from trainyard.window.job_pages import JobPages
@@ -21,7 +24,8 @@ from trainyard.window.responses import error_response, json_body, json_response
 from trainyard.window.series import MAX_POINTS, NO_SERIES, SeriesAnswer, SeriesReader
 from trainyard.window.sessions import Sessions
 
-LIST_SECONDS = 10.0  # the first list of a large cluster
+if TYPE_CHECKING:
+    from trainyard.window.forward import Forwards
 
 
 class DataRoutes:
@@ -34,8 +38,11 @@ class DataRoutes:
         pages: JobPages,
         sessions: Sessions,
         claims: ClaimFolders,
+        proxy_api: Callable[[], ApiClient] | None,
     ) -> None:
         self._api, self._observation, self._pages, self._sessions = api, observation, pages, sessions
+        self._proxy_api = proxy_api
+        self._forwards: Forwards | None = None
         self._series, self._events, self._series_lock = SeriesReader(), EventReader(claims), asyncio.Lock()
 
     async def job(self, request: web.BaseRequest, uid: str) -> web.StreamResponse:
@@ -88,10 +95,46 @@ class DataRoutes:
             if record is None:
                 return NO_SERIES
             events = self._events.read(uid, record)
-            return self._series.read(record.logs, names, replicas, int(points), events)
+            answer = self._series.read(record.logs, names, replicas, int(points), events)
+            return replace(answer, corrupt=self._events.corrupt(uid))
 
         async with self._series_lock:
             return json_response(await asyncio.to_thread(read))
+
+    async def compare(self, request: web.BaseRequest) -> web.StreamResponse:
+        """What differs between runs, and how they ended: `?jobs=UID,UID`."""
+        uids = list(dict.fromkeys(_list(request.query.get("jobs", ""))))
+        if refused := refusal(len(uids)):
+            return error_response(400, refused)
+        async with self._looking():
+            known = {uid: compared for uid in uids if (compared := await self._pages.compared(uid))}
+
+        def last_values(uid: str) -> dict[str, float]:
+            record = self._pages.record(uid)
+            return self._series.last_values(record.logs, self._events.read(uid, record)) if record else {}
+
+        async with self._series_lock:
+            metrics = await asyncio.to_thread(lambda: {uid: last_values(uid) for uid in known})
+        runs = [replace(run, metrics=metrics[uid]) for uid, (_, run) in known.items()]
+        unknown = [uid for uid in uids if uid not in known]
+        return json_response(Comparison(runs, differences([job for job, _ in known.values()]), unknown))
+
+    async def forward(self, request: web.BaseRequest) -> web.StreamResponse:
+        """A link to the TensorBoard of a job, at a port of its own."""
+        body = await json_body(request)
+        if self._api is None or self._observation is None:
+            return error_response(404, "there is no cluster, and nothing runs in the history")
+        if self._forwards is None:
+            from trainyard.window.forward import Forwards  # nobody pays for it before the first press
+
+            self._forwards = Forwards(self._proxy_api() if self._proxy_api else self._api, self._observation)
+        async with self._looking():
+            return json_response({"url": await self._forwards.open(str(body.get("job")))})
+
+    async def close(self) -> None:
+        """Close the forwards."""
+        if self._forwards is not None:
+            await self._forwards.close()
 
     async def ticket(self, request: web.BaseRequest) -> web.StreamResponse:
         """A ticket for one download."""
@@ -126,20 +169,8 @@ class DataRoutes:
         if self._observation is None:
             yield
             return
-        listed = asyncio.Event()
-        listener = lambda uid: listed.set()  # noqa: E731  (subscribe and unsubscribe must get the same object)
-        self._observation.subscribe(listener)
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LIST_SECONDS):
-                    while not self._observation.synced:
-                        listed.clear()
-                        with contextlib.suppress(TimeoutError):
-                            async with asyncio.timeout(0.1):  # the last list may be empty: it changes no job
-                                await listed.wait()
+        async with self._observation.looking():
             yield
-        finally:
-            self._observation.unsubscribe(listener)
 
     def _pods(self, job_uid: str) -> list[Json]:
         return self._observation.pods(job_uid) if self._observation else []

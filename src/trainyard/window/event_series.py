@@ -98,6 +98,11 @@ class EventSeries:
     def __init__(self) -> None:
         self._files: dict[Path, _File] = {}
 
+    @property
+    def corrupt(self) -> list[str]:
+        """The files that cannot be read to their end."""
+        return [str(path) for path, file in self._files.items() if file.reader.is_corrupt]
+
     def read(self, folders: list[Path], since: float, until: float | None) -> dict[str, list[MetricPoint]]:
         """The points by name, which begins with the folder of the run. `since`, `until`: the job's creation and end,
         Unix seconds. Reads files."""
@@ -132,6 +137,10 @@ class EventReader:
     def __init__(self, claims: ClaimFolders) -> None:
         self._claims = claims
         self._jobs: dict[str, _Job] = {}  # by uid
+
+    def corrupt(self, job_uid: str) -> list[str]:
+        """The event files of the job that cannot be read to their end, as far as `read` has read them."""
+        return self._jobs[job_uid].series.corrupt if job_uid in self._jobs else []
 
     def read(self, job_uid: str, record: HistoryRecord) -> dict[str, list[MetricPoint]]:
         """The points of a job's event files by name, see EventSeries. Reads files."""

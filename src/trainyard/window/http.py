@@ -9,7 +9,7 @@ import time
 from base64 import urlsafe_b64decode
 from binascii import Error as Base64Error
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 from aiohttp import WSMsgType, web
@@ -18,16 +18,18 @@ from trainyard import __version__
 from trainyard.client import ApiClient
 from trainyard.objects import Json
 from trainyard.window import access
+from trainyard.window.actions import JobActions
 from trainyard.window.assets import load_assets
 from trainyard.window.data_routes import DataRoutes
 from trainyard.window.job_list import JobList
 from trainyard.window.job_pages import JobPages
+from trainyard.window.job_progress import ProgressReader
 from trainyard.window.live import LivePage, Sources
 from trainyard.window.log_lines import LogLines
 from trainyard.window.observation import Observation
 from trainyard.window.options import WindowOptions
 from trainyard.window.responses import RequestRefused, error_response, json_body, json_response
-from trainyard.window.sessions import Sessions, TooManyTries
+from trainyard.window.sessions import Right, Sessions, TooManyTries
 
 log = logging.getLogger("trainyard.window")
 
@@ -44,18 +46,25 @@ Handler = Callable[..., Awaitable[web.StreamResponse]]
 
 
 class HttpPages:
-    """Answers the requests of browsers. `api`: a client of the cluster, None for a history alone."""
+    """Answers the requests of browsers. `api`: a client of the cluster, None for a history alone; `proxy_api`: returns
+    one that may reach pods."""
 
     def __init__(
-        self, api: ApiClient | None, options: WindowOptions, sessions: Sessions, invite: Callable[[], str]
+        self,
+        api: ApiClient | None,
+        options: WindowOptions,
+        sessions: Sessions,
+        invite: Callable[[Right], str],
+        proxy_api: Callable[[], ApiClient] | None,
     ) -> None:
         self._api, self._options, self._sessions, self._invite = api, options, sessions, invite
         self._observation = Observation(api, options.namespace) if api is not None else None
         self._pages = JobPages(api, self._observation, options.history is not None)
-        self._sources = Sources(
-            self._observation, JobList(self._observation, options.history), self._pages, self._open_log
-        )
-        self._data = DataRoutes(api, self._observation, self._pages, sessions, options.claims)
+        jobs = JobList(self._observation, options.history, options.mode == "local")
+        progress = ProgressReader(api, self._observation, jobs, options.history)
+        self._sources = Sources(self._observation, jobs, progress, self._pages, self._open_log)
+        self._actions = JobActions(api, self._observation)
+        self._data = DataRoutes(api, self._observation, self._pages, sessions, options.claims, proxy_api)
         self._server = web.Server(self._answer, access_log=None)
         self._open_sockets: set[web.WebSocketResponse] = set()
 
@@ -76,6 +85,7 @@ class HttpPages:
                 async with asyncio.timeout(BYE_SECONDS):
                     await socket.send_str(bye)
                     await socket.close()
+        await self._data.close()
         await self._server.shutdown(BYE_SECONDS)
         if self._observation is not None:
             await self._observation.stop()
@@ -106,11 +116,8 @@ class HttpPages:
         if isinstance(match_or_refusal, access.Refusal):
             raise RequestRefused(*match_or_refusal)
         route, values = match_or_refusal
-        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if route.scope == "key" and not self._sessions.may_invite(token):
-            raise RequestRefused(401, "only the owner of the cluster may invite: use `trainyard ui`")
-        if route.scope == "session" and not self._sessions.is_valid(token or _token_of_protocols(request)):
-            raise RequestRefused(401, "this session is over: `trainyard ui` prints a new link")
+        if refused := _refusal(route.scope, request, self._sessions):
+            raise RequestRefused(*refused)
         handler: Handler = getattr(self._data, route.handler, None) or getattr(self, f"_{route.handler}")
         return await handler(request, **values)
 
@@ -128,7 +135,8 @@ class HttpPages:
         return web.Response(body=body, headers=headers)
 
     async def _invitation(self, request: web.BaseRequest) -> web.StreamResponse:
-        return json_response({"link": self._invite()})
+        may_write = request.can_read_body and (await json_body(request)).get("write") is True
+        return json_response({"link": self._invite("write" if may_write else "read")})
 
     async def _session(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await json_body(request)
@@ -139,6 +147,9 @@ class HttpPages:
         if session is None:
             return error_response(401, "this link was used or is too old: `trainyard ui` prints a new one")
         return json_response({"session": session})
+
+    async def _action(self, request: web.BaseRequest) -> web.StreamResponse:
+        return json_response({"message": await self._actions.act(await json_body(request))})
 
     async def _live(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.headers.get("Upgrade", "").lower() != "websocket":
@@ -154,7 +165,7 @@ class HttpPages:
             async with asyncio.timeout(SEND_SECONDS):
                 await socket.send_str(frame.decode())
 
-        page = LivePage(self._sources, send, self._hello)
+        page = LivePage(self._sources, send, self._hello_to(request))
         self._open_sockets.add(socket)
         sending = asyncio.ensure_future(self._send_frames(page, socket))
         try:
@@ -187,7 +198,7 @@ class HttpPages:
         async def send(frame: bytes) -> None:
             await response.write(frame + b"\n")
 
-        page = LivePage(self._sources, send, self._hello)
+        page = LivePage(self._sources, send, self._hello_to(request))
         page.subscribe(request.query.getall("subscribe", []))
         with contextlib.suppress(ConnectionError):
             await page.run()
@@ -200,16 +211,44 @@ class HttpPages:
             return None
         return LogLines(self._api, lambda: observation.pods(job_uid), replica)
 
-    def _hello(self) -> Json:
-        return {
+    def _hello_to(self, request: web.BaseRequest) -> Callable[[], Json]:
+        is_read_only = _right(request, self._sessions) != "write" or self._api is None
+        return lambda: {
             "type": "hello",
             "version": __version__,
             "now": time.time(),
             "cluster": self._options.cluster,
             "mode": self._options.mode,
-            "readOnly": True,
+            "readOnly": is_read_only,
             "forbidden": self._observation.forbidden if self._observation else [],
         }
+
+
+def _refusal(scope: access.Scope, request: web.BaseRequest, sessions: Sessions) -> access.Refusal | None:
+    """Why a request may not use the routes of that scope; None if it may."""
+    match scope:
+        case "public" | "ticket":  # whoever answers looks at the ticket
+            return None
+        case "key":
+            text = "only the owner of the cluster may invite: use `trainyard ui`"
+            return None if sessions.may_invite(_bearer_token(request)) else access.Refusal(401, text)
+        case "session" | "write":
+            right = _right(request, sessions)
+            if right is None:
+                return access.Refusal(401, "this session is over: `trainyard ui` prints a new link")
+            if scope == "write" and right != "write":
+                text = "this page is read-only: `trainyard ui --write` prints a link to one that may change jobs"
+                return access.Refusal(403, text)
+            return None
+    assert_never(scope)
+
+
+def _right(request: web.BaseRequest, sessions: Sessions) -> Right | None:
+    return sessions.right_of(_bearer_token(request) or _token_of_protocols(request))
+
+
+def _bearer_token(request: web.BaseRequest) -> str:
+    return request.headers.get("Authorization", "").removeprefix("Bearer ")
 
 
 def _token_of_protocols(request: web.BaseRequest) -> str:

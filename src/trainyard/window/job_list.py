@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from trainyard.app.history import HistoryRecord, read_records
-from trainyard.objects import parse_time
+from trainyard.objects import parse_time, uid_of
 from trainyard.objects.structs import replace
+from trainyard.views.diagnosis.brief import Here, brief_why, may_wait
 from trainyard.views.job_row import job_row
 from trainyard.window.observation import Observation
 
@@ -30,6 +34,8 @@ COLUMNS = (
     "live",
 )
 ROWS_PER_STEP = 50  # rows worked out in one step of the event loop: a row takes 70 us
+LOOK_SECONDS = 12.0  # a job that waits is looked at again; the second time twice as late, and so on
+WHY_SHARE = 100.0  # finding out why a job waits takes at most this part of a core
 MAX_MESSAGE = 300  # characters: a list of 10,000 jobs is a megabyte
 HISTORY_SECONDS = 5.0  # the history is read again at most so often
 
@@ -38,12 +44,25 @@ RECORDING = "Running"  # the state of a record without a result
 Row = list[Any]
 
 
-class JobList:
-    """Makes rows, in the order of COLUMNS. `history` is the folder of the history; None for none."""
+class _LiveRow(msgspec.Struct):
+    """A row. `next_look`: when it is made again without a change, monotonic: why a job waits may depend on how long it
+    does. `why_after`: until then the why stays, also after a change: that of a thousand replicas takes a while."""
 
-    def __init__(self, observation: Observation | None, history: Path | None) -> None:
-        self._observation, self._history = observation, history
-        self._live_rows: dict[str, tuple[int, Row]] = {}  # by uid: revision and row
+    revision: int
+    row: Row
+    why: str
+    changed_at: float
+    next_look: float
+    why_after: float
+
+
+class JobList:
+    """Makes rows, in the order of COLUMNS. `history` is the folder of the history; None for none. `are_processes`: all
+    nodes are Trainyard's."""
+
+    def __init__(self, observation: Observation | None, history: Path | None, are_processes: bool = True) -> None:
+        self._observation, self._history, self._are_processes = observation, history, are_processes
+        self._live_rows: dict[str, _LiveRow] = {}  # by uid
         self._records: list[HistoryRecord] = []
         self._read_at = float("-inf")
 
@@ -65,20 +84,50 @@ class JobList:
         if self._observation is None or job_uid not in self._observation.view.jobs:
             self._live_rows.pop(job_uid, None)
             return None
+        kept, now = self._live_rows.get(job_uid), time.monotonic()
         revision = self._observation.revision(job_uid)
-        if job_uid not in self._live_rows or self._live_rows[job_uid][0] != revision:
-            row = job_row(self._observation.view, job_uid)
-            row = replace(row, message=row.message[:MAX_MESSAGE])
-            self._live_rows[job_uid] = revision, [*(getattr(row, column) for column in COLUMNS[:-1]), True]
-        return self._live_rows[job_uid][1]
+        if kept is None or kept.revision != revision or kept.next_look <= now:
+            self._live_rows[job_uid] = kept = self._new_row(self._observation, job_uid, revision, now)
+        return kept.row
+
+    def next_look(self, job_uid: str) -> float:
+        """When the row of a job that exists may be another one without a change, monotonic; infinite for never."""
+        kept = self._live_rows.get(job_uid)
+        return kept.next_look if kept else math.inf
+
+    def _new_row(self, observation: Observation, job_uid: str, revision: int, now: float) -> _LiveRow:
+        view, kept = observation.view, self._live_rows.get(job_uid)
+        slots = view.slots(job_uid)
+        row = job_row(view, job_uid, slots)
+        changed_at = kept.changed_at if kept and kept.revision == revision else now
+        why, next_look, why_after = row.message, math.inf, 0.0
+        if may_wait(view.jobs[job_uid], row):
+            if kept and kept.why_after > now:
+                why, next_look, why_after = kept.why, kept.why_after, kept.why_after
+            else:
+                pods = {uid_of(pod): pod for pod in observation.pods(job_uid)}
+                why = brief_why(view, job_uid, slots, pods, Here(time.time(), self._are_processes)) or row.message
+                why_after = now + WHY_SHARE * (time.monotonic() - now)
+                next_look = now + max(LOOK_SECONDS, now - changed_at)
+        row = replace(row, message=why[:MAX_MESSAGE])
+        values = [*(getattr(row, column) for column in COLUMNS[:-1]), True]
+        return _LiveRow(revision, values, why, changed_at, next_look, why_after)
 
     async def changed_rows(self, job_uids: set[str]) -> dict[str, Row | None]:
         """The present rows of these jobs, by uid; None for a job that is gone and has no record."""
-        rows = {uid: self.live_row(uid) for uid in job_uids}
+        rows: dict[str, Row | None] = {}
+        for number, uid in enumerate(job_uids):
+            if number % ROWS_PER_STEP == ROWS_PER_STEP - 1:
+                await asyncio.sleep(0)
+            rows[uid] = self.live_row(uid)
         if any(row is None for row in rows.values()):
             recorded = {record.text("uid"): recorded_row(record) for record in await self._recorded(0.0)}
             rows = {uid: row or recorded.get(uid) for uid, row in rows.items()}
         return rows
+
+    def known_records(self) -> dict[str, HistoryRecord]:
+        """The records that were read last, the newest first, by the uid of the job."""
+        return {record.text("uid"): record for record in self._records}
 
     async def _recorded(self, max_age: float = HISTORY_SECONDS) -> list[HistoryRecord]:
         now = time.monotonic()
@@ -91,6 +140,11 @@ def is_unfinished(row: Row) -> bool:
     """Whether this is the row of a record without a result: the job is gone, and its end is being recorded."""
     values = dict(zip(COLUMNS, row, strict=True))
     return not values["live"] and values["state"] == RECORDING
+
+
+def has_ended(row: Row) -> bool:
+    """Whether this is the row of a job with a result."""
+    return row[COLUMNS.index("state")] in ("Succeeded", "Failed")
 
 
 def recorded_row(record: HistoryRecord) -> Row:

@@ -12,19 +12,23 @@ import msgspec
 from trainyard.app.evidence import gather_facts
 from trainyard.app.history import HistoryRecord
 from trainyard.app.pod_metrics import read_usages
-from trainyard.app.recorded_job import diagnosis_of, events_of, facts_of, find_record
+from trainyard.app.recorded_job import diagnosis_of, events_of, facts_of, find_record, job_object, last_pods
 from trainyard.client import ApiClient
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, name_of, uid_of
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_text import as_yaml
+from trainyard.views.comparison import ComparedRun
 from trainyard.views.diagnosis import Facts, JobDiagnosis, diagnose
 from trainyard.views.event_view import EventView
 from trainyard.views.job_details import JobDetails, job_details
+from trainyard.views.job_row import job_row
 from trainyard.views.job_view import JobView
-from trainyard.views.replica_view import ReplicaView
+from trainyard.views.replica_view import ReplicaView, replica_view
+from trainyard.views.tensorboard_view import TensorBoardView, tensorboard_view
 from trainyard.views.timeline import Lane, timeline
 from trainyard.views.usage_view import ReplicaUsage
+from trainyard.window.job_list import COLUMNS, recorded_row
 from trainyard.window.observation import Observation
 
 USAGE_SECONDS = 1.9  # a Trainyard node measures every 2 seconds
@@ -41,6 +45,7 @@ class JobPage(msgspec.Struct, frozen=True):
     ranks: dict[str, list[Any]]
     events: tuple[EventView, ...]
     forbidden: tuple[str, ...]  # what the person may not read of it: "list events"
+    tensorboard: TensorBoardView | None  # None where there is none, and in the history
 
 
 RANK_COLUMNS = {
@@ -95,6 +100,7 @@ class JobPages:
         self._api, self._observation, self._has_history = api, observation, has_history
         self._made: dict[str, tuple[int, float, asyncio.Task[JobPage]]] = {}  # by uid: revision, time, page
         self._ranks: dict[str, tuple[tuple[int, int], list[ReplicaUsage], bytes]] = {}  # by uid: version, usages, frame
+        self._runs: dict[str, tuple[HistoryRecord, float, tuple[Json, ComparedRun]]] = {}  # by uid: record, time, run
         self._usages: dict[str, tuple[float, asyncio.Task[list[ReplicaUsage]]]] = {}  # by uid: time, usages
 
     async def page(self, job_uid: str, max_age: float = 1.0) -> JobPage | None:
@@ -151,6 +157,31 @@ class JobPages:
             self._usages[job_uid] = read
         return await asyncio.shield(read[1])
 
+    async def compared(self, job_uid: str) -> tuple[Json, ComparedRun] | None:
+        """A job and its run for a comparison, without metrics; None if it is not known."""
+        observation = self._observation
+        if observation is None or job_uid not in observation.view.jobs:
+            return await asyncio.to_thread(self._recorded_run, job_uid)
+        usages = await self.usages(job_uid)
+        job = observation.view.jobs.get(job_uid)
+        if job is None:  # deleted meanwhile
+            return await asyncio.to_thread(self._recorded_run, job_uid)
+        slots = observation.view.slots(job_uid)
+        row = job_row(observation.view, job_uid, slots)
+        peaks = [*(usage.peak_memory or 0 for usage in usages), *(slot.peak_memory for slot in slots)]
+        return job, ComparedRun(
+            uid=job_uid,
+            namespace=row.namespace,
+            kind=row.kind,
+            name=row.name,
+            state=row.state,
+            restarts=row.restarts,
+            created=row.created,
+            started=row.started,
+            ended=row.ended,
+            peak_memory=max(peaks, default=0) or None,
+        )
+
     def record(self, job_uid: str) -> HistoryRecord | None:
         """The record of a job that this machine has run. Reads files."""
         return find_record(job_uid) if self._has_history else None
@@ -165,7 +196,7 @@ class JobPages:
         usages = [usage for usage in usages if usage.replica in present]
         facts = await gather_facts(api, kind, job, pods=pods, usages=usages)
         record = await asyncio.to_thread(self.record, uid_of(job))
-        return _page(facts, diagnose(facts), record.pods if record else [], view=view if pods else None)
+        return _page(facts, diagnose(facts), record.pods if record else [], view=view if pods else None, is_live=True)
 
     def _recorded(self, job_uid: str) -> JobPage | None:
         record = self.record(job_uid)
@@ -173,7 +204,30 @@ class JobPages:
         if record is None or facts is None:
             return None
         facts = replace(facts, events=tuple(events_of(record)))
-        return _page(facts, diagnosis_of(record, facts), record.pods, record.ended)
+        return _page(facts, diagnosis_of(record, facts), record.pods, record.ended, is_live=False)
+
+    def _recorded_run(self, job_uid: str) -> tuple[Json, ComparedRun] | None:
+        """As `compared`, of a record. A record that has not changed is not read again: 1,000 pods take 0.1 s."""
+        record, now = self.record(job_uid), time.monotonic()
+        if record is None:
+            return None
+        known = self._runs.get(job_uid)
+        run = known[2] if known and known[0] == record else _run_of(record)
+        if run is not None:
+            kept = {uid: entry for uid, entry in self._runs.items() if now - entry[1] < KEPT_SECONDS}
+            self._runs = kept | {job_uid: (record, now, run)}
+        return run
+
+
+def _run_of(record: HistoryRecord) -> tuple[Json, ComparedRun] | None:
+    job = job_object(record)
+    kind = kind_of(job) if job else None
+    if job is None or kind is None:
+        return None
+    row = dict(zip(COLUMNS, recorded_row(record), strict=True))
+    names = ("uid", "namespace", "kind", "name", "state", "restarts", "created", "started", "ended")
+    peaks = [replica_view(pod).peak_memory for pod in last_pods(record, kind, job)]
+    return job, ComparedRun(**{name: row[name] for name in names}, peak_memory=max(peaks, default=0) or None)
 
 
 def _page(
@@ -182,6 +236,8 @@ def _page(
     recorded: list[Json],
     cut_off: float | None = None,
     view: JobView | None = None,
+    *,
+    is_live: bool,
 ) -> JobPage:
     details = job_details(facts.job, facts.pods, facts.children, facts.events, facts.now, view)
     lanes = timeline(facts.pods, recorded, facts.kind.roles.container, cut_off)
@@ -192,4 +248,5 @@ def _page(
         ranks=rank_columns(list(details.replicas)),
         events=details.events,
         forbidden=facts.refused,
+        tensorboard=tensorboard_view(facts.job, facts.pods) if is_live else None,
     )

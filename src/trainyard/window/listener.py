@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trainyard.window.options import WindowOptions
-from trainyard.window.sessions import Sessions
+from trainyard.window.sessions import Right, Sessions
 
 if TYPE_CHECKING:
+    from trainyard.app.local import LocalCluster
     from trainyard.client import ApiClient
     from trainyard.window.http import HttpPages
 
@@ -23,10 +25,16 @@ if TYPE_CHECKING:
 class Window:
     """`await start()`, then `link()` for each browser, finally `await stop()`. `api`: a client of the cluster, whose
     rights the page has; None for a history alone. `secret`: signs sessions, which are valid at a later window with the
-    same one."""
+    same one. `proxy_api`: returns the client by which pods are reached, where `api` has no connection."""
 
-    def __init__(self, api: ApiClient | None, options: WindowOptions, secret: bytes = b"") -> None:
-        self._api, self._options = api, options
+    def __init__(
+        self,
+        api: ApiClient | None,
+        options: WindowOptions,
+        secret: bytes = b"",
+        proxy_api: Callable[[], ApiClient] | None = None,
+    ) -> None:
+        self._api, self._options, self._proxy_api = api, options, proxy_api
         self.sessions = Sessions(secret or secrets.token_bytes(32), time.time)
         self.url = ""
         """The address of the page, without an invitation."""
@@ -39,10 +47,10 @@ class Window:
         self._listener = await asyncio.get_running_loop().create_server(self._new_connection, "127.0.0.1", port)
         self.url = f"http://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}/ui/"
 
-    def link(self) -> str:
-        """A link that opens the page, once and within a minute. The invitation is in the fragment: browsers send that
-        to no server, and the page removes it from the history at once."""
-        return f"{self.url}#token={self.sessions.invite()}"
+    def link(self, right: Right = "read") -> str:
+        """A link that opens the page with that right, once and within a minute. The invitation is in the fragment:
+        browsers send that to no server, and the page removes it from the history at once."""
+        return f"{self.url}#token={self.sessions.invite(right)}"
 
     async def stop(self, reason: str = "the cluster stops") -> None:
         """Tell the pages, close the listener and the watches. Idempotent."""
@@ -57,5 +65,17 @@ class Window:
         if self.pages is None:
             from trainyard.window.http import HttpPages
 
-            self.pages = HttpPages(self._api, self._options, self.sessions, self.link)
+            self.pages = HttpPages(self._api, self._options, self.sessions, self.link, self._proxy_api)
         return self.pages.new_connection()
+
+
+def local_window(cluster: LocalCluster, options: WindowOptions, secret: bytes = b"") -> Window:
+    """The window of a cluster in this process. It calls the API server in memory, as the cluster's other components do;
+    only pods are reached by the server's listener."""
+
+    def proxy_api() -> ApiClient:
+        from trainyard.app.kubeconfig import ClusterAccess
+
+        return ClusterAccess(cluster.server.tls_url, token=cluster.token, ca=cluster.root_ca.encode()).api()
+
+    return Window(cluster.api, options, secret, proxy_api)

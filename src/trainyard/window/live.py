@@ -9,17 +9,21 @@ Rules for this file:
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
 
+from trainyard.app.job_actions import offered_actions
 from trainyard.client import ApiError
 from trainyard.objects import Json
 from trainyard.window.job_list import COLUMNS, JobList, is_unfinished
 from trainyard.window.job_pages import JobPage, JobPages
+from trainyard.window.job_progress import ProgressReader, ProgressTopic
 from trainyard.window.log_lines import LogLines
 from trainyard.window.observation import Observation
 
@@ -27,6 +31,7 @@ PING_SECONDS = 5.0
 MAX_PAGE_AGE = 4.0  # seconds; a page takes ten requests, the usage one
 LOOK_SECONDS = 0.5  # topics are asked whether they are due at least so often
 ROWS_PER_FRAME = 2000
+LOOKS_PER_ROUND = 100  # jobs that wait, and are looked at again
 RECORD_SECONDS = 2.0  # until a record that has no result yet is looked at again
 MAX_TOPICS = 16  # of one page
 Send = Callable[[bytes], Awaitable[None]]
@@ -39,6 +44,7 @@ class Sources(msgspec.Struct, frozen=True):
 
     observation: Observation | None
     jobs: JobList
+    progress: ProgressReader
     pages: JobPages
     open_log: Callable[[str, str], LogLines | None]  # by the uid of a job, and a replica or "*"
 
@@ -70,16 +76,16 @@ class JobsTopic:
         self._sources = sources
         self._dirty: set[str] = set()
         self._is_sent = False
-        self._unfinished: set[str] = set()  # jobs that are gone, and whose record is still being written
-        self._look_again = 0.0
-        self._changed_rows: dict[str, Any] = {}  # as they were sent last, after the snapshot
+        self._later: dict[str, float] = {}  # jobs that are looked at again, and when; see _note
+        self._next_look = math.inf
+        self._changed_rows: dict[str, Any] = {}  # as they were sent last: after the snapshot, or of self._later
 
     def is_due(self) -> bool:
         """The first time as soon as the cluster is listed."""
         observation = self._sources.observation
         if not self._is_sent:
             return observation is None or observation.synced
-        return bool(self._dirty) or (bool(self._unfinished) and time.monotonic() > self._look_again)
+        return bool(self._dirty) or time.monotonic() > self._next_look
 
     def changed(self, job_uid: str) -> None:
         """Its row is sent again."""
@@ -87,34 +93,44 @@ class JobsTopic:
 
     async def frames(self) -> AsyncIterator[bytes]:
         """Snapshots are cut: a frame of 10,000 jobs would be 800 kB."""
-        dirty, self._dirty = self._dirty | self._unfinished, set()
+        dirty, self._dirty = self._dirty, set()
         if not self._is_sent:
             self._is_sent, rows, is_first = True, [], True
             async for row in self._sources.jobs.rows():
                 rows.append(row)
-                self._note_unfinished(row)
+                self._note(row)
                 if len(rows) == ROWS_PER_FRAME:
                     yield self._frame(rows, [], reset=is_first, more=True)
                     rows, is_first = [], False
             yield self._frame(rows, [], reset=is_first, more=False)
+            self._next_look = min(self._later.values(), default=math.inf)
             return
-        self._unfinished, self._look_again = set(), time.monotonic() + RECORD_SECONDS
+        now = time.monotonic()
+        dirty |= set(islice((uid for uid, at in self._later.items() if at < now), LOOKS_PER_ROUND))
         changed: list[Any] = []
         gone: list[str] = []
         for uid, changed_row in (await self._sources.jobs.changed_rows(dirty - {""})).items():
+            self._later.pop(uid, None)
+            before = self._changed_rows.get(uid)
             if changed_row is None:
                 gone.append(uid)
                 continue
-            self._note_unfinished(changed_row)
-            if changed_row != self._changed_rows.get(uid):
+            self._note(changed_row)
+            if changed_row != before:
                 changed.append(changed_row)
                 self._changed_rows[uid] = changed_row
+        self._next_look = min(self._later.values(), default=math.inf)
         if changed or gone:
             yield self._frame(changed, gone, reset=False, more=False)
 
-    def _note_unfinished(self, row: list[Any]) -> None:
-        if is_unfinished(row):
-            self._unfinished.add(row[0])
+    def _note(self, row: list[Any]) -> None:
+        """Look again at a job that waits, and at one that is gone and whose record is still being written."""
+        is_record = is_unfinished(row)
+        at = time.monotonic() + RECORD_SECONDS if is_record else self._sources.jobs.next_look(row[0])
+        if at < math.inf:
+            self._later[row[0]] = at
+            if not is_record:
+                self._changed_rows.setdefault(row[0], row)
 
     @staticmethod
     def _frame(rows: list[Any], gone: list[str], *, reset: bool, more: bool) -> bytes:
@@ -125,8 +141,8 @@ class JobsTopic:
 
 
 class JobTopic:
-    """`job:UID`: the ranks at once; details, findings, timeline and events when they are read, which takes requests.
-    `on_news` is called then."""
+    """`job:UID`: the ranks and what can be done at once; details, findings, timeline and events when they are read,
+    which takes requests. `on_news` is called then."""
 
     interval = 0.5
     refresh_seconds = 2.0  # usage, events and logs change without the job ...
@@ -159,6 +175,8 @@ class JobTopic:
             self._refresh()
             async for frame in self._ranks():
                 yield frame
+            if (actions := self._actions()) is not None and self._is_new("actions", actions):
+                yield actions
         if self._page is not None and self._page.done():
             task, self._page = self._page, None
             with suppress(ApiError):  # the API server is away: the next refresh reads it again
@@ -180,6 +198,12 @@ class JobTopic:
         if frame is not None and self._is_new("ranks", frame):
             yield frame
 
+    def _actions(self) -> bytes | None:
+        """What can be done with a job that exists."""
+        observation = self._sources.observation
+        job = observation.view.parsed(self._uid) if observation is not None else None
+        return encode({"type": "actions", "uid": self._uid, "actions": offered_actions(job)}) if job else None
+
     def _page_frames(self, page: JobPage | None) -> Iterator[bytes]:
         if page is None:
             yield encode({"type": "gone", "uid": self._uid})
@@ -188,7 +212,13 @@ class JobTopic:
             return
         self._sent_page = page
         contents: dict[str, Json] = {
-            "job": {"job": page.job, "findings": page.findings, "timeline": page.timeline, "forbidden": page.forbidden},
+            "job": {
+                "job": page.job,
+                "findings": page.findings,
+                "timeline": page.timeline,
+                "forbidden": page.forbidden,
+                "tensorboard": page.tensorboard,
+            },
             "events": {"events": page.events},
         }
         view = self._sources.observation.view if self._sources.observation else None
@@ -263,6 +293,8 @@ class LivePage:
         topic, _, rest = name.partition(":")
         if name == "jobs":
             return JobsTopic(self._sources)
+        if name == "progress":
+            return ProgressTopic(self._sources.progress, self._sources.observation, self._changed.set)
         if topic == "job" and rest:
             return JobTopic(self._sources, rest, self._changed.set)
         if topic == "logs" and rest:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from itertools import count
 
 from trainyard import kinds
@@ -16,6 +17,7 @@ from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import POD
 from trainyard.views.job_view import JobView
 
+LIST_SECONDS = 10.0  # the first list of a large cluster
 LINGER_SECONDS = 10.0  # a page that is loaded again finds the watches still open
 ChangeListener = Callable[[str], None]
 """Called with the uid of a job that has changed, or of which a pod has; with "" when `forbidden` has."""
@@ -31,7 +33,8 @@ class Observation:
         self.view = JobView()
         self.forbidden: list[str] = []
         """What the API server refuses: "list pods". The page names it instead of being empty."""
-        self._api, self._namespace = api, namespace
+        self.namespace = namespace
+        self._api = api
         self._listeners: set[ChangeListener] = set()
         self._watches: Watches | None = None
         self._pods: dict[str, dict[str, Json]] = {}  # by the uid of the job, also of one that is not seen yet
@@ -60,6 +63,24 @@ class Observation:
         if not self._listeners and self._watches is not None and self._stop_timer is None:
             self._stop_timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._stop_later)
 
+    @contextlib.asynccontextmanager
+    async def looking(self) -> AsyncIterator[None]:
+        """Watch the cluster meanwhile, and wait until it is listed."""
+        listed = asyncio.Event()
+        listener = lambda uid: listed.set()  # noqa: E731  (subscribe and unsubscribe must get the same object)
+        self.subscribe(listener)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LIST_SECONDS):
+                    while not self.synced:
+                        listed.clear()
+                        with contextlib.suppress(TimeoutError):
+                            async with asyncio.timeout(0.1):  # the last list may be empty: it changes no job
+                                await listed.wait()
+            yield
+        finally:
+            self.unsubscribe(listener)
+
     async def stop(self) -> None:
         """End the watches, and forget what was seen. Idempotent."""
         if self._stop_timer is not None:
@@ -86,8 +107,8 @@ class Observation:
     def _start(self) -> None:
         self._watches = watches = Watches(self._api)
         for kind in kinds.ALL:
-            watches.watch(watch_target(kind.gvk, self._namespace), self._change_job, self._forbid)
-        watches.watch(watch_target(POD, self._namespace, OWNER), self._change_pod, self._forbid)
+            watches.watch(watch_target(kind.gvk, self.namespace), self._change_job, self._forbid)
+        watches.watch(watch_target(POD, self.namespace, OWNER), self._change_pod, self._forbid)
 
     def _stop_later(self) -> None:
         self._stop_timer = None

@@ -57,12 +57,14 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class SeriesAnswer(msgspec.Struct, frozen=True):
-    """`names`: all that the job has; `sources`: where each name was read; `series`: those that were asked for."""
+    """`names`: all that the job has; `sources`: where each name was read; `series`: those that were asked for;
+    `corrupt`: event files that cannot be read to their end."""
 
     names: list[str]
     sources: dict[str, list[str]]
     series: list[Curve]
     spread: list[Spread]
+    corrupt: list[str] = []
 
 
 StepsAndValues = tuple[Sequence[float], Sequence[float]]
@@ -254,6 +256,14 @@ class SeriesReader:
                 if (not names or name in names) and not replicas:
                     series.append(curve_of("", 0, as_one_curve(points), size))
         return SeriesAnswer(sorted(sources), sources, series, spread)
+
+    def last_values(self, logs: Path, events: Mapping[str, list[MetricPoint]]) -> dict[str, float]:
+        """The last value of each name, of the leading replica of that name. `events`: as in `read`. Reads files."""
+        values: dict[str, float] = {}
+        for files in self._attempts(logs).values():
+            own = {name: column.values[-1] for _, file in files for name, column in file.columns.items()}
+            values = own | values
+        return {name: points[-1].value for name, points in events.items()} | values
 
     def _attempts(self, logs: Path) -> dict[str, list[tuple[int, MetricsFile]]]:
         """By replica, the leading one first: its attempts in their order."""

@@ -59,6 +59,21 @@ def running_lanes(replicas: list[str]) -> list[dict[str, Any]]:
     ]
 
 
+def add_quiet(server: CannedServer, start: float) -> str:
+    """A job of two ranks that has run for three hours, of which all but some minutes without a change. `start`: Unix
+    seconds."""
+    end = start + 10_800
+    uid = server.add_job(uid="q1", name="quiet", state="Failed", replicas=2, running=0, started=start, ended=end)
+    begin = [segment("pending", start, start + 60), segment("starting", start + 60, start + 180)]
+    lanes = [
+        lane("master-0", *begin, segment("running", start + 180, end, 0, "Completed")),
+        lane("worker-0", *begin, segment("running", start + 180, end - 60, 1, "Error")),
+    ]
+    ranks = rank_columns(["Succeeded", "Failed"], exitCode=[0, 1], ended=[end] * 2)
+    server.job_frames[uid] = job_frames(uid, ranks, [], lanes, [])
+    return uid
+
+
 def event(
     seconds_ago: float, reason: str, message: str, object_name: str, type_: str = "Normal", count: int = 1
 ) -> dict[str, Any]:
@@ -96,6 +111,7 @@ def add_bert(server: CannedServer) -> str:
         ended=time.time() - 20,
         message="worker-1: exit 1, ModuleNotFoundError: No module named 'nltk'",
     )
+    server.progress[uid] = [uid, 881.0, None, "", ""]
     start = time.time() - 300
     ranks = rank_columns(
         ["Succeeded", "Succeeded", "Failed", "Succeeded"],
@@ -190,15 +206,15 @@ def add_resnet(server: CannedServer, size: int = 1000) -> str:
         running=size - 2,
         replicas=size,
         restarts=sum(restarts),
-        message="2 ranks make no progress",
         created=time.time() - 7500,
         started=time.time() - 7451,
     )
+    server.progress[uid] = [uid, 14_201.0, 0.412, "zukfcba987654321", "worker-417, worker-418: behind"]
     findings = [
         finding(
             "waits",
-            "worker-417 and worker-418 stand at step 0 since 09:14; the others are at 14,201",
-            "metrics step, pod team/resnet-1000-worker-417",
+            "worker-417, worker-418: behind; the slowest is at step 0, the median of the role is 14,201",
+            "metrics.k8s.io, pod resnet-1000-worker-417: step, from file",
             [],
             "see what they do: `trainyard logs resnet-1000 --role worker --index 417`",
         ),
@@ -321,12 +337,43 @@ STEPS = list(range(0, 1000, 10))
 LOSSES = [2.0 / (1 + step / 100) for step in STEPS]
 
 
-def add_losses(server: CannedServer, uid: str) -> None:
-    """The losses of three replicas of a job."""
-    columns = {"name": "loss", "step": STEPS, "time": [time.time() - 300 + step / 10 for step in STEPS]}
+def add_sweep(server: CannedServer, count: int = 3) -> list[str]:
+    """Ended runs whose losses end the higher the later they were started, and what differs between the first two."""
+    uids = []
+    for number in range(count):
+        created = time.time() - 9000 + 1000 * number
+        uid = server.add_job(
+            uid=f"d000000{number}-0000-4000-8000-000000000000",
+            name=f"sweep-{number}",
+            state="Succeeded",
+            running=0,
+            replicas=3,
+            restarts=number,
+            created=created,
+            started=created + 2,
+            ended=created + 602,
+        )
+        add_losses(server, uid, [2.0 / (1 + step / 100) + number for step in STEPS], created + 2)
+        server.peaks[uid] = 3_500_000_000 + number * 100_000_000
+        uids.append(uid)
+    server.differences = [
+        {"field": "env LR", "roles": [], "values": [f"0.{number + 1}" for number in range(count)]},
+        {"field": "image", "roles": ["worker"], "values": ["tf:2.20", *["tf:2.21"] * (count - 2), None]},
+    ]
+    return uids
+
+
+def add_losses(server: CannedServer, uid: str, losses: list[float] = LOSSES, start: float | None = None) -> None:
+    """The losses of three replicas of a job, one each second since `start`."""
+    start = time.time() - 300 if start is None else start
+    columns = {"name": "loss", "step": STEPS, "time": [start + step / 10 for step in STEPS]}
     curve = columns | {"replica": "master-0", "attempt": 1, "source": "pattern"}
-    curve |= {"value": LOSSES, "min": LOSSES, "max": LOSSES}
+    curve |= {"value": losses, "min": losses, "max": losses}
     bounds = {"min": 0.1, "median": -0.1, "max": -0.3}  # from the leading replica, downwards
     spread = columns | {"replicas": 3}
-    spread |= {name: [value - distance for value in LOSSES] for name, distance in bounds.items()}
-    server.series[uid] = {"names": ["loss"], "sources": {"loss": ["pattern"]}, "series": [curve], "spread": [spread]}
+    spread |= {name: [value - distance for value in losses] for name, distance in bounds.items()}
+    answer = {"names": ["loss"], "sources": {"loss": ["pattern"]}, "series": [curve], "spread": [spread]}
+    server.series[uid] = answer
+    values = [loss - 0.2 for loss in losses]
+    own = curve | {"replica": "worker-1", "value": values, "min": values, "max": values}
+    server.series[f"{uid} worker-1"] = answer | {"series": [own]}

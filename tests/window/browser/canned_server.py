@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 
 from aiohttp import WSMsgType, web
 
+from trainyard.views.comparison import refusal
 from trainyard.window.access import response_headers
 from trainyard.window.assets import load_assets
+from trainyard.window.job_progress import PROGRESS_COLUMNS
 
 Result = TypeVar("Result")
 TOKEN, SESSION = "an-invitation", "a-session"
@@ -35,7 +37,12 @@ class CannedServer:
         self.log_frames: dict[str, list[dict[str, Any]]] = {}  # by job
         self.logs: dict[str, dict[str, bytes]] = {}  # by job, then by file
         self.manifests: dict[str, str] = {}
-        self.series: dict[str, dict[str, Any]] = {}  # by job
+        self.series: dict[str, dict[str, Any]] = {}  # by job, or by job and replica
+        self.differences: list[dict[str, Any]] = []
+        self.peaks: dict[str, int] = {}  # the peak memory of jobs
+        self.actions: list[dict[str, Any]] = []  # that pages have asked for
+        self.action_answer = 200, "done"  # the status code and the sentence for the next ones
+        self.progress: dict[str, list[Any]] = {}  # by job
         self.requests: list[str] = []
         self.port = 0
         self._sockets: dict[web.WebSocketResponse, list[str]] = {}
@@ -55,6 +62,11 @@ class CannedServer:
     def connections(self) -> int:
         """The number of open pages."""
         return len(self._sockets)
+
+    @property
+    def topics(self) -> list[list[str]]:
+        """What each open page has subscribed to."""
+        return list(self._sockets.values())
 
     def start(self) -> None:
         """Listen, at the same port as before."""
@@ -145,7 +157,29 @@ class CannedServer:
             return web.json_response({"error": "this session is over"}, status=401)
         if path == "v1/tickets":
             return web.json_response({"ticket": (await request.json())["path"].replace("/", "~")})
+        if path == "v1/compare":
+            return self._comparison([uid for uid in request.query["jobs"].split(",") if uid])
+        if path == "v1/forward":
+            return web.json_response({"error": "8 are open already"}, status=503)
+        if path == "v1/actions":
+            self.actions.append(await request.json())
+            status, text = self.action_answer
+            return web.json_response({"message" if status == 200 else "error": text}, status=status)
         return self._resource(request, path.removeprefix("v1/"))
+
+    def _comparison(self, uids: list[str]) -> web.StreamResponse:
+        if text := refusal(len(uids)):
+            return web.json_response({"error": text}, status=400)
+        runs = [
+            self.jobs[uid] | {"metrics": self._last_values(uid), "peakMemory": self.peaks.get(uid)}
+            for uid in uids
+            if uid in self.jobs
+        ]
+        unknown = [uid for uid in uids if uid not in self.jobs]
+        return web.json_response({"runs": runs, "differences": self.differences, "unknown": unknown})
+
+    def _last_values(self, uid: str) -> dict[str, float]:
+        return {curve["name"]: curve["value"][-1] for curve in self.series.get(uid, {}).get("series", [])}
 
     def _resource(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         _, uid, *rest = path.split("/")
@@ -154,7 +188,11 @@ class CannedServer:
         if rest == ["yaml"]:
             return web.Response(text=self.manifests.get(uid, ""), content_type="text/yaml")
         if rest == ["series"]:
-            return web.json_response(self.series.get(uid) or {"names": [], "sources": {}, "series": [], "spread": []})
+            key = f"{uid} {request.query.get('replicas', '')}".rstrip()
+            answer = self.series.get(key) or {"names": [], "sources": {}, "series": [], "spread": []}
+            names = request.query.get("names", "").split(",")
+            chosen = [curve for curve in answer["series"] if names == [""] or curve["name"] in names]
+            return web.json_response(answer | {"series": chosen})
         if rest == ["logs"]:
             return web.json_response(
                 {"files": [self._file(name, data) for name, data in self.logs.get(uid, {}).items()]}
@@ -224,6 +262,8 @@ class CannedServer:
                 }
                 for piece in pieces
             ]
+        if name == "progress":
+            return [progress_frame(list(self.progress.values()))]
         if name == "job":
             return self.job_frames.get(uid) or [{"type": "gone", "uid": uid}]
         return self.log_frames.get(uid, [])
@@ -250,6 +290,10 @@ class CannedServer:
             self._loop.call_soon_threadsafe(task.cancel)
 
         return stop
+
+
+def progress_frame(rows: list[list[Any]]) -> dict[str, Any]:
+    return {"type": "progress", "columns": PROGRESS_COLUMNS, "rows": rows}
 
 
 async def _started(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

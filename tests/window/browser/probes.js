@@ -41,6 +41,17 @@ function colourCount(selector) {
   return new Set(pixelsOf(selector, 0, 0, width, height).filter(Boolean)).size;
 }
 
+/** For some columns of a canvas: the mean height of what is drawn, in pixels from the top. */
+function shapeHeights(selector) {
+  const { width, height } = document.querySelector(selector), heights = [];
+  const pixels = pixelsOf(selector, 0, 0, width, height);
+  for (let x = 2; x < width - 2; x += 6) {
+    const rows = [...Array(height).keys()].filter((y) => pixels[y * width + x]);
+    if (rows.length) heights.push(rows.reduce((sum, y) => sum + y) / rows.length);
+  }
+  return heights.length > 4 && heights;
+}
+
 /** Where a cell of 23 pixels has its most frequent colour: its shape, whatever the colour. */
 function cellShape(x, y) {
   const pixels = pixelsOf('rank-grid canvas', x, y, 23, 23), counts = {};
@@ -54,6 +65,11 @@ function markShape(mark) {
   const style = getComputedStyle(mark);
   const image = style.backgroundImage.replace(/rgb[^)]*\)/g, '');
   return [style.borderRadius, image, style.borderStyle, style.backgroundColor === 'rgba(0, 0, 0, 0)'].join();
+}
+
+/** Points at a place of the page, as a pointer does. */
+function pointAt(selector, clientX, clientY) {
+  document.querySelector(selector).dispatchEvent(new PointerEvent('pointermove', { clientX, clientY, bubbles: true }));
 }
 
 function canvasDescription(selector) {

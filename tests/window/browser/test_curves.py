@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.window.browser.canned_jobs import LOSSES, add_bert, add_losses
+from tests.window.browser.canned_jobs import BERT, LOSSES, add_bert, add_losses
 from tests.window.browser.canned_server import CannedServer
 from tests.window.browser.conftest import Browser, Keys
 from tests.window.browser.curve_pixels import DARK, HEIGHTS, LIGHT, assert_falls
@@ -83,6 +83,26 @@ def test_new_values_are_asked_for_while_the_panel_is_seen(browser: Browser, trai
     asked = training.requests.count(f"GET /ui/v1/jobs/{uid}/series")
     browser.eventually("performance.now() > args[0]", browser.js("performance.now() + 4500"))
     assert training.requests.count(f"GET /ui/v1/jobs/{uid}/series") <= asked + 1
+
+
+def test_a_damaged_event_file_is_named(browser: Browser, training: CannedServer) -> None:
+    training.series[BERT] = training.series[BERT] | {"corrupt": ["/w/runs/events.out.tfevents.1"]}
+    open_metrics(browser, training)
+    browser.sees("/w/runs/events.out.tfevents.1 cannot be read to the end", ".metrics")
+
+
+def test_a_rank_has_curves_of_its_own(browser: Browser, training: CannedServer) -> None:
+    browser.driver.get(training.link)
+    browser.sees("live", "#header")
+    browser.open(f"{BERT_ADDRESS}/ranks/worker-1")
+    browser.scroll_to(".panel.metrics")
+    browser.sees("last -0.01651 at step 990, lowest -0.01651, highest 1.8 · worker-1 guessed", ".curve")
+    assert_falls(browser)
+    browser.open(f"{BERT_ADDRESS}/ranks/worker-2")
+    browser.scroll_to(".panel.metrics")
+    browser.sees("Its program has reported no values on this machine.", ".metrics")
+    assert browser.js("document.querySelectorAll('.curve').length") == 0
+    assert browser.errors() == []
 
 
 def test_a_job_without_values_says_how_to_report_them(browser: Browser, server: CannedServer) -> None:

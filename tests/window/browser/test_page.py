@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.window.browser.canned_jobs import (
+    RESNET,
     add_bert,
     add_hostile,
     add_losses,
@@ -20,7 +21,7 @@ from tests.window.browser.canned_jobs import (
     rank_columns,
     running_lanes,
 )
-from tests.window.browser.canned_server import CannedServer
+from tests.window.browser.canned_server import CannedServer, progress_frame
 from tests.window.browser.conftest import Browser, Keys, wait_until
 
 BERT_ADDRESS = "#/jobs/default/PyTorchJob/bert"
@@ -57,7 +58,14 @@ def open_page(browser: Browser, server: CannedServer, address: str = "") -> None
 
 def test_the_list_shows_jobs_their_states_and_why(browser: Browser, full: CannedServer) -> None:
     open_page(browser, full)
-    for text in ("resnet-1000", "998/1000", "2 ranks make no progress", "bert", "Failed", "No module named 'nltk'"):
+    for text in (
+        "resnet-1000",
+        "998/1000",
+        "worker-417, worker-418: behind",
+        "bert",
+        "Failed",
+        "No module named 'nltk'",
+    ):
         browser.sees(text, "table")
     assert "ablation" not in browser.text()
     browser.click("button", "History")
@@ -72,6 +80,33 @@ def test_a_changed_row_is_seen_without_a_reload(browser: Browser, full: CannedSe
     full.jobs["e1"]["running"] = 4
     full.send_rows("e1")
     browser.sees("4/4", "table")
+
+
+def test_the_list_shows_steps_and_the_shape_of_the_loss(browser: Browser, full: CannedServer) -> None:
+    open_page(browser, full)
+    for text in ("14,201", "0.412", "881"):
+        browser.sees(text, "table")
+    heights = browser.eventually("shapeHeights('td.loss canvas:not([hidden])')")
+    assert heights[0] + 8 < heights[-1] and heights == sorted(heights), heights
+    assert browser.js("document.querySelectorAll('td.loss canvas:not([hidden])').length") == 1
+    before = browser.js("pixelsOf('td.loss canvas:not([hidden])', 0, 0, 56, 18).find((pixel) => pixel)")
+    browser.theme("dark")
+    full.send(progress_frame([[RESNET, 14_300.0, 0.5, "0z", ""]]), "progress")
+    browser.sees("14,300", "table")
+    heights = browser.js("shapeHeights('td.loss canvas:not([hidden])')")
+    assert heights[0] > heights[-1] + 8
+    after = browser.js("pixelsOf('td.loss canvas:not([hidden])', 0, 0, 56, 18).find((pixel) => pixel)")
+    assert before != after
+    browser.click("th button", "Step")
+    browser.eventually("document.querySelector('tbody tr td.name').innerText === 'team/resnet-1000'")
+
+
+def test_the_list_subscribes_to_steps_only_while_it_is_shown(browser: Browser, full: CannedServer) -> None:
+    open_page(browser, full)
+    browser.sees("14,201", "table")
+    assert full.topics == [["jobs", "progress"]]
+    browser.open(BERT_ADDRESS)
+    wait_until(lambda: "progress" not in full.topics[0], "the page of a job does not get the steps of all")
 
 
 def test_the_filter_is_in_the_address(browser: Browser, full: CannedServer) -> None:
@@ -157,6 +192,7 @@ def test_each_state_has_a_shape_of_its_own(browser: Browser, server: CannedServe
     browser.sees("Suspended 1", ".legend")
     marks = browser.js("[...document.querySelectorAll('.legend .mark')].map(markShape)")
     assert len(set(marks)) == 5
+    browser.eventually("colourCount('rank-grid canvas') > 3")
     cells = [(0, 20), *((number * 26, 70) for number in range(4))]
     assert len({browser.js("cellShape(args[0], args[1])", x, y) for x, y in cells}) == 5
 
@@ -188,7 +224,7 @@ def test_markup_stays_text(browser: Browser, server: CannedServer) -> None:
 def test_nothing_is_fetched_from_elsewhere(browser: Browser, full: CannedServer) -> None:
     """W1, W2: bytes of the first load, foreign requests, console errors, reports of the CSP."""
     open_page(browser, full)
-    for address in VIEWS:
+    for address in ("#/compare?jobs=e3,e4", *VIEWS):
         browser.open(address)
         browser.eventually("document.querySelector('h1')")
     browser.sees("trainyard why bert", ".commands")
@@ -271,6 +307,19 @@ def test_dropped_lines_are_counted(browser: Browser, full: CannedServer) -> None
     full.send({"type": "log", "uid": uid, "lines": [["worker-1", "the line after"]], "dropped": 412}, f"logs:{uid}:*")
     browser.sees("412 lines not shown: too fast", "log-lines")
     browser.sees("the line after", "log-lines")
+
+
+def test_the_texts_of_all_ranks_begin_in_one_column(browser: Browser, full: CannedServer) -> None:
+    open_page(browser, full, f"{RESNET_ADDRESS}/logs")
+    browser.sees("step 14179", "log-lines")
+    uid = next(iter(full.log_frames))
+    lines = [["worker-10", "the tenth"], ["worker-2", "the second"]]
+    full.send({"type": "log", "uid": uid, "lines": lines, "dropped": 0}, f"logs:{uid}:*")
+    browser.sees("the second", "log-lines")
+    lefts = (
+        "[...document.querySelectorAll('log-lines .text')].map((node) => Math.round(node.getBoundingClientRect().left))"
+    )
+    assert len(set(browser.js(lefts))) == 1
 
 
 def test_the_log_follows_until_somebody_reads_back(browser: Browser, full: CannedServer) -> None:
@@ -359,7 +408,7 @@ def test_a_narrow_page_loses_nothing(browser: Browser, full: CannedServer, width
     browser.resize(width, 640, scale=2.0)
     open_page(browser, full)
     browser.scroll_to("td.name a[title='team/resnet-1000']")
-    for text in ("resnet-1000", "998/1000", "2 ranks make no progress"):
+    for text in ("resnet-1000", "998/1000", "worker-417, worker-418: behind"):
         browser.sees(text, "table")
     for address in VIEWS:
         browser.open(address)
@@ -415,7 +464,7 @@ def test_a_list_of_ten_thousand_jobs_stays_small(browser: Browser, server: Canne
     browser.eventually("document.querySelector('.total').innerText === '10,001 of 10,001'")
     check_count("W5", browser.js("document.querySelectorAll('*').length"), 1500, "elements with 10,000 jobs")
     jumps = sorted(browser.measure("jumpTimes"))
-    row = browser.js("document.elementFromPoint(300, 400).innerText")
+    row = browser.js("document.elementFromPoint(200, 400).innerText")
     assert row.startswith("sweep-")
     check_time("W9", jumps[int(len(jumps) * 0.95)], 100, "ms for a jump in the list, p95")
     browser.open(RESNET_ADDRESS)
@@ -425,7 +474,7 @@ def test_a_list_of_ten_thousand_jobs_stays_small(browser: Browser, server: Canne
     check_count("W5", elements, 1500, "elements with 1,000 ranks and 20,000 lines")
     browser.press(Keys.ESCAPE)
     browser.eventually(
-        "document.elementFromPoint(300, 400)?.innerText === args[0]", row, condition="the list is where it was left"
+        "document.elementFromPoint(200, 400)?.innerText === args[0]", row, condition="the list is where it was left"
     )
 
 

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.window.browser.conftest import Browser, wait_until
-from tests.window.browser.curve_pixels import assert_falls
+from tests.window.browser.curve_pixels import HEIGHTS, LIGHT_RUNS, assert_falls
 from trainyard.app.history import history_folder
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.record_index import HistoryOptions
 from trainyard.objects import GVK, Json
-from trainyard.window import Window, WindowOptions
+from trainyard.window import Window, WindowOptions, local_window
 
 Result = TypeVar("Result")
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
@@ -46,8 +46,9 @@ while not pathlib.Path(sys.argv[1]).exists():
 class RunningCluster:
     """A local cluster and its window, in a thread of their own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, network: str = "shared", images: tuple[Path, ...] = ()) -> None:
         self.folder, self.loop = folder, asyncio.new_event_loop()
+        self._network, self._images = network, images
         self._ready, self._end = threading.Event(), asyncio.Event()
         self.cluster: LocalCluster | None = None
         self.window: Window | None = None
@@ -58,14 +59,16 @@ class RunningCluster:
     async def _run(self) -> None:
         try:
             options = LocalClusterOptions(
-                network="shared",
+                network=self._network,
+                images=self._images,
                 cache=self.folder / "cache",
                 say=lambda text: None,
                 parent=self.folder,
                 history=HistoryOptions(history_folder(), "default"),
             )
             async with LocalCluster(options) as self.cluster:
-                self.window = Window(self.cluster.api, WindowOptions("default", history=history_folder()))
+                window_options = WindowOptions("default", history=history_folder())
+                self.window = local_window(self.cluster, window_options)
                 await self.window.start()
                 self._ready.set()
                 await self._end.wait()
@@ -139,6 +142,8 @@ def test_a_job_appears_runs_and_fails(browser: Browser, cluster: RunningCluster)
     cluster.create("mnist")
     browser.sees("mnist", "table")
     browser.sees("3/3", "table")
+    browser.sees("10", "td.step")
+    browser.sees("0.41", "td.loss")
     browser.press("j", "\n")
     browser.sees("default/mnist", "h1")
     browser.eventually(f"({CELL})('master') === args[0] && ({CELL})('worker') === args[0]", RUNNING)
@@ -183,6 +188,41 @@ def test_falling_losses_are_a_falling_curve(browser: Browser, cluster: RunningCl
     browser.scroll_to(".panel.metrics")
     browser.sees("last 0.04 at step 49", ".curve")
     assert_falls(browser)
+    assert browser.errors() == []
+
+
+def test_two_runs_are_compared_while_one_runs_and_after_its_deletion(browser: Browser, cluster: RunningCluster) -> None:
+    cluster.create("slow", TRAINING)
+    cluster.create("fast", TRAINING.replace("2 / (1 + step)", "1 / (1 + step)"))
+    for role in ("master", "worker"):
+        cluster.order("slow", role, "")
+    open_page(browser, cluster)
+    browser.sees("Succeeded", "td")
+    browser.sees("3/3", "table")
+    browser.press("j", " ", "j", " ", "c")
+    browser.sees("fast", ".runs")
+    browser.sees("Running", ".runs")
+    browser.eventually(f"{HEIGHTS}(args[0]).length > 15 && {HEIGHTS}(args[1], 1).length > 100", *LIGHT_RUNS[:2])
+    browser.scroll_to(".differs")
+    browser.sees("command", ".differs th")
+    browser.sees("1 / (1 + step)", ".differs td")
+    browser.sees("2 / (1 + step)", ".differs td")
+    browser.scroll_to(".final")
+    for text in ("last loss", "0.04", "0.02"):
+        browser.sees(text, ".final table")
+    browser.eventually(r"/MiB/.test(findElement('.final tr', 'peak memory').innerText)")
+    for role in ("master", "worker"):
+        cluster.order("fast", role, "")
+    browser.eventually("!findElement('.final tr', 'Running')")
+
+    async def delete(running: LocalCluster, _: Window) -> Any:
+        return await running.api.delete(TFJOB, "default", "slow")
+
+    cluster.call(delete)
+    browser.driver.refresh()
+    browser.eventually(f"{HEIGHTS}(args[0]).length > 15 && {HEIGHTS}(args[1], 1).length > 100", *LIGHT_RUNS[:2])
+    browser.scroll_to(".final")
+    browser.sees("0.04", ".final table")
     assert browser.errors() == []
 
 

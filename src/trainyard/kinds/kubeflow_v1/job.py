@@ -19,7 +19,7 @@ from trainyard.core import (
 )
 from trainyard.kinds import columns
 from trainyard.kinds.kubeflow_v1 import lifecycle, messages, pods, spec
-from trainyard.kinds.kubeflow_v1.autoscaling import autoscalers
+from trainyard.kinds.kubeflow_v1.autoscaling import autoscalers, bounds, elastic_policy
 from trainyard.kinds.kubeflow_v1.conditions import write_conditions
 from trainyard.kinds.kubeflow_v1.diagnosis import diagnosis_of
 from trainyard.kinds.kubeflow_v1.framework import Framework, all_of
@@ -68,6 +68,7 @@ def _api(framework: Framework) -> Api:
         own_network=framework.own_network,
         columns=(STATE, columns.AGE, *DETAILS),
         scale=_scale(framework) if framework.scalable else {},
+        scale_bounds=lambda job: bounds(job) if elastic_policy(job) else (None, None),
         installed_by_default=False,
         policy_field="runPolicy",
         managers=framework.managers,

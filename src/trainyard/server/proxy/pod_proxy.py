@@ -18,6 +18,7 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from functools import cache
+from typing import Any
 from urllib.parse import urlsplit
 
 from aiohttp import (
@@ -26,6 +27,7 @@ from aiohttp import (
     ClientResponse,
     ClientSession,
     ClientTimeout,
+    ClientWebSocketResponse,
     DummyCookieJar,
     UnixConnector,
     WSServerHandshakeError,
@@ -47,7 +49,7 @@ _HOP_BY_HOP = frozenset(
 _NOT_FORWARDED = frozenset(
     {"authorization", "content-length", "impersonate-user", "impersonate-group", "impersonate-uid"}
 )
-_AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 _CROSS_ORIGIN = "access-control-"
 MOVED_PERMANENTLY = 301
 
@@ -60,7 +62,7 @@ class PodProxies(KubeletClient):
         if not target.path.startswith("/") and decoded.protocols is None:
             return web.Response(status=MOVED_PERMANENTLY, headers={"Location": f"{target.prefix}/{target.path}"})
         path = await self._socket_path(target)
-        headers = _forwarded_headers(request)
+        headers = forwarded_headers(request)
         async with _session_at(path, target.secure) as session:
             try:
                 if decoded.protocols is not None:
@@ -122,18 +124,26 @@ async def _forward(
         headers=headers,
         data=body or None,
         allow_redirects=False,
-        skip_auto_headers=_AUTOMATIC,
+        skip_auto_headers=AUTOMATIC,
     ) as upstream:
-        response = web.StreamResponse(
-            status=upstream.status, reason=upstream.reason, headers=_returned_headers(request, inside, upstream)
-        )
-        if upstream.content_length is None and request.method != "HEAD" and upstream.status not in (204, 304):
-            response.enable_chunked_encoding()
-        await response.prepare(request)
-        async for chunk in _body_chunks(upstream, request):
-            await response.write(chunk)
-        await response.write_eof()
-        return response
+        returned = returned_headers(upstream)
+        if location := returned.get("Location"):
+            returned["Location"] = rewritten_location(location, inside.prefix, (request.host, inside.host))
+        return await stream_response(request, upstream, returned)
+
+
+async def stream_response(
+    request: web.BaseRequest, upstream: ClientResponse, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """Answer `request` with these headers and with the status and the body of the program's response."""
+    response = web.StreamResponse(status=upstream.status, reason=upstream.reason, headers=headers)
+    if upstream.content_length is None and request.method != "HEAD" and upstream.status not in (204, 304):
+        response.enable_chunked_encoding()
+    await response.prepare(request)
+    async for chunk in _body_chunks(upstream, request):
+        await response.write(chunk)
+    await response.write_eof()
+    return response
 
 
 async def _body_chunks(upstream: ClientResponse, request: web.BaseRequest) -> AsyncIterator[bytes]:
@@ -156,15 +166,23 @@ async def _forward_websocket(
     headers: Mapping[str, str],
 ) -> web.StreamResponse:
     """Forward a WebSocket. When the program does not upgrade, the client gets a Status (StatusError 503)."""
+    try:
+        program = await session.ws_connect(_url(inside), **websocket_options(headers, protocols))
+    except WSServerHandshakeError as error:
+        raise _unreachable(f"{inside.description} answered {error.status} and made no WebSocket") from None
+    return await serve_websocket(request, program)
+
+
+def websocket_options(headers: Mapping[str, str], protocols: tuple[str, ...]) -> dict[str, Any]:
+    """The arguments of `ClientSession.ws_connect` for a WebSocket that is forwarded. `headers`: those of the client."""
     forwarded = CIMultiDict(
         (name, value) for name, value in headers.items() if not name.lower().startswith("sec-websocket")
     )
-    try:
-        program = await session.ws_connect(
-            _url(inside), protocols=protocols, headers=forwarded, max_msg_size=LARGEST_MESSAGE, autoclose=False
-        )
-    except WSServerHandshakeError as error:
-        raise _unreachable(f"{inside.description} answered {error.status} and made no WebSocket") from None
+    return {"protocols": protocols, "headers": forwarded, "max_msg_size": LARGEST_MESSAGE, "autoclose": False}
+
+
+async def serve_websocket(request: web.BaseRequest, program: ClientWebSocketResponse) -> web.StreamResponse:
+    """Upgrade the client, and forward in both directions until one end closes."""
     chosen = (program.protocol,) if program.protocol else ()
     client = web.WebSocketResponse(
         protocols=chosen, max_msg_size=LARGEST_MESSAGE, timeout=CLOSE_SECONDS, autoclose=False, compress=False
@@ -181,7 +199,7 @@ def _url(inside: PodProxy) -> URL:
     )
 
 
-def _forwarded_headers(request: web.BaseRequest) -> CIMultiDict[str]:
+def forwarded_headers(request: web.BaseRequest) -> CIMultiDict[str]:
     """The client's headers without hop-by-hop headers and credentials, plus X-Forwarded-* headers."""
     connection_options = {
         option.strip().lower() for line in request.headers.getall("Connection", ()) for option in line.split(",")
@@ -194,15 +212,13 @@ def _forwarded_headers(request: web.BaseRequest) -> CIMultiDict[str]:
     return headers
 
 
-def _returned_headers(request: web.BaseRequest, inside: PodProxy, upstream: ClientResponse) -> CIMultiDict[str]:
-    headers = CIMultiDict(
+def returned_headers(upstream: ClientResponse) -> CIMultiDict[str]:
+    """The program's headers without hop-by-hop headers, and without those that let other origins in."""
+    return CIMultiDict(
         (name, value)
         for name, value in upstream.headers.items()
         if name.lower() not in _HOP_BY_HOP and not name.lower().startswith(_CROSS_ORIGIN)
     )
-    if location := headers.get("Location"):
-        headers["Location"] = rewritten_location(location, inside.prefix, (request.host, inside.host))
-    return headers
 
 
 def rewritten_location(location: str, prefix: str, hosts: tuple[str, ...]) -> str:

@@ -1,5 +1,6 @@
 /** Start, header, addresses and keys. */
 
+import { chosen } from './chosen.js';
 import { element, setAttribute, setText } from './dom.js';
 import { clockTime } from './format.js';
 import { createJobsView } from './jobs_view.js';
@@ -15,7 +16,7 @@ import { Store } from './store.js';
  *   topicsChanged: () => void}} Context
  * @typedef {import('./router.js').Route} Route
  * @typedef {{root: HTMLElement, title: string, topics: () => string[], setRoute: (route: Route) => void,
- *   destroy: () => void, keys: Record<string, () => void>}} View
+ *   destroy: () => void, keys: Record<string, () => any>}} View
  */
 
 const main = /** @type {HTMLElement} */ (document.getElementById('main'));
@@ -37,8 +38,9 @@ const context = {
 };
 
 const header = {
+  compare: element('a', { href: '#/compare' }, 'Compare'),
   cluster: element('span', { class: 'cluster' }),
-  readOnly: element('span', { class: 'tag', hidden: true, title: 'The page changes nothing' }, 'read-only'),
+  right: element('span', { class: 'tag', hidden: true }),
   live: element('span', { class: 'live', role: 'status' }, 'connecting'),
   forbidden: element('p', { class: 'forbidden', hidden: true }),
 };
@@ -48,9 +50,9 @@ function createHeader() {
     .getElementById('header')
     ?.append(
       element('a', { class: 'brand', href: '#/' }, 'Trainyard'),
-      element('nav', { 'aria-label': 'Views' }, element('a', { href: '#/' }, 'Jobs')),
+      element('nav', { 'aria-label': 'Views' }, element('a', { href: '#/' }, 'Jobs'), header.compare),
       header.cluster,
-      header.readOnly,
+      header.right,
       header.live,
       element(
         'button',
@@ -61,10 +63,17 @@ function createHeader() {
   banner.after(header.forbidden);
 }
 
+function showChosen() {
+  setText(header.compare, chosen.uids.length ? `Compare (${chosen.uids.length})` : 'Compare');
+  setAttribute(header.compare, 'href', chosen.address);
+}
+
 function showHello() {
   const { cluster, mode, readOnly, forbidden = [] } = store.hello;
   setText(header.cluster, mode === 'history' ? 'history' : `${cluster}${mode === 'local' ? ' · this machine' : ''}`);
-  header.readOnly.hidden = !readOnly;
+  header.right.hidden = false;
+  setText(header.right, readOnly ? 'read-only' : 'may change jobs');
+  setAttribute(header.right, 'title', readOnly ? 'The page changes nothing' : 'A job has buttons that change it');
   header.forbidden.hidden = !forbidden.length;
   setText(
     header.forbidden,
@@ -86,6 +95,7 @@ function showStatus() {
 async function createView(route) {
   if (route.view === 'jobs') return createJobsView(context, route);
   if (route.view === 'job') return (await import('./job_view.js')).createJobView(context, route);
+  if (route.view === 'compare') return (await import('./compare_view.js')).createCompareView(context, route);
   if (route.view === 'rank') return (await import('./rank_view.js')).createRankView(context, route);
   const root = element(
     'section',
@@ -148,6 +158,7 @@ async function start() {
   }
   createHeader();
   store.addEventListener('hello', showHello);
+  chosen.addEventListener('change', showChosen);
   live.addEventListener('status', showStatus);
   live.addEventListener('frame', (event) => store.apply(/** @type {CustomEvent} */ (event).detail));
   addEventListener('hashchange', showRoute);

@@ -1,24 +1,7 @@
 /** What the drawings share: size, theme, and that each is drawn again when one of them changes. */
 
-import { oncePerFrame } from './dom.js';
-
-/** What the colours depend on. */
-export const themes = [
-  matchMedia('(prefers-color-scheme: dark)'),
-  matchMedia('(prefers-contrast: more)'),
-  matchMedia('(forced-colors: active)'),
-];
-
-/** The colours of the theme, by the names of the variables in style.css. */
-export function colours() {
-  const style = getComputedStyle(document.documentElement);
-  return Object.fromEntries(
-    ['run', 'done', 'bad', 'wait', 'idle', 'accent', 'text', 'muted', 'line', 'surface', 'sunken'].map((name) => [
-      name,
-      style.getPropertyValue(`--${name}`).trim(),
-    ]),
-  );
-}
+import { element, oncePerFrame, setText } from './dom.js';
+import { themes } from './theme.js';
 
 /** An element that draws on a canvas of its own width. Subclasses have `paint(context, width)` and set `height`. */
 export class Drawing extends HTMLElement {
@@ -27,6 +10,8 @@ export class Drawing extends HTMLElement {
   width = 0;
   /** ms that the last drawing took */
   paintTime = 0;
+  /** @type {HTMLElement[]} its children: a new element of a document has none */
+  #parts = [];
   #observed = new AbortController();
   #resize = new ResizeObserver(([entry]) => {
     const width = Math.floor(entry.contentRect.width);
@@ -39,6 +24,7 @@ export class Drawing extends HTMLElement {
   draw = oncePerFrame(() => this.paintNow());
 
   connectedCallback() {
+    if (!this.firstChild) this.append(...this.#parts);
     this.#observed = new AbortController();
     this.#resize.observe(this.stage);
     for (const theme of themes) theme.addEventListener('change', this.draw, { signal: this.#observed.signal });
@@ -71,6 +57,37 @@ export class Drawing extends HTMLElement {
     context.clearRect(0, 0, this.width, height);
     this.paint(context, this.width);
     this.paintTime = performance.now() - began;
+  }
+
+  /**
+   * Makes the canvas a drawing that is pointed at and read by keys. Returns what shows a text for the place that is
+   * pointed at, and what sets the description for those who do not see the drawing.
+   * @param {string} label @param {string} description of the role
+   * @param {{point: (event: MouseEvent|null) => void, open: (event: MouseEvent) => void,
+   *   key: (event: KeyboardEvent) => void}} on
+   */
+  makeReadable(label, description, on) {
+    const readout = element('p', { class: 'readout' });
+    const summary = element('p', { class: 'hidden', id: `drawing-${Math.random().toString(36).slice(2)}` });
+    this.#parts = [element('div', { class: 'stage' }, this.canvas), readout, summary];
+    const attributes = {
+      tabindex: '0', role: 'application', 'aria-roledescription': description, 'aria-label': label,
+      'aria-describedby': summary.id,
+    };
+    for (const [name, value] of Object.entries(attributes)) this.canvas.setAttribute(name, value);
+    this.canvas.addEventListener('pointermove', on.point);
+    this.canvas.addEventListener('pointerleave', () => on.point(null));
+    this.canvas.addEventListener('click', on.open);
+    this.canvas.addEventListener('keydown', on.key);
+    this.canvas.addEventListener('focus', () => readout.setAttribute('aria-live', 'polite'));
+    this.canvas.addEventListener('blur', () => readout.removeAttribute('aria-live'));
+    return {
+      showReadout(/** @type {string} */ text, /** @type {boolean} */ isHint) {
+        setText(readout, text);
+        readout.classList.toggle('muted', isHint);
+      },
+      describe: (/** @type {string} */ text) => setText(summary, text),
+    };
   }
 
   /** @param {number} width @returns {number} the height of the drawing in CSS pixels */

@@ -21,6 +21,10 @@ export function toneOf(state) {
 /** 14,201 */
 export const count = (/** @type {number} */ value) => value.toLocaleString('en-US');
 
+/** A value in at most four significant digits, "" if it is not known: 14,201, 0.4123 */
+export const short = (/** @type {number|null|undefined} */ value) => (value ?? null) === null ? ''
+  : Number.isInteger(value) ? count(Number(value)) : String(Number(Number(value).toPrecision(4)));
+
 /** One word for one, another for several: `plural(2, 'rank')` is "2 ranks". */
 export const plural = (/** @type {number} */ value, /** @type {string} */ noun) =>
   `${count(value)} ${noun}${value === 1 ? '' : 's'}`;

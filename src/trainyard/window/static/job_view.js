@@ -8,6 +8,7 @@ import { createLogPanel } from './log_panel.js';
 import { createRanksPanel } from './ranks_panel.js';
 import { nextUnhealthy, readRanks } from './ranks.js';
 import { PANELS, jobAddress, list } from './router.js';
+import { tensorBoardButton } from './tensorboard.js';
 import './timeline.js';
 
 /** @typedef {import('./store.js').JobRow} JobRow */
@@ -82,6 +83,7 @@ export function createJobView(context, route) {
     if (row) navigate(jobAddress(row, 'ranks', replica));
   };
   const facts = jobFacts(live),
+    tensorBoard = tensorBoardButton(session),
     findings = findingsBox(),
     events = eventsTable(),
     ranksPanel = createRanksPanel(open),
@@ -95,6 +97,9 @@ export function createJobView(context, route) {
   });
   const yaml = element('pre', { class: 'yaml', tabindex: '0', 'aria-label': 'YAML' });
   const forbidden = element('p', { class: 'muted', hidden: true });
+  const actionsStage = element('div');
+  /** @type {ReturnType<typeof import('./actions.js').createActions>|null} */
+  let actions = null;
   const moreEvents = element('a', { class: 'more' });
   const logStage = element('div');
   const sections = {
@@ -117,11 +122,13 @@ export function createJobView(context, route) {
     'div',
     { class: 'job', hidden: true },
     facts.root,
+    actionsStage,
     forbidden,
     tabs,
     findings.root,
     element('div', { class: 'panels' }, ...Object.values(sections)),
   );
+  facts.root.append(tensorBoard.root);
   const root = element(
     'section',
     { class: 'view' },
@@ -138,7 +145,9 @@ export function createJobView(context, route) {
     if (!row) return;
     const data = store.data.get(row.uid) ?? {};
     facts.show(row);
+    tensorBoard.show(row.uid, row.live ? data.tensorboard : null);
     findings.show(data.findings);
+    void showActions(row, (row.live && store.jobs.has(row.uid) && data.actions) || null);
     forbidden.hidden = !data.forbidden?.length;
     setText(forbidden, `You may not ${data.forbidden?.join(', ')}: what depends on it is missing here.`);
     showPanels(row);
@@ -180,6 +189,20 @@ export function createJobView(context, route) {
     );
     for (const [name, section] of Object.entries(sections)) section.hidden = shown ? name !== shown : name === 'yaml';
     findings.root.hidden = shown !== '' && shown !== 'ranks';
+  }
+
+  /** A session that only reads loads nothing of it. */
+  async function showActions(
+    /** @type {JobRow} */ row,
+    /** @type {import('./store.js').Actions|null} */ offered,
+  ) {
+    if (!actions) {
+      if (!offered || store.hello.readOnly) return;
+      const { createActions } = await import('./actions.js');
+      actions ??= createActions(context);
+      actionsStage.replaceChildren(actions.root);
+    }
+    actions.show(row, offered);
   }
 
   function createLog(/** @type {JobRow} */ row) {

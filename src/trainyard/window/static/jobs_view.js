@@ -1,9 +1,11 @@
 /** The list of jobs. */
 
+import { choiceColumn, chosen } from './chosen.js';
 import { element, oncePerFrame, reconcile, setAttribute, setState, setText, stateLabel } from './dom.js';
-import { age, count, dateTime, plural, toneOf } from './format.js';
+import { age, count, dateTime, plural, short, toneOf } from './format.js';
 import { isInPart, jobFilter, toggleState } from './job_filter.js';
 import { jobAddress, jobsAddress, list } from './router.js';
+import { drawShape } from './sparkline.js';
 import './virtual_table.js';
 
 /** @typedef {import('./store.js').JobRow} JobRow */
@@ -15,8 +17,11 @@ const PARTS = [
   ['all', 'All'],
 ];
 
-/** @param {import('./live.js').Live} live @returns {import('./virtual_table.js').Column<JobRow>[]} */
-function columnsOf(live) {
+/**
+ * @param {import('./live.js').Live} live @param {import('./store.js').Store} store
+ * @returns {import('./virtual_table.js').Column<JobRow>[]}
+ */
+function columnsOf(live, store) {
   return [
     {
       name: 'name',
@@ -47,6 +52,26 @@ function columnsOf(live) {
       update: (cell, row) => setText(cell, row.ended ? '-' : `${row.running}/${row.replicas}`),
     },
     {
+      name: 'step number',
+      title: 'Step',
+      sort: (row) => store.progress.get(row.uid)?.step ?? -1,
+      descending: true,
+      update: (cell, row) => setText(cell, short(store.progress.get(row.uid)?.step)),
+    },
+    {
+      name: 'loss number',
+      title: 'Loss',
+      sort: (row) => store.progress.get(row.uid)?.loss ?? Infinity,
+      create: () => element('span', {}, element('canvas', { 'aria-hidden': 'true' }), element('span')),
+      update: (cell, row) => {
+        const { loss, shape } = store.progress.get(row.uid) ?? {};
+        const [canvas, text] = /** @type {any} */ (cell.firstChild).children;
+        setText(text, short(loss));
+        canvas.hidden = !shape;
+        if (shape) drawShape(canvas, shape);
+      },
+    },
+    {
       name: 'restarts number',
       title: 'Restarts',
       sort: (row) => row.restarts,
@@ -66,8 +91,9 @@ function columnsOf(live) {
       name: 'why',
       title: 'Why',
       update: (cell, row) => {
-        setText(cell, row.message);
-        setAttribute(cell, 'title', row.message || null);
+        const why = row.message || (row.state === 'Running' && store.progress.get(row.uid)?.why) || '';
+        setText(cell, why);
+        setAttribute(cell, 'title', why || null);
       },
     },
   ];
@@ -78,7 +104,7 @@ function columnsOf(live) {
  * @param {import('./router.js').Route} route
  */
 export function createJobsView({ store, live, navigate }, route) {
-  const columns = columnsOf(live);
+  const columns = [choiceColumn, ...columnsOf(live, store)];
   let filter = '',
     part = 'now',
     order = 'age number',
@@ -102,6 +128,7 @@ export function createJobsView({ store, live, navigate }, route) {
     },
   });
   const total = element('p', { class: 'muted total', role: 'status' });
+  const choice = element('p', { class: 'muted', role: 'status' }, chosen.text);
   const table = /** @type {import('./virtual_table.js').VirtualTable} */ (element('virtual-table', { class: 'jobs' }));
   const empty = element('div', { class: 'empty' });
   const root = element(
@@ -113,6 +140,7 @@ export function createJobsView({ store, live, navigate }, route) {
       'div',
       { class: 'toolbar' },
       element('label', { class: 'filter' }, element('kbd', { 'aria-hidden': 'true' }, '/'), input),
+      choice,
       total,
     ),
     table,
@@ -251,15 +279,22 @@ export function createJobsView({ store, live, navigate }, route) {
     if (table.selectedRow) navigate(jobAddress(table.selectedRow, panel));
   };
   const listeners = new AbortController();
+  const drawChoice = () => {
+    setText(choice, chosen.text);
+    table.draw();
+  };
+  chosen.addEventListener('change', drawChoice, { signal: listeners.signal });
   store.addEventListener('jobs', draw, { signal: listeners.signal });
   store.addEventListener('hello', draw, { signal: listeners.signal });
+  const drawProgress = () => (order.startsWith('step') || order.startsWith('loss') ? draw() : table.draw());
+  store.addEventListener('progress', drawProgress, { signal: listeners.signal });
   live.addEventListener('tick', table.draw, { signal: listeners.signal });
   read(route.query);
 
   return {
     root,
     title: 'Jobs',
-    topics: () => [],
+    topics: () => ['progress'],
     setRoute: (/** @type {import('./router.js').Route} */ next) => read(next.query),
     destroy: () => {
       Object.assign(list, { selected: table.selected, scroll: scrollY });
@@ -276,6 +311,8 @@ export function createJobsView({ store, live, navigate }, route) {
       w: selected(''),
       e: selected('events'),
       y: selected('yaml'),
+      ' ': () => Boolean(table.selectedRow) && chosen.toggle(table.selectedRow.uid),
+      c: () => navigate(chosen.address),
       Escape: () => {
         if (filter) change({ q: '' });
       },

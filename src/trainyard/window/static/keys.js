@@ -15,6 +15,8 @@ const KEYS = [
   ['y', 'YAML'],
   ['[ ]', 'previous, next unhealthy rank'],
   ['f', 'follow the log'],
+  ['Space', 'choose a job to compare, or not'],
+  ['c', 'compare the chosen jobs'],
   ['?', 'this list'],
 ];
 
@@ -43,14 +45,16 @@ function showKeys() {
 const isOff = () => localStorage.getItem(OFF) === '1';
 
 /**
+ * An action that returns false has done nothing: the browser does what the key is there for.
  * @param {KeyboardEvent|'?'} event a key that was pressed, or the name of one whose button was
  * @param {import('./app.js').View|null} view
  */
 export function handleKey(event, view) {
   if (event === '?') return showKeys();
-  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || dialog?.open) return;
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (document.querySelector('dialog[open]')) return;
   const target = event.target instanceof HTMLElement ? event.target : document.body;
-  if (target.matches('input, select, textarea')) {
+  if (target.matches('input:not([type=checkbox]), select, textarea')) {
     if (event.key === 'Escape') target.blur();
     return;
   }
@@ -58,8 +62,7 @@ export function handleKey(event, view) {
   if (event.key === '?') return showKeys();
   // A button or a link does what it is there for, and a widget has the arrows for itself.
   if (event.key === 'Enter' && target.matches('a, button, summary')) return;
+  if (event.key === ' ' && target.matches('input, button, summary')) return;
   const action = view?.keys[event.key];
-  if (!action) return;
-  event.preventDefault();
-  action();
+  if (action && action() !== false) event.preventDefault();
 }

@@ -24,6 +24,7 @@ export class LogLines extends HTMLElement {
   /** @type {HTMLElement[]} */
   #spare = [];
   #isNarrow = false; // without the names of replicas
+  #nameLength = 0; // of the longest name of a replica: the texts begin in one column
   #inner = element('div', { class: 'lines' });
   #observer = new ResizeObserver(() => this.#draw());
 
@@ -61,6 +62,7 @@ export class LogLines extends HTMLElement {
     this.#lines = [];
     this.#base = 0;
     this.#isNarrow = !showsReplicas;
+    this.#nameLength = 0;
     this.#lastTop = this.scrollTop = 0;
     this.#search();
     this.draw();
@@ -70,6 +72,7 @@ export class LogLines extends HTMLElement {
     for (const line of lines) {
       const shown = line.isNote ? line : { replica: line.replica, text: plainLine(line.text) };
       this.#lines.push(shown);
+      this.#nameLength = Math.max(this.#nameLength, line.replica.length);
       if (this.#query && this.#has(shown)) this.#matches.push(this.#base + this.#lines.length - 1);
     }
     if (this.#lines.length > KEPT) this.#trim(this.#lines.length - KEPT + TRIMMED);
@@ -171,6 +174,7 @@ export class LogLines extends HTMLElement {
     node.className = line.isNote ? 'line note' : isCurrent ? 'line current' : 'line';
     const [replica, text] = /** @type {HTMLElement[]} */ ([...node.children]);
     setText(replica, line.isNote || this.#isNarrow ? '' : line.replica);
+    replica.style.minWidth = `${this.#nameLength}ch`;
     if (node.dataset.query === this.#query && text.textContent === line.text) return;
     node.dataset.query = this.#query;
     text.replaceChildren(...(this.#query && !line.isNote ? this.#marked(line.text) : [line.text]));

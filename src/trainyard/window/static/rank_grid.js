@@ -1,8 +1,8 @@
 /** All ranks of a job as cells: colour and shape tell of their state, or of a number. */
 
-import { Drawing, colours } from './canvas.js';
-import { element, setText } from './dom.js';
+import { Drawing } from './canvas.js';
 import { COLOURINGS, rankText, summaryText } from './ranks.js';
+import { colours } from './theme.js';
 
 /** @typedef {import('./ranks.js').Rank} Rank */
 
@@ -22,35 +22,17 @@ export class RankGrid extends Drawing {
   #groups = [];
   /** The replica that is pointed at, by the pointer or by keys. */
   #current = '';
-  #readout = element('p', { class: 'readout' });
-  #summary = element('p', { class: 'hidden', id: `ranks-${Math.random().toString(36).slice(2)}` });
-
-  connectedCallback() {
-    if (!this.canvas.parentElement) {
-      this.append(element('div', { class: 'stage' }, this.canvas), this.#readout, this.#summary);
-      const attributes = {
-        tabindex: '0',
-        role: 'application',
-        'aria-roledescription': 'grid of ranks',
-        'aria-label': 'Ranks',
-        'aria-describedby': this.#summary.id,
-      };
-      for (const [name, value] of Object.entries(attributes)) this.canvas.setAttribute(name, value);
-      this.canvas.addEventListener('pointermove', (event) => this.#point(this.#rankAt(event)?.replica ?? ''));
-      this.canvas.addEventListener('pointerleave', () => this.#point(''));
-      this.canvas.addEventListener('click', (event) => this.#open(this.#rankAt(event)?.replica));
-      this.canvas.addEventListener('keydown', (event) => this.#key(event));
-      this.canvas.addEventListener('focus', () => this.#readout.setAttribute('aria-live', 'polite'));
-      this.canvas.addEventListener('blur', () => this.#readout.removeAttribute('aria-live'));
-    }
-    super.connectedCallback();
-  }
+  #texts = this.makeReadable('Ranks', 'grid of ranks', {
+    point: (event) => this.#point((event && this.#rankAt(event)?.replica) ?? ''),
+    open: (event) => this.#open(this.#rankAt(event)?.replica),
+    key: (event) => this.#key(event),
+  });
 
   /** @param {import('./ranks.js').RankList} list @param {string} colouring a name of COLOURINGS */
   show(list, colouring) {
     this.#list = list;
     this.#colouring = colouring;
-    setText(this.#summary, summaryText(list));
+    this.#texts.describe(summaryText(list));
     this.#showReadout();
     this.draw();
   }
@@ -140,8 +122,7 @@ export class RankGrid extends Drawing {
 
   #showReadout() {
     const rank = this.#list.ranks.find(({ replica }) => replica === this.#current);
-    setText(this.#readout, rank ? rankText(rank) : 'Point at a rank, or use the arrow keys; Enter opens it.');
-    this.#readout.classList.toggle('muted', !rank);
+    this.#texts.showReadout(rank ? rankText(rank) : 'Point at a rank, or use the arrow keys; Enter opens it.', !rank);
   }
 
   #open(/** @type {string|undefined} */ replica) {

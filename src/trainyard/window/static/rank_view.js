@@ -1,8 +1,9 @@
-/** One rank: its attempt, its log, the events of its pods, and what to type for more. */
+/** One rank: its attempt, its log, its curves, the events of its pods, and what to type for more. */
 
 import { element, oncePerFrame, reconcile, setState, setText, stateLabel } from './dom.js';
 import { bytes, clockTime, count, duration, plural } from './format.js';
 import { commandLines, eventsTable, panel } from './job_parts.js';
+import { createCurvesPanel } from './curves.js';
 import { hasEnded, jobOfAddress, startListening } from './job_view.js';
 import { exitText } from './lanes.js';
 import { createLogPanel } from './log_panel.js';
@@ -63,6 +64,7 @@ export function createRankView(context, route) {
   const jobLink = element('a', {}, `${route.namespace}/${route.name}`);
   const events = eventsTable(),
     commands = commandLines(),
+    curves = createCurvesPanel(context),
     logStage = element('div'),
     position = element('span', { class: 'muted' });
   const missing = element('p', { class: 'empty', hidden: true });
@@ -82,6 +84,7 @@ export function createRankView(context, route) {
       'div',
       { class: 'panels' },
       panel('logs', 'Log', [], [logStage]),
+      curves.root,
       panel('timeline', 'Attempts', [], [timeline]),
       panel('commands', 'In a terminal', [], [commands.root]),
       panel('events', 'Events of its pods', [], [events.root]),
@@ -129,6 +132,7 @@ export function createRankView(context, route) {
       ([name]) => element('div', {}, element('dt', {}, name), element('dd')),
       (node, [, text]) => setText(node.lastChild, text),
     );
+    curves.show(row.uid, hasEnded(row), replica);
     timeline.show(sameLanes(lanes), row.ended ?? live.now());
     const pods = new Set([rank.pod, ...lanes.map((lane) => lane.pod)].map((pod) => `Pod/${pod}`));
     events.show((data.events ?? []).filter((event) => pods.has(event.object)));
@@ -203,6 +207,7 @@ export function createRankView(context, route) {
     },
     destroy() {
       stop();
+      curves.destroy();
       log?.destroy();
     },
     keys: {

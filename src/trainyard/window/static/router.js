@@ -1,7 +1,7 @@
 /** Addresses of the page: everything that is shown can be linked to. */
 
 /**
- * @typedef {{view: 'jobs', query: URLSearchParams}
+ * @typedef {{view: 'jobs'|'compare', query: URLSearchParams}
  *   | {view: 'job'|'rank', namespace: string, kind: string, name: string, run: string, panel: string, rank: string,
  *      query: URLSearchParams}
  *   | {view: 'unknown', query: URLSearchParams}} Route
@@ -32,6 +32,7 @@ export function parseRoute(/** @type {string} */ hash) {
   const query = new URLSearchParams(search ?? '');
   const parts = path.split('/').filter(Boolean).map(decode);
   if (!parts.length) return { view: 'jobs', query };
+  if (parts.length === 1 && parts[0] === 'compare') return { view: 'compare', query };
   if (parts[0] !== 'jobs' || parts.length < 4) return { view: 'unknown', query };
   const [, namespace, kind, named, panel = '', rank = ''] = parts;
   const [name, run = ''] = named.split('@');
@@ -59,4 +60,11 @@ export const list = { address: '#/', selected: '', scroll: 0 };
 export function jobsAddress(/** @type {Record<string, string>} */ query) {
   const search = new URLSearchParams(Object.entries(query).filter(([, value]) => value)).toString();
   return search ? `#/?${search}` : '#/';
+}
+
+/** The address of a comparison. @param {string[]} uids @param {Record<string, string>} query */
+export function compareAddress(uids, query) {
+  const further = Object.entries(query).filter(([, value]) => value);
+  const search = [`jobs=${uids.map(encodeURIComponent).join(',')}`, new URLSearchParams(further).toString()];
+  return uids.length ? `#/compare?${search.filter(Boolean).join('&')}` : '#/compare';
 }

@@ -1,4 +1,5 @@
-/** The session: a one-time token of the address becomes a session that is kept in this browser for this origin. */
+/** The session: a one-time token of the address becomes a session that is kept in this browser for this origin. A tab
+ * keeps its own, with its right to change jobs or not; a new tab has that of the newest link. */
 
 const KEY = 'trainyard.session';
 
@@ -15,7 +16,7 @@ export class RequestFailed extends Error {
 
 export class Session {
   /** @type {string|null} */
-  #secret = localStorage.getItem(KEY);
+  #secret = sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
   /** Called once when the server does not accept the session any more. */
   onEnd = () => {};
 
@@ -36,13 +37,15 @@ export class Session {
       if (response.ok) {
         this.#secret = (await response.json()).session;
         localStorage.setItem(KEY, this.secret);
+        sessionStorage.setItem(KEY, this.secret);
       }
     }
     if (!this.#secret) this.#end();
   }
 
   #end() {
-    localStorage.removeItem(KEY);
+    if (localStorage.getItem(KEY) === this.#secret) localStorage.removeItem(KEY); // else that of a newer link
+    sessionStorage.removeItem(KEY);
     this.#secret = null;
     this.onEnd();
     throw new SessionEnded();

@@ -4,6 +4,8 @@
  * @typedef {{uid: string, namespace: string, kind: string, name: string, state: string, running: number,
  *   replicas: number, restarts: number, created: number|null, started: number|null, ended: number|null,
  *   message: string, live: boolean}} JobRow
+ * @typedef {{uid: string, step: number|null, loss: number|null, shape: string, why: string}} Progress
+ *   `shape`: of the loss so far, as digits of base 36; `why`: which replicas lag
  * @typedef {{level: string, what: string, where: string, evidence: string[], fix: string}} Finding
  * @typedef {{phase: string, start: number, end: number|null, exitCode: number|null, reason: string}} Segment
  * @typedef {{replica: string, role: string, index: string, attempt: number, pod: string, uid: string, node: string,
@@ -12,15 +14,24 @@
  * @typedef {{time: number|null, count: number, type: string, reason: string, object: string, source: string,
  *   message: string}} EventView
  * @typedef {{job?: any, findings?: Finding[], timeline?: Lane[], ranks?: Ranks, events?: EventView[],
- *   forbidden?: string[]}} JobData `forbidden`: what the person may not read of it
+ *   actions?: Actions, forbidden?: string[], tensorboard?: {pod: string, message: string}|null}} JobData `forbidden`: what
+ *   the person may not read of it
+ * @typedef {{generation: number, verbs: string[],
+ *   scale: {role: string, replicas: number, least: number|null, most: number|null}|null}} Actions what can be done
  */
 
-/** Events: `hello`, `jobs`, `job` (detail: its uid), `gone` (detail: its uid), `log` (detail: the frame). */
+/** Values by column as an object. @returns {any} */
+const asObject = (/** @type {string[]} */ columns, /** @type {any[]} */ values) =>
+  Object.fromEntries(columns.map((column, index) => [column, values[index]]));
+
+/** Events: `hello`, `jobs`, `progress`, `job` (detail: its uid), `gone` (detail: its uid), `log` (detail: the frame). */
 export class Store extends EventTarget {
   /** @type {any} */
   hello = null;
   /** @type {Map<string, JobRow>} */
   jobs = new Map();
+  /** @type {Map<string, Progress>} of the jobs of which something is known */
+  progress = new Map();
   /** Whether all jobs have come once. */
   complete = false;
   /** @type {Map<string, JobData>} */
@@ -37,6 +48,9 @@ export class Store extends EventTarget {
       this.dispatchEvent(new Event('hello'));
     } else if (frame.type === 'jobs') {
       this.#applyJobs(frame);
+    } else if (frame.type === 'progress') {
+      for (const values of frame.rows) this.progress.set(values[0], asObject(frame.columns, values));
+      this.dispatchEvent(new Event('progress'));
     } else if (frame.type === 'job' || frame.type === 'ranks' || frame.type === 'events') {
       this.add(
         frame.uid,
@@ -44,8 +58,16 @@ export class Store extends EventTarget {
           ? { ranks: frame.columns }
           : frame.type === 'events'
             ? { events: frame.events }
-            : { job: frame.job, findings: frame.findings, timeline: frame.timeline, forbidden: frame.forbidden },
+            : {
+                job: frame.job,
+                findings: frame.findings,
+                timeline: frame.timeline,
+                forbidden: frame.forbidden,
+                tensorboard: frame.tensorboard,
+              },
       );
+    } else if (frame.type === 'actions') {
+      this.add(frame.uid, { actions: frame.actions });
     } else if (frame.type === 'log') {
       this.dispatchEvent(new CustomEvent('log', { detail: frame }));
     } else if (frame.type === 'gone') {
@@ -66,10 +88,7 @@ export class Store extends EventTarget {
     if (frame.reset) this.#snapshot = this.complete ? new Map() : this.jobs;
     const jobs = this.#snapshot ?? this.jobs;
     for (const values of frame.rows ?? []) {
-      const row = /** @type {any} */ ({});
-      this.#columns.forEach((column, index) => {
-        row[column] = values[index];
-      });
+      const row = asObject(this.#columns, values);
       jobs.set(row.uid, row);
     }
     for (const uid of frame.gone ?? []) jobs.delete(uid);

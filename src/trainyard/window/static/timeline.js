@@ -1,9 +1,10 @@
 /** What each replica did when: a row for each, or, where there are many, a row for each role. */
 
-import { Drawing, colours } from './canvas.js';
-import { element, setText } from './dom.js';
-import { clockTime } from './format.js';
+import { Drawing } from './canvas.js';
+import { clockTime, duration } from './format.js';
 import { hasExitCode, hasFailed, lanesText, replicaText, roleText, rowsOf } from './lanes.js';
+import { colours } from './theme.js';
+import { TimeAxis, quietParts } from './time_axis.js';
 
 /**
  * @typedef {import('./store.js').Lane} Lane
@@ -17,6 +18,13 @@ const AXIS = 24; // height in CSS pixels
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600,
   900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800];
 
+/** The text of a part that is cut out. */
+const cutText = (/** @type {[number, number]} */ [start, end]) => `⋯ ${duration(end - start)} quiet ⋯`;
+
+/** The same for those who do not see it. */
+const quietText = (/** @type {[number, number]} */ [start, end]) =>
+  `Nothing changes for ${duration(end - start)}, from ${clockTime(start)} to ${clockTime(end)}.`;
+
 /** Events: `open` (detail: the replica). */
 export class AttemptTimeline extends Drawing {
   /** @type {Row[]} */
@@ -24,43 +32,29 @@ export class AttemptTimeline extends Drawing {
   #now = 0;
   /** Seconds that are shown; 0 for all. */
   span = 0;
-  #first = 0;
-  #last = 1;
-  #left = 0;
+  #axis = new TimeAxis(0, 1, 0, 1);
+  /** @type {number[]} when something changes, rising */
+  #changes = [];
+  #goesOn = false;
   /** @type {{row: number, time: number}|null} */
   #cursor = null;
-  #readout = element('p', { class: 'readout' });
-  #summary = element('p', { class: 'hidden', id: `timeline-${Math.random().toString(36).slice(2)}` });
-
-  connectedCallback() {
-    if (!this.canvas.parentElement) {
-      this.append(element('div', { class: 'stage' }, this.canvas), this.#readout, this.#summary);
-      const attributes = {
-        tabindex: '0',
-        role: 'application',
-        'aria-roledescription': 'timeline',
-        'aria-label': 'Timeline',
-        'aria-describedby': this.#summary.id,
-      };
-      for (const [name, value] of Object.entries(attributes)) this.canvas.setAttribute(name, value);
-      this.canvas.addEventListener('pointermove', (event) => this.#point(this.#placeOf(event)));
-      this.canvas.addEventListener('pointerleave', () => this.#point(null));
-      this.canvas.addEventListener('click', () => this.#open());
-      this.canvas.addEventListener('keydown', (event) => this.#key(event));
-      this.canvas.addEventListener('focus', () => this.#readout.setAttribute('aria-live', 'polite'));
-      this.canvas.addEventListener('blur', () => this.#readout.removeAttribute('aria-live'));
-    }
-    super.connectedCallback();
-  }
+  #texts = this.makeReadable('Timeline', 'timeline', {
+    point: (event) => this.#point(event && this.#placeOf(event)),
+    open: () => this.#open(),
+    key: (event) => this.#key(event),
+  });
 
   /** @param {Lane[]} lanes @param {number} now Unix seconds until which what goes on is drawn */
   show(lanes, now) {
     if (lanes !== this.lanes) {
       this.lanes = lanes;
       this.#rows = rowsOf(lanes);
-      setText(this.#summary, lanesText(lanes));
+      const times = lanes.flatMap((lane) => lane.segments.flatMap(({ start, end }) => [start, end ?? start]));
+      this.#changes = [...new Set(times)].sort((a, b) => a - b);
+      this.#goesOn = lanes.some((lane) => lane.segments.some(({ end }) => end === null));
     }
     this.#now = now;
+    this.#texts.describe([lanesText(lanes), ...this.#period().quiet.map(quietText)].join(' '));
     this.#showReadout();
     this.draw();
   }
@@ -72,44 +66,39 @@ export class AttemptTimeline extends Drawing {
     return this.#rows.reduce((sum, row) => sum + row.height, 0) + AXIS;
   }
 
-  #measure() {
-    const segments = this.#rows.flatMap((row) => row.lanes.flatMap((lane) => lane.segments));
-    let first = Infinity,
-      last = 0;
-    for (const segment of segments) {
-      first = Math.min(first, segment.start);
-      last = Math.max(last, segment.end ?? this.#now);
-    }
-    this.#last = Math.max(last, first + 1);
-    this.#first = this.span ? Math.max(first, this.#last - this.span) : first;
+  /** The time that is shown, and the parts of it in which nothing changes. */
+  #period() {
+    const changes = this.#changes, begin = changes[0] ?? 0;
+    const last = Math.max(this.#goesOn ? this.#now : 0, changes[changes.length - 1] ?? 0, begin + 1);
+    const first = Math.max(begin, this.span ? last - this.span : 0);
+    return { first, last, quiet: quietParts(changes, first, last) };
   }
 
   #x(/** @type {number} */ time) {
-    return (
-      this.#left +
-      ((Math.max(this.#first, Math.min(this.#last, time)) - this.#first) / (this.#last - this.#first)) *
-        (this.width - this.#left - 1)
-    );
+    return this.#axis.x(time);
   }
 
   /** @param {Canvas} context @param {number} width */
   paint(context, width) {
     if (!this.#rows.length) return;
     const theme = colours();
-    this.#measure();
     context.font = '12px system-ui, sans-serif';
     context.textBaseline = 'middle';
-    const names = this.#rows.map((row) => context.measureText(row.name).width);
-    this.#left = Math.min(Math.ceil(Math.max(...names)) + 12, width * 0.35);
+    const measureText = (/** @type {string} */ text) => context.measureText(text).width;
+    const names = this.#rows.map((row) => measureText(row.name));
+    const left = Math.min(Math.ceil(Math.max(...names)) + 12, width * 0.35), { first, last, quiet } = this.#period();
+    const widest = Math.max(0, ...quiet.map((part) => measureText(cutText(part))));
+    this.#axis = new TimeAxis(first, last, left, width - left - 1, quiet, widest + 16);
     this.#paintAxis(context, theme);
     for (const row of this.#rows) {
       context.fillStyle = theme.muted;
-      context.fillText(row.name, 0, row.y + row.height / 2, this.#left - 8);
+      context.fillText(row.name, 0, row.y + row.height / 2, this.#axis.left - 8);
       if (row.isRole) this.#paintRole(context, theme, row);
       else
         for (const lane of row.lanes)
           for (const segment of lane.segments) this.#paintSegment(context, theme, row, segment);
     }
+    this.#paintCuts(context, theme);
     if (this.#cursor) {
       context.fillStyle = theme.text;
       const row = this.#rows[this.#cursor.row];
@@ -119,25 +108,40 @@ export class AttemptTimeline extends Drawing {
 
   /** @param {Canvas} context @param {Theme} theme */
   #paintAxis(context, theme) {
-    const bottom = this.heightFor() - AXIS;
-    const room = Math.max(2, Math.floor((this.width - this.#left) / 90));
-    const step = STEPS.find((seconds) => (this.#last - this.#first) / seconds <= room) ?? 1_000_000;
-    const offset = new Date(this.#first * 1000).getTimezoneOffset() * 60;
-    for (let time = Math.ceil((this.#first - offset) / step) * step + offset; time <= this.#last; time += step) {
+    const bottom = this.heightFor() - AXIS, { first, last, left, shown } = this.#axis;
+    const room = Math.max(2, Math.floor((this.width - left) / 90));
+    const step = STEPS.find((seconds) => shown / seconds <= room) ?? 1_000_000;
+    const offset = new Date(first * 1000).getTimezoneOffset() * 60;
+    for (let time = Math.ceil((first - offset) / step) * step + offset; time <= last; time += step) {
+      if (this.#axis.isCut(time)) continue;
       const x = Math.round(this.#x(time));
       context.fillStyle = theme.line;
       context.fillRect(x, 0, 1, bottom + 4);
-      const text = clockTime(time).slice(0, step < 60 ? 8 : 5);
+      const text = clockTime(time).slice(0, step < 60 ? 8 : 5), half = context.measureText(text).width / 2;
       context.fillStyle = theme.muted;
-      if (x + 20 < this.width)
-        context.fillText(text, Math.max(this.#left, x - context.measureText(text).width / 2), bottom + 14);
+      const touches = this.#axis.cuts.some((cut) => x + half > cut.x && x - half < cut.x + this.#axis.cutWidth);
+      if (x + 20 < this.width && !touches) context.fillText(text, Math.max(left, x - half), bottom + 14);
+    }
+  }
+
+  /** The hours that are cut out: a gap in all rows, with its length below. @param {Canvas} context @param {Theme} theme */
+  #paintCuts(context, theme) {
+    const bottom = this.heightFor() - AXIS, width = this.#axis.cutWidth;
+    for (const cut of this.#axis.cuts) {
+      context.fillStyle = theme.sunken;
+      context.fillRect(cut.x, 0, width, bottom + 4);
+      context.fillStyle = theme.muted;
+      for (const x of [cut.x, cut.x + width - 1])
+        for (let y = 0; y < bottom + 4; y += 6) context.fillRect(x, y, 1, 3);
+      const text = cutText([cut.start, cut.end]);
+      context.fillText(text, cut.x + (width - context.measureText(text).width) / 2, bottom + 14);
     }
   }
 
   /** @param {Canvas} context @param {Theme} theme @param {Row} row @param {Segment} segment */
   #paintSegment(context, theme, row, segment) {
     const end = segment.end ?? this.#now;
-    if (end < this.#first || segment.start > this.#last) return;
+    if (end < this.#axis.first || segment.start > this.#axis.last) return;
     const left = this.#x(segment.start),
       width = Math.max(1, this.#x(end) - left);
     const top = row.y + 4,
@@ -172,15 +176,15 @@ export class AttemptTimeline extends Drawing {
 
   /** The part of a role's pods that run, and that do not, over time. */
   #paintRole(/** @type {Canvas} */ context, /** @type {Record<string, string>} */ theme, /** @type {Row} */ row) {
-    const bins = Math.max(1, Math.floor((this.width - this.#left) / 2));
+    const bins = Math.max(1, Math.floor((this.width - this.#axis.left) / 2));
     const running = new Float64Array(bins + 1),
       present = new Float64Array(bins + 1);
     const bin = (/** @type {number} */ time) =>
-      Math.floor(((this.#x(time) - this.#left) / (this.width - this.#left)) * bins);
+      Math.floor(((this.#x(time) - this.#axis.left) / (this.width - this.#axis.left)) * bins);
     for (const lane of row.lanes) {
       for (const segment of lane.segments) {
         const end = segment.end ?? this.#now;
-        if (end < this.#first) continue;
+        if (end < this.#axis.first) continue;
         const [from, to] = [bin(segment.start), bin(end) + (segment.end === null ? 1 : 0)];
         for (const sums of segment.phase === 'running' ? [running, present] : [present]) {
           sums[from] += 1;
@@ -198,25 +202,24 @@ export class AttemptTimeline extends Drawing {
       exists += present[index];
       const [low, high] = [Math.min(1, runs / slots) * height, Math.min(1, exists / slots) * height];
       context.fillStyle = theme.wait;
-      context.fillRect(this.#left + index * 2, base - high, 2, high - low);
+      context.fillRect(this.#axis.left + index * 2, base - high, 2, high - low);
       context.fillStyle = theme.run;
-      context.fillRect(this.#left + index * 2, base - low, 2, low);
+      context.fillRect(this.#axis.left + index * 2, base - low, 2, low);
     }
     context.fillStyle = theme.bad;
     for (const lane of row.lanes) {
       for (const segment of lane.segments) {
-        if (hasFailed(segment) && Number(segment.end) >= this.#first)
+        if (hasFailed(segment) && Number(segment.end) >= this.#axis.first)
           context.fillRect(this.#x(Number(segment.end)) - 1, row.y + 1, 2, 6);
       }
     }
   }
 
   /** @returns {{row: number, time: number}|null} */
-  #placeOf(/** @type {PointerEvent} */ event) {
+  #placeOf(/** @type {MouseEvent} */ event) {
     const row = this.#rows.findIndex(({ y, height }) => event.offsetY >= y && event.offsetY < y + height);
     if (row < 0) return null;
-    const share = (event.offsetX - this.#left) / (this.width - this.#left - 1);
-    return { row, time: this.#first + Math.max(0, Math.min(1, share)) * (this.#last - this.#first) };
+    return { row, time: this.#axis.time(event.offsetX) };
   }
 
   #point(/** @type {{row: number, time: number}|null} */ cursor) {
@@ -229,14 +232,13 @@ export class AttemptTimeline extends Drawing {
     if (this.#cursor && !this.#rows[this.#cursor.row]) this.#cursor = null;
     const { row: index, time } = this.#cursor ?? { row: -1, time: 0 };
     const row = this.#rows[index];
-    this.#readout.classList.toggle('muted', !row);
-    setText(
-      this.#readout,
+    this.#texts.showReadout(
       !row
         ? 'Point at a bar, or use the arrow keys.'
         : row.isRole
           ? roleText(row, time)
           : replicaText(row, time, this.#now),
+      !row,
     );
   }
 
@@ -247,23 +249,24 @@ export class AttemptTimeline extends Drawing {
 
   #key(/** @type {KeyboardEvent} */ event) {
     if (!this.#rows.length) return;
-    const { row, time } = this.#cursor ?? { row: 0, time: this.#last };
-    const step = (this.#last - this.#first) / 60;
+    const { row, time } = this.#cursor ?? { row: 0, time: this.#axis.last };
+    const { first, last, width } = this.#axis;
+    const moved = (/** @type {1|-1} */ direction) => this.#axis.time(this.#x(time) + direction * width / 60);
     /** @type {Record<string, {row: number, time: number}>} */
     const targets = {
-      ArrowLeft: { row, time: time - step },
-      ArrowRight: { row, time: time + step },
+      ArrowLeft: { row, time: moved(-1) },
+      ArrowRight: { row, time: moved(1) },
       ArrowUp: { row: row - 1, time },
       ArrowDown: { row: row + 1, time },
-      Home: { row, time: this.#first },
-      End: { row, time: this.#last },
+      Home: { row, time: first },
+      End: { row, time: last },
     };
     if (event.key === 'Enter') this.#open();
     else if (targets[event.key]) {
       const target = targets[event.key];
       this.#point({
         row: Math.max(0, Math.min(this.#rows.length - 1, target.row)),
-        time: Math.max(this.#first, Math.min(this.#last, target.time)),
+        time: Math.max(first, Math.min(last, target.time)),
       });
     } else return;
     event.preventDefault();

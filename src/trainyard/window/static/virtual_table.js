@@ -169,7 +169,7 @@ export class VirtualTable extends HTMLElement {
       ),
     );
     line.addEventListener('click', (/** @type {MouseEvent} */ event) => {
-      const isLink = event.target instanceof Element && event.target.closest('a, button');
+      const isLink = event.target instanceof Element && event.target.closest('a, button, label');
       if (!isLink && !event.ctrlKey && !event.metaKey && !String(getSelection())) this.#emit('open', line.row);
     });
     line.addEventListener('focusin', () => {

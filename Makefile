@@ -161,7 +161,8 @@ bench-failover: $(VENV)/dev control-plane ## how long a job waits when the leade
 bench-neighbours: $(VENV)/runtime ## how long a small job waits beside a job of 2,000 that starts
 	@$(BIN)/python -m bench.neighbours --json build/bench/neighbours.json
 
-bench-page: $(VENV)/dev browser ## the page in a browser: paint, frames, jumps, at three times their budget
+# The heap is measured after TRAINYARD_BENCH_LOG_SECONDS of log lines, 600 by default.
+bench-page: $(VENV)/dev browser ## the page in a browser: paint, frames, jumps, its heap, at three times their budget
 	@TRAINYARD_BENCH=1 $(BIN)/python -m pytest -q -s tests/window/browser/test_page.py
 
 bench-window: $(VENV)/dev ## what open pages cost the process that serves them, and how late a change is shown

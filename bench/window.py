@@ -30,6 +30,7 @@ from trainyard import kinds
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.client import ApiClient
+from trainyard.garbage_collection import collect_seldom
 from trainyard.objects import Json, uid_of
 from trainyard.objects.labels import INDEX, OWNER, ROLE
 from trainyard.objects.resources import POD
@@ -202,6 +203,7 @@ def main() -> None:
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
+        collect_seldom()  # as the daemon of `trainyard up` has it
         asyncio.run(serve(options.serve))
         return
     with tempfile.TemporaryDirectory() as folder:

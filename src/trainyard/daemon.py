@@ -35,6 +35,7 @@ from trainyard.app.record_index import HistoryOptions
 from trainyard.app.retention import RetentionLimits
 from trainyard.app.stack_dump import dump_stacks_on_signal
 from trainyard.client import ApiError
+from trainyard.garbage_collection import collect_seldom
 from trainyard.node.kubelet.node import NodeError
 from trainyard.objects import encode, format_time
 from trainyard.objects.manifest import ManifestError
@@ -206,6 +207,7 @@ async def _run_unless(first: asyncio.Event, second: asyncio.Event, work: Corouti
 
 def main() -> None:
     """Write the process id into the lock file, read the options from stdin, and run the cluster."""
+    collect_seldom()
     folder, lock, pipe = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     for fd in (lock, pipe):
         os.set_inheritable(fd, False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import sys
 import tempfile
@@ -20,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from trainyard import kinds
-from trainyard.__main__ import GC_THRESHOLD
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.controller_runtime.heap import trim_heap
+from trainyard.garbage_collection import collect_seldom
 from trainyard.objects import GVK, Json, decode, is_condition_true, name_of
 from trainyard.objects.resources import POD, SERVICE
 
@@ -178,6 +177,6 @@ async def soak(count: int, network: str) -> bool:
 
 
 if __name__ == "__main__":
-    gc.set_threshold(*GC_THRESHOLD)  # as `trainyard up` has it, whose memory this is
+    collect_seldom()  # as `trainyard up` has it, whose memory this is
     chosen = sys.argv[2:] or ["namespace", "shared"]
     sys.exit(sum(not asyncio.run(soak(int(sys.argv[1]), name)) for name in chosen))

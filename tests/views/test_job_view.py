@@ -60,6 +60,28 @@ def test_the_newest_pod_of_a_slot_determines_its_state_and_all_restarts_count() 
     assert (replica.uid, replica.state, replica.restarts) == ("new", "Running", 4)
 
 
+def test_slots_follow_each_change_and_are_kept_where_nothing_has_changed() -> None:
+    board, pods = JobView(), {}
+    board.update_job(job())
+
+    def slots_after(changed: Json) -> list[Any]:
+        pods[changed["metadata"]["uid"]] = changed
+        board.update_pod(changed, NOW)
+        slots = board.slots("u")
+        assert slots == JobView.of(board.jobs.values(), pods.values(), NOW).slots("u")
+        return slots
+
+    slots_after(pod("worker-2"))
+    slots_after(pod("worker-10"))
+    before = slots_after(pod("worker-1"))
+    after = slots_after(pod("worker-2", "Failed", terminated(1, "Error")))
+    assert (after[0] is before[0], after[1].state) == (True, "Failed")
+    slots_after(pod("worker-2", uid="newer", creationTimestamp="2024-01-01T00:01:00Z"))
+    slots_after(pod("worker-3", uid="p-worker-10"))  # its labels were edited
+    board.update_job({**job(), "status": {"roles": {"Worker": {"replicas": 1, "failures": 4}}}})
+    assert [slot.restarts for slot in slots_after(pod("worker-1"))] == [4, 4, 4]
+
+
 def test_pods_of_other_jobs_are_not_shown() -> None:
     board = JobView()
     board.update_job(job("somebody-else"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from trainyard.app.listeners import listeners
@@ -39,17 +39,25 @@ MAX_NODES = 4  # nodes that are read
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-async def gather_facts(api: ApiClient, kind: Kind, job: Json, deleted: Iterable[Json] = ()) -> Facts:
+async def gather_facts(
+    api: ApiClient,
+    kind: Kind,
+    job: Json,
+    deleted: Iterable[Json] = (),
+    pods: Sequence[Json] = (),
+    usages: Sequence[ReplicaUsage] | None = None,
+) -> Facts:
     """The current objects of the job and, for a failed job, the recorded pods and logs of replicas without a pod.
 
-    deleted: pods from the caller's watch, which may be deleted by now."""
-    related = await get_related_objects(api, kind, job)
-    logs, nodes, endpoint, process_nodes, usages = await asyncio.gather(
+    deleted: pods from the caller's watch, which may be deleted by now. pods: those that exist, in the order of their
+    names, from the caller's watch, else they are listed. usages: those of the replicas, else they are read."""
+    related = await get_related_objects(api, kind, job, pods)
+    logs, nodes, endpoint, process_nodes, known_usages = await asyncio.gather(
         _read_logs(api, related.pods),
         _list_nodes_if_unscheduled(api, related.pods),
         _look_up_endpoint(api, kind, job),
         _process_nodes(api, related.pods),
-        _usages(api, job, related.pods),
+        _usages(api, job, related.pods, usages),
     )
     gone, gone_logs = _gone_pods(kind, job, related.pods, deleted)
     logs = {**gone_logs, **logs}
@@ -66,7 +74,7 @@ async def gather_facts(api: ApiClient, kind: Kind, job: Json, deleted: Iterable[
         nodes=nodes,
         endpoint=endpoint,
         process_nodes=frozenset(process_nodes),
-        usages=tuple(usages),
+        usages=tuple(known_usages),
         refused=tuple(f"list {gvk.plural}" for gvk in related.refused),
         listeners=_listeners(local_pods, logs),
         modules=await asyncio.to_thread(look_up_modules, [*local_pods, *gone], logs),
@@ -84,9 +92,13 @@ def _gone_pods(kind: Kind, job: Json, pods: list[Json], deleted: Iterable[Json])
     return tuple(gone.values()), kept_logs(record, gone.values())
 
 
-async def _usages(api: ApiClient, job: Json, pods: list[Json]) -> list[ReplicaUsage]:
+async def _usages(
+    api: ApiClient, job: Json, pods: list[Json], usages: Sequence[ReplicaUsage] | None
+) -> Sequence[ReplicaUsage]:
     """The usage of the replicas of a job that has not ended."""
-    return [] if job_result(job) else await read_usages(api, job, JobView.of([job], pods, time.time()))
+    if job_result(job):
+        return ()
+    return await read_usages(api, job, JobView.of([job], pods, time.time())) if usages is None else usages
 
 
 async def _process_nodes(api: ApiClient, pods: Iterable[Json]) -> dict[str, bool]:

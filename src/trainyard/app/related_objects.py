@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 
@@ -24,13 +25,17 @@ class RelatedObjects(msgspec.Struct, frozen=True):
     refused: tuple[GVK, ...] = ()
 
 
-async def get_related_objects(api: ApiClient, kind: Kind, job: Json) -> RelatedObjects:
-    """The pods, children and events of a job. Resources that the API server refuses to list (403) are left out."""
+async def get_related_objects(api: ApiClient, kind: Kind, job: Json, known_pods: Sequence[Json] = ()) -> RelatedObjects:
+    """The pods, children and events of a job. Resources that the API server refuses to list (403) are left out.
+    `known_pods`: its pods, if the caller watches them."""
     namespace, labels = namespace_of(job), f"{OWNER}={uid_of(job)}"
     child_gvks = [gvk for gvk in dict.fromkeys(kind.roles.child_resources) if gvk != POD]
-    selections = [(POD, labels), (EVENT, ""), *((gvk, labels) for gvk in child_gvks)]
+    pod_selections = [] if known_pods else [(POD, labels)]
+    selections = [*pod_selections, (EVENT, ""), *((gvk, labels) for gvk in child_gvks)]
     pages = await asyncio.gather(*(_list_if_allowed(api, gvk, namespace, labels) for gvk, labels in selections))
-    pods, all_events, *child_pages = [page or [] for page in pages]
+    objects = [page or [] for page in pages]
+    pods = list(known_pods) or objects.pop(0)
+    all_events, *child_pages = objects
     children = [child for page in child_pages for child in page]
     uids = {uid_of(obj) for obj in (job, *pods, *children)}
     names = {(obj["kind"], name_of(obj)) for obj in (job, *pods, *children)}

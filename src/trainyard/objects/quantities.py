@@ -38,11 +38,16 @@ def exact(text: str) -> Fraction | None:
     match = _QUANTITY.match(text) if len(text) <= _LONGEST else None
     if match is None:
         return None
-    value = Fraction(match["number"])
-    if binary := match["binary"]:
-        return value * Fraction(1024) ** (_BINARY.index(binary) + 1)
-    power = int(match["power"]) if match["power"] else _POWERS[match["decimal"] or ""]
-    return value * Fraction(10) ** max(-_LARGEST_POWER, min(power, _LARGEST_POWER))
+    digits, factor = match["number"], _factor(match["binary"], match["decimal"], match["power"])
+    return (int(digits) if digits.isdecimal() else Fraction(digits)) * factor
+
+
+@lru_cache(maxsize=256)
+def _factor(binary: str | None, decimal: str | None, exponent: str | None) -> Fraction:
+    if binary:
+        return Fraction(1024) ** (_BINARY.index(binary) + 1)
+    power = int(exponent) if exponent else _POWERS[decimal or ""]
+    return Fraction(10) ** max(-_LARGEST_POWER, min(power, _LARGEST_POWER))
 
 
 @lru_cache(maxsize=1024)

@@ -5,10 +5,10 @@ Units: CPU in cores, memory in bytes, `time` in Unix seconds, `window` in second
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from trainyard.objects.codec import decode, encode
 from trainyard.objects.labels import PREFIX
 
 PEAK_MEMORY = PREFIX + "peak-memory"
@@ -41,7 +41,7 @@ class Progress(NamedTuple):
     def annotation(self) -> dict[str, str]:
         """The annotation PROGRESS."""
         fields = {"values": dict(self.values), "stepsPerSecond": self.steps_per_second, "source": self.source}
-        return {PROGRESS: json.dumps(fields, separators=(",", ":"))}
+        return {PROGRESS: encode(fields).decode()}
 
 
 class ContainerUsage(NamedTuple):
@@ -89,13 +89,13 @@ class UsageReport(NamedTuple):
 def peak_annotation(peaks: Mapping[str, int]) -> dict[str, str]:
     """The annotation PEAK_MEMORY with these peaks, {} without any."""
     known = {run: peak for run, peak in peaks.items() if peak}
-    return {PEAK_MEMORY: json.dumps(known, separators=(",", ":"))} if known else {}
+    return {PEAK_MEMORY: encode(known).decode()} if known else {}
 
 
 def progress_of(annotations: Mapping[str, object]) -> Progress | None:
     """The progress in the annotations of a PodMetrics; None when there is none or it cannot be parsed."""
     try:
-        fields = json.loads(str(annotations.get(PROGRESS) or "null"))
+        fields = decode(str(annotations.get(PROGRESS) or "null"))
         values = {str(name): float(value) for name, value in fields["values"].items()}
         rate = fields.get("stepsPerSecond")
         return Progress(values, None if rate is None else float(rate), str(fields.get("source") or ""))
@@ -107,7 +107,7 @@ def peaks_of(annotations: Mapping[str, object]) -> dict[str, int]:
     """`CONTAINER/RUN` -> peak of the memory in bytes, from the annotations of a Pod or PodMetrics; {} when there are
     none or they cannot be parsed."""
     try:
-        peaks = json.loads(str(annotations.get(PEAK_MEMORY) or "{}"))
+        peaks = decode(str(annotations.get(PEAK_MEMORY) or "{}"))
     except ValueError:
         return {}
     if not isinstance(peaks, dict):

@@ -67,10 +67,16 @@ class JobDetails(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def job_details(
-    job: Json, pods: Iterable[Json], children: Iterable[Json], events: Iterable[Json], now: float
+    job: Json,
+    pods: Iterable[Json],
+    children: Iterable[Json],
+    events: Iterable[Json],
+    now: float,
+    view: JobView | None = None,
 ) -> JobDetails:
-    """The details of a job. `children`: all but its pods; `events`: oldest first; `now`: Unix seconds."""
-    view = JobView.of([job], pods, now)
+    """The details of a job. `children`: all but its pods; `events`: oldest first; `now`: Unix seconds; `view`: the job
+    with these pods, if the caller has it."""
+    view = view or JobView.of([job], pods, now)
     slots, parsed = view.slots(uid_of(job)), view.parsed(uid_of(job))
     status = as_dict(job.get("status"))
     children = sorted(children, key=lambda child: (child["kind"], name_of(child)))

@@ -77,6 +77,8 @@ class JobView:
     waiting: dict[str, float] = field(default_factory=dict)  # time since which a pod or owner (by uid) lacks an object
     refused: dict[str, str] = field(default_factory=dict)  # why no pod of an owner (by uid) can be created
     _parsed: dict[str, tuple[Json, Job | None]] = field(default_factory=dict)  # by uid: a job and how it parses
+    _slots: dict[str, tuple[Json, dict[str, ReplicaView | None]]] = field(default_factory=dict)
+    """By uid: a job and its slots by name, in order; None for a slot of which a pod has changed since."""
 
     @classmethod
     def of(cls, jobs: Iterable[Json], pods: Iterable[Json], now: float) -> JobView:
@@ -102,6 +104,7 @@ class JobView:
             self.refused.pop(uid, None)
         self.jobs.pop(job_uid, None)
         self._parsed.pop(job_uid, None)
+        self._slots.pop(job_uid, None)
 
     def update_event(self, event: Json, now: float) -> None:
         """Take over an event: FailedCreate counts as a refusal. `now`: Unix seconds."""
@@ -126,7 +129,11 @@ class JobView:
         pod_replica = replica_view(pod)
         if pod_replica.job not in self.jobs:
             return False
-        self.replicas.setdefault(pod_replica.job, {})[pod_replica.uid] = pod_replica
+        pods = self.replicas.setdefault(pod_replica.job, {})
+        _, slots = self._slots.get(pod_replica.job, ({}, {}))
+        for name in {pod_replica.name, pods.get(pod_replica.uid, pod_replica).name} & slots.keys():
+            slots[name] = None
+        pods[pod_replica.uid] = pod_replica
         self._clear_refusal(str((controller_of(pod) or {}).get("uid")))
         if pod_replica.blocked.startswith(TEMPORARY_BLOCK_PREFIXES):
             self.waiting.setdefault(pod_replica.uid, now)
@@ -136,10 +143,20 @@ class JobView:
 
     def slots(self, job_uid: str) -> list[ReplicaView]:
         """The replicas of a job (by uid), sorted by name: each in the state of its newest pod, with the restarts of all
-        its pods."""
-        slots = group_by_slot(self.replicas.get(job_uid, {}).values(), lambda pod_replica: pod_replica)
-        job, is_gang = self.jobs.get(job_uid, {}), self._is_gang(job_uid)
-        return [_newest_replica(slots[name], job, is_gang) for name in sorted(slots, key=natural_sort_key)]
+        its pods. Those of which nothing has changed are not worked out again: the page asks several times a second."""
+        job = self.jobs.get(job_uid, {})
+        known, slots = self._slots.get(job_uid, ({}, {}))
+        if known is not job:
+            slots = {}
+        replicas = self.replicas.get(job_uid, {}).values()
+        if changed := [pod_replica for pod_replica in replicas if slots.get(pod_replica.name) is None]:
+            is_gang, is_new = self._is_gang(job_uid), any(pod_replica.name not in slots for pod_replica in changed)
+            pods_by_slot = group_by_slot(changed, lambda pod_replica: pod_replica)
+            slots |= {name: _newest_replica(pods, job, is_gang) for name, pods in pods_by_slot.items()}
+            if is_new:
+                slots = {name: slots[name] for name in sorted(slots, key=natural_sort_key)}
+            self._slots[job_uid] = job, slots
+        return [slot for slot in slots.values() if slot is not None]
 
     def restarts(self, job_uid: str, slots: list[ReplicaView]) -> int:
         """The restarts of a job (by uid): the number in its status, or that of its observed `slots` if it is larger."""

@@ -6,6 +6,7 @@ Order: the replicas that lag behind the others of their role come first, then th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from statistics import median
 from types import MappingProxyType
 
@@ -86,7 +87,8 @@ def replica_usages(
     for usage in usages:
         if usage.step is not None:
             steps.setdefault(usage.role, []).append(usage.step)
-    usages = [msgspec.structs.replace(usage, lag=_lag(usage, steps.get(usage.role))) for usage in usages]
+    medians = {role: median(values) for role, values in steps.items()}
+    usages = [msgspec.structs.replace(usage, lag=_lag(usage, medians.get(usage.role))) for usage in usages]
     return sorted(
         usages,
         key=lambda usage: (-usage.lag, -(usage.cpu or 0.0), -(usage.memory or 0), natural_sort_key(usage.replica)),
@@ -117,15 +119,16 @@ def _replica_usage(slot: ReplicaView, pod_metrics: Json, log_progress: Progress 
 
 
 def _total(usages: Sequence[Json], resource: str) -> float | None:
-    values = [exact(str(usage[resource])) for usage in usages if resource in usage]
-    return float(sum(value for value in values if value is not None)) if values else None
+    values = [exact(str(usage[resource])) or Fraction(0) for usage in usages if resource in usage]
+    return float(sum(values[1:], values[0])) if values else None
 
 
-def _lag(usage: ReplicaUsage, steps: list[float] | None) -> float:
-    """A replica without a step lags behind those of its role that have one: it has not begun."""
-    if not steps or usage.state == "Succeeded":
+def _lag(usage: ReplicaUsage, median_step: float | None) -> float:
+    """A replica without a step lags behind those of its role that have one, whose median is `median_step`: it has not
+    begun."""
+    if median_step is None or usage.state == "Succeeded":
         return 0.0
-    return max(0.0, median(steps) - (usage.step or 0.0))
+    return max(0.0, median_step - (usage.step or 0.0))
 
 
 def job_usage(row: JobRow, usages: Sequence[ReplicaUsage]) -> JobUsage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from trainyard.app.pod_metrics import read_usages
 from trainyard.app.recorded_job import diagnosis_of, events_of, facts_of, find_record, job_object, last_pods
 from trainyard.client import ApiClient
 from trainyard.kinds import kind_of
-from trainyard.objects import Json, uid_of
+from trainyard.objects import Json, name_of, uid_of
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_text import as_yaml
 from trainyard.views.comparison import ComparedRun
@@ -22,6 +23,7 @@ from trainyard.views.diagnosis import Facts, JobDiagnosis, diagnose
 from trainyard.views.event_view import EventView
 from trainyard.views.job_details import JobDetails, job_details
 from trainyard.views.job_row import job_row
+from trainyard.views.job_view import JobView
 from trainyard.views.replica_view import ReplicaView, replica_view
 from trainyard.views.tensorboard_view import TensorBoardView, tensorboard_view
 from trainyard.views.timeline import Lane, timeline
@@ -30,6 +32,7 @@ from trainyard.window.job_list import COLUMNS, recorded_row
 from trainyard.window.observation import Observation
 
 USAGE_SECONDS = 1.9  # a Trainyard node measures every 2 seconds
+SECONDS_PER_REPLICA = 0.005  # between two pages of a job, for each replica: what a page takes grows with them
 KEPT_SECONDS = 60.0  # a page or a usage that nobody has asked for is dropped
 
 
@@ -64,7 +67,7 @@ RANK_COLUMNS = {
 
 def rank_columns(replicas: list[ReplicaView]) -> dict[str, list[Any]]:
     """The replicas by column: an array per column is a third of the bytes of an object per replica."""
-    return {column: [getattr(replica, name) for replica in replicas] for column, name in RANK_COLUMNS.items()}
+    return {column: list(map(attrgetter(name), replicas)) for column, name in RANK_COLUMNS.items()}
 
 
 USAGE_COLUMNS = {
@@ -82,11 +85,11 @@ USAGE_COLUMNS = {
 def usage_columns(replicas: list[ReplicaView], usages: list[ReplicaUsage]) -> dict[str, list[Any]]:
     """The usage of replicas by column, in the order of `rank_columns`; without the columns of which nothing is
     known."""
+    if not usages:
+        return {}
     by_name = {usage.replica: usage for usage in usages}
-    columns = {
-        column: [getattr(by_name.get(replica.name), name, None) for replica in replicas]
-        for column, name in USAGE_COLUMNS.items()
-    }
+    in_order = [by_name.get(replica.name) for replica in replicas]
+    columns = {column: [getattr(usage, name, None) for usage in in_order] for column, name in USAGE_COLUMNS.items()}
     return {column: values for column, values in columns.items() if any(values)}
 
 
@@ -102,14 +105,16 @@ class JobPages:
 
     async def page(self, job_uid: str, max_age: float = 1.0) -> JobPage | None:
         """The page of the job with that uid; None if it is not known. A page of the same revision that is at most
-        `max_age` seconds old is used again: events and logs change without one."""
+        `max_age` seconds old is used again: events and logs change without one. Any page is used again for
+        SECONDS_PER_REPLICA times the number of replicas, however many tabs ask for it."""
         job = self._observation.view.jobs.get(job_uid) if self._observation else None
         if self._observation is None or self._api is None or job is None:
             return await asyncio.to_thread(self._recorded, job_uid)
         revision, now = self._observation.revision(job_uid), time.monotonic()
         made = self._made.get(job_uid)
-        if made is None or made[0] != revision or now - made[1] > max_age:
-            made = revision, now, asyncio.ensure_future(self._live(self._api, job))
+        shortest = SECONDS_PER_REPLICA * len(self._observation.view.slots(job_uid))
+        if made is None or now - made[1] > (max(max_age, shortest) if made[0] == revision else shortest):
+            made = revision, now, asyncio.ensure_future(self._live(self._api, self._observation, job))
             self._made = {uid: kept for uid, kept in self._made.items() if now - kept[1] < KEPT_SECONDS}
             self._made[job_uid] = made
         return await asyncio.shield(made[2])
@@ -124,10 +129,6 @@ class JobPages:
             return None
         metadata = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
         return as_yaml({**job, "metadata": metadata})
-
-    def replicas(self, job_uid: str) -> int:
-        """The number of replicas of a job that exists; 0 for another one."""
-        return len(self._observation.view.slots(job_uid)) if self._observation else 0
 
     async def live_ranks(self, job_uid: str) -> bytes | None:
         """The frame `ranks` of a job that exists, encoded once for all tabs; None for another job."""
@@ -185,13 +186,17 @@ class JobPages:
         """The record of a job that this machine has run. Reads files."""
         return find_record(job_uid) if self._has_history else None
 
-    async def _live(self, api: ApiClient, job: Json) -> JobPage:
+    async def _live(self, api: ApiClient, observation: Observation, job: Json) -> JobPage:
         kind = kind_of(job)
         if kind is None:
             raise ValueError(f"{job['kind']} is no kind of job")
-        facts = await gather_facts(api, kind, job)
+        usages = await self.usages(uid_of(job))
+        pods, view = sorted(observation.pods(uid_of(job)), key=name_of), observation.present_view(job)
+        present = {slot.name for slot in view.slots(uid_of(job))}
+        usages = [usage for usage in usages if usage.replica in present]
+        facts = await gather_facts(api, kind, job, pods=pods, usages=usages)
         record = await asyncio.to_thread(self.record, uid_of(job))
-        return _page(facts, diagnose(facts), record.pods if record else [], is_live=True)
+        return _page(facts, diagnose(facts), record.pods if record else [], view=view if pods else None, is_live=True)
 
     def _recorded(self, job_uid: str) -> JobPage | None:
         record = self.record(job_uid)
@@ -226,9 +231,15 @@ def _run_of(record: HistoryRecord) -> tuple[Json, ComparedRun] | None:
 
 
 def _page(
-    facts: Facts, diagnosis: JobDiagnosis, recorded: list[Json], cut_off: float | None = None, *, is_live: bool
+    facts: Facts,
+    diagnosis: JobDiagnosis,
+    recorded: list[Json],
+    cut_off: float | None = None,
+    view: JobView | None = None,
+    *,
+    is_live: bool,
 ) -> JobPage:
-    details = job_details(facts.job, facts.pods, facts.children, facts.events, facts.now)
+    details = job_details(facts.job, facts.pods, facts.children, facts.events, facts.now, view)
     lanes = timeline(facts.pods, recorded, facts.kind.roles.container, cut_off)
     return JobPage(
         job=replace(details, replicas=(), events=()),

@@ -2,7 +2,7 @@
 
 Rules for this file:
 - The latest state wins: a frame is made when it is sent, so a slow page gets fewer frames and never a longer queue.
-- A topic sends at most one frame in its interval.
+- A topic sends at most one frame in its interval, and all pages at the same moments: they share what is made.
 - Lines of logs are the exception: those that came too fast are counted, and the count is sent (log_lines.py).
 """
 
@@ -29,7 +29,6 @@ from trainyard.window.observation import Observation
 
 PING_SECONDS = 5.0
 MAX_PAGE_AGE = 4.0  # seconds; a page takes ten requests, the usage one
-SECONDS_PER_REPLICA = 0.005  # between two readings of a page: what one takes grows with the replicas
 LOOK_SECONDS = 0.5  # topics are asked whether they are due at least so often
 ROWS_PER_FRAME = 2000
 LOOKS_PER_ROUND = 100  # jobs that wait, and are looked at again
@@ -149,8 +148,9 @@ class JobTopic:
         self._sources, self._uid, self._on_news = sources, job_uid, on_news
         self._is_dirty = True
         self._is_settling = False  # it was changed at the last refresh
-        self._refresh_at = self._next_page = 0.0
+        self._refresh_at = 0.0
         self._page: asyncio.Task[JobPage | None] | None = None
+        self._sent_page: JobPage | None = None
         self._sent: dict[str, bytes] = {}
 
     def is_due(self) -> bool:
@@ -185,8 +185,7 @@ class JobTopic:
         self._is_settling, self._is_dirty = self._is_dirty, False
         now = time.monotonic()
         self._refresh_at = now + (self.settle_seconds if self._is_settling else self.refresh_seconds)
-        if self._page is None and now >= self._next_page:
-            self._next_page = now + SECONDS_PER_REPLICA * self._sources.pages.replicas(self._uid)
+        if self._page is None:
             self._page = asyncio.ensure_future(self._sources.pages.page(self._uid, max_age))
             self._page.add_done_callback(lambda done: self._on_news())
 
@@ -205,6 +204,9 @@ class JobTopic:
         if page is None:
             yield encode({"type": "gone", "uid": self._uid})
             return
+        if page is self._sent_page:
+            return
+        self._sent_page = page
         contents: dict[str, Json] = {
             "job": {
                 "job": page.job,
@@ -342,7 +344,8 @@ class LivePage:
             if (pause := self._next_time[name] - now) > 0:
                 pauses.append(pause)
                 continue
-            self._next_time[name] = now + topic.interval
+            # At multiples of the interval, so that all tabs make their frames of one topic from the same state.
+            self._next_time[name] = (now // topic.interval + 1) * topic.interval
             async for frame in topic.frames():
                 await self._send(frame)
         return min(pauses, default=LOOK_SECONDS)

@@ -12,11 +12,10 @@ from itertools import count
 from trainyard import kinds
 from trainyard.client import ApiClient
 from trainyard.controller_runtime.watches import Watches, watch_target
-from trainyard.objects import Json, uid_of
+from trainyard.objects import Json, labels_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import POD
 from trainyard.views.job_view import JobView
-from trainyard.views.replica_view import replica_view
 
 LIST_SECONDS = 10.0  # the first list of a large cluster
 LINGER_SECONDS = 10.0  # a page that is loaded again finds the watches still open
@@ -100,6 +99,11 @@ class Observation:
         """The pods of a job that exist."""
         return list(self._pods.get(job_uid, {}).values())
 
+    def present_view(self, job: Json) -> JobView:
+        """A job with the pods that exist: `view` has those that are gone, too."""
+        replicas, pods = self.view.replicas.get(uid_of(job), {}), self._pods.get(uid_of(job), {})
+        return JobView({uid_of(job): job}, {uid_of(job): {uid: replicas[uid] for uid in pods if uid in replicas}})
+
     def _start(self) -> None:
         self._watches = watches = Watches(self._api)
         for kind in kinds.ALL:
@@ -136,7 +140,7 @@ class Observation:
         pod = after or before
         if pod is None:
             return
-        job_uid = replica_view(pod).job
+        job_uid = str(labels_of(pod).get(OWNER) or "")
         if after is None:
             self._pods.get(job_uid, {}).pop(uid_of(pod), None)
         else:

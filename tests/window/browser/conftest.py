@@ -96,6 +96,12 @@ class Browser:
         media = [{"name": name, "value": value} for name, value in values.items()]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
 
+    def heap(self) -> int:
+        """The bytes of the page's JavaScript heap after a collection of garbage."""
+        self.driver.execute_cdp_cmd("HeapProfiler.collectGarbage", {})
+        usage: dict[str, float] = self.driver.execute_cdp_cmd("Runtime.getHeapUsage", {})
+        return int(usage["usedSize"])
+
     def _log(self, name: str) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = self.driver.get_log(name)  # type: ignore[no-untyped-call]
         return entries

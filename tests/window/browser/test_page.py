@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -433,6 +434,8 @@ def test_axe_has_nothing_to_say(browser: Browser, full: CannedServer, scheme: st
 
 
 TIMES_COUNT = bool(os.environ.get("TRAINYARD_BENCH"))
+LOG_SECONDS = int(os.environ.get("TRAINYARD_BENCH_LOG_SECONDS", "600" if TIMES_COUNT else "20"))
+LOG_FRAMES_PER_SECOND = 20
 READY = "document.querySelector('.job:not([hidden]), .rank:not([hidden])')"
 
 
@@ -506,6 +509,54 @@ def test_ten_thousand_ranks_are_drawn(browser: Browser, server: CannedServer) ->
     browser.sees("Running 10,000", ".legend")
     check_time("W8", browser.js("gridPaintTime()"), 16, "ms to draw 10,000 ranks")
     browser.eventually("colourCount('attempt-timeline canvas') >= 2")
+
+
+def test_the_heap_stays_small_however_many_lines_came(browser: Browser, server: CannedServer) -> None:
+    """W10. The server sends lines four times a second at most; here they come five times as often."""
+    uid = add_resnet(server)
+    open_page(browser, server, f"{RESNET_ADDRESS}/logs")
+    browser.sees("step 14179", "log-lines")
+
+    def frame(number: int) -> tuple[dict[str, Any], str]:
+        lines = [[f"worker-{index}", f"line {number * 200 + index}: {'x' * 80}"] for index in range(200)]
+        return {"type": "log", "uid": uid, "lines": lines, "dropped": 0}, f"logs:{uid}:*"
+
+    stop = server.repeat(frame, LOG_FRAMES_PER_SECOND)
+    newest = "Number(document.querySelector('log-lines .line:last-child').innerText.match(/line (\\d+)/)?.[1] ?? 0)"
+    for second in range(1, LOG_SECONDS + 1):
+        browser.eventually(f"{newest} >= args[0]", second * LOG_FRAMES_PER_SECOND * 200)
+        browser.requests()  # chromedriver keeps each frame until it is asked
+    stop()
+    check_count("W10", browser.js("document.querySelector('log-lines').length"), 20_000, "lines kept")
+    check_count("W10", browser.js("document.querySelectorAll('*').length"), 1500, "elements")
+    check_count("W10", browser.heap(), 80_000_000, f"bytes of heap after {LOG_SECONDS} s of lines")
+    assert browser.errors() == []
+
+
+def test_nine_tabs_are_live_at_once(browser: Browser, full: CannedServer) -> None:
+    """W15. Each has a window: a hidden tab closes its connection. Browsers open six connections to an origin, but for
+    WebSockets."""
+    open_page(browser, full)
+    first = browser.driver.current_window_handle
+    try:
+        for _ in range(8):
+            browser.driver.switch_to.new_window("window")
+            browser.driver.get(full.link.partition("#")[0])
+            browser.sees("3/4", "table")
+        full.jobs["e1"]["running"] = 4
+        full.send_rows("e1")
+        assert len(browser.driver.window_handles) == full.connections == 9
+        for window in browser.driver.window_handles:
+            browser.driver.switch_to.window(window)
+            browser.sees("4/4", "table")
+            browser.open(f"{BERT_ADDRESS}/yaml")
+            browser.sees("kind: PyTorchJob", "main")
+    finally:
+        for window in browser.driver.window_handles:
+            if window != first:
+                browser.driver.switch_to.window(window)
+                browser.driver.close()
+        browser.driver.switch_to.window(first)
 
 
 def test_the_first_load_is_small(browser: Browser, full: CannedServer) -> None:

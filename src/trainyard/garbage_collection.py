@@ -1,0 +1,14 @@
+"""How often the garbage collector of Python looks for cycles in the processes of Trainyard."""
+
+from __future__ import annotations
+
+import gc
+
+
+def collect_seldom() -> None:
+    """Look through new objects after each 100,000.
+
+    Imports and a start make about 100,000 objects that stay. To look through them after each 700 new ones, as Python
+    does by default, costs a seventh of the processor time of `trainyard run` of a small script, and a third of what a
+    list of 1,000 PodMetrics takes in the background cluster."""
+    gc.set_threshold(100_000, 20, 20)

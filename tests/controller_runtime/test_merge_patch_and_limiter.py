@@ -73,8 +73,8 @@ class Clock:
         return self.now
 
 
-async def call(limiter: ConcurrencyLimiter, clock: Clock, seconds: float, fails: bool = False) -> None:
-    async with limiter.slot():
+async def call(limiter: ConcurrencyLimiter, clock: Clock, seconds: float, batch: int = 1, fails: bool = False) -> None:
+    async with limiter.slot(batch=batch):
         clock.now += seconds
         if fails:
             raise Unavailable(429, "TooManyRequests", "not now")
@@ -232,6 +232,27 @@ async def test_a_big_job_uses_a_part_of_the_limit_while_others_write() -> None:
     while tasks := [task for task in tasks if not task.done()]:
         await answer_all("big")
     assert limiter.running == 0
+
+
+async def test_a_big_job_makes_room_for_its_neighbours_and_takes_it_back() -> None:
+    """20 ms an answer is fast for a job that is alone, and slow while others wait for the same server."""
+    clock = Clock()
+    limiter = ConcurrencyLimiter(clock)
+
+    async def answers(count: int, neighbours: bool) -> float:
+        """The limit after so many answers to writes of a big job."""
+        for number in range(count):
+            await call(limiter, clock, 0.02, 200)
+            if neighbours and number % 10 == 0:
+                await call(limiter, clock, 0.001)
+        return limiter.limit
+
+    await call(limiter, clock, 0.001)
+    alone = await answers(100, neighbours=False)
+    assert alone > INITIAL_THRESHOLD
+    assert await answers(1000, neighbours=True) < alone / 3
+    clock.now += NEIGHBOUR_SECONDS
+    assert await answers(60, neighbours=False) > INITIAL_THRESHOLD
 
 
 async def test_a_cancelled_slot_goes_to_the_next_in_line() -> None:

@@ -89,6 +89,16 @@ def test_a_why_that_takes_long_is_worked_out_less_often(clock: Clock, observatio
     assert "the name of its image is invalid" in message(rows)
 
 
+def test_the_why_of_a_failed_job_begins_with_the_cause() -> None:
+    text = "TFJob mnist is failed because 1 Worker\nreplica(s) failed."
+    job = tfjob(("Failed", "TFJobFailed", text)) | {"kind": "TFJob", "apiVersion": "kubeflow.org/v1"}
+    role = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "i"}]}}}
+    job["spec"] = {"tfReplicaSpecs": {"Worker": role}}
+    seen = Observation(cast(ApiClient, None))
+    seen._change_job(None, job)
+    assert message(JobList(seen, None)) == "1 Worker replica(s) failed."
+
+
 def test_10_000_jobs_are_a_megabyte() -> None:
     """W11, with uids and names as long as real ones, jobs of several namespaces, kinds and states in any order."""
     rows, random = [], Random(1)

@@ -111,7 +111,7 @@ class JobList:
                 why = brief_why(view, job_uid, slots, pods, Here(time.time(), self._are_processes)) or row.message
                 why_after = now + WHY_SHARE * (time.monotonic() - now)
                 next_look = now + max(LOOK_SECONDS, now - changed_at)
-        row = replace(row, message=why[:MAX_MESSAGE])
+        row = replace(row, message=_message(row.kind, row.name, why))
         values = [*(getattr(row, column) for column in COLUMNS[:-1]), True]
         return _LiveRow(revision, values, why, changed_at, next_look, why_after)
 
@@ -163,10 +163,15 @@ def recorded_row(record: HistoryRecord) -> Row:
         "created": record.started or None,
         "started": parse_time(record.data.get("started")),
         "ended": record.ended,
-        "message": " ".join(record.text("message").split())[:MAX_MESSAGE],
+        "message": _message(record.kind, record.name, record.text("message")),
         "live": False,
     }
     return [values[column] for column in COLUMNS]
+
+
+def _message(kind: str, name: str, text: str) -> str:
+    """The text in one line, without the words of `kubeflow.org/v1` that say what the row says: a column is narrow."""
+    return " ".join(text.split()).removeprefix(f"{kind} {name} is failed because ")[:MAX_MESSAGE]
 
 
 def jobs_frame(rows: list[Row], gone: list[str], *, reset: bool, more: bool) -> bytes:

@@ -11,7 +11,7 @@ from tests.views.test_why_findings import CASES
 from tests.views.why_values import NOW, RUNNING, Case, ended, facts, pod, tfjob, unplaced, waits
 from trainyard.objects import Json, uid_of
 from trainyard.views.diagnosis import why
-from trainyard.views.diagnosis.brief import Here, brief_stragglers, brief_why, first_words, may_wait
+from trainyard.views.diagnosis.brief import Observer, brief_stragglers, brief_why, first_words, may_wait
 from trainyard.views.job_row import job_row
 from trainyard.views.job_view import JobView, job_result
 
@@ -21,7 +21,7 @@ def brief(job: Json, *pods: Json, are_processes: bool = False, now: float = NOW)
     slots = view.slots(uid_of(job))
     if not may_wait(job, job_row(view, uid_of(job), slots)):
         return ""
-    return brief_why(view, uid_of(job), slots, {uid_of(each): each for each in pods}, Here(now, are_processes))
+    return brief_why(view, uid_of(job), slots, {uid_of(each): each for each in pods}, Observer(now, are_processes))
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not job_result(case.job)], ids=lambda case: case.name)

@@ -14,7 +14,7 @@ import msgspec
 from trainyard.app.history import HistoryRecord, read_records
 from trainyard.objects import parse_time, uid_of
 from trainyard.objects.structs import replace
-from trainyard.views.diagnosis.brief import Here, brief_why, may_wait
+from trainyard.views.diagnosis.brief import Observer, brief_why, may_wait
 from trainyard.views.job_row import job_row
 from trainyard.window.observation import Observation
 
@@ -108,7 +108,7 @@ class JobList:
                 why, next_look, why_after = kept.why, kept.why_after, kept.why_after
             else:
                 pods = {uid_of(pod): pod for pod in observation.pods(job_uid)}
-                why = brief_why(view, job_uid, slots, pods, Here(time.time(), self._are_processes)) or row.message
+                why = brief_why(view, job_uid, slots, pods, Observer(time.time(), self._are_processes)) or row.message
                 why_after = now + WHY_SHARE * (time.monotonic() - now)
                 next_look = now + max(LOOK_SECONDS, now - changed_at)
         row = replace(row, message=_message(row.kind, row.name, why))

@@ -21,7 +21,7 @@ from trainyard.views.usage_view import ReplicaUsage
 _WELL = ("Running", "Succeeded")
 
 
-class Here(NamedTuple):
+class Observer(NamedTuple):
     """`now`: Unix seconds. `are_processes`: all nodes are Trainyard's, where pods are processes of this machine."""
 
     now: float
@@ -39,11 +39,13 @@ def may_wait(job: Json, row: JobRow) -> bool:
 _FIRST_WORDS = re.compile(r"(.*?)(?:;|,? (?:for |at |after )?(?:\d+[smhd]\b|\d{4}-\d\d-)|$)", re.DOTALL)
 
 
-def brief_why(view: JobView, job_uid: str, slots: list[ReplicaView], pods: Mapping[str, Json], here: Here) -> str:
+def brief_why(
+    view: JobView, job_uid: str, slots: list[ReplicaView], pods: Mapping[str, Json], observer: Observer
+) -> str:
     """Why a job of `view` waits; "" if nothing is wrong so far. `slots`: its replicas; `pods`: those of the job that
     exist, by uid."""
     job = view.jobs[job_uid]
-    facts = _facts(view, job, slots, pods, here)
+    facts = _facts(view, job, slots, pods, observer)
     if facts is None:
         return ""
     for rule in (job_rules.managed_elsewhere, job_rules.terminating, job_rules.not_reconciled):
@@ -59,14 +61,16 @@ def brief_stragglers(kind: Kind, job: Json, usages: Sequence[ReplicaUsage]) -> s
     return _most_important(stragglers.stragglers(Facts(kind, job, 0.0, usages=tuple(usages))))
 
 
-def _facts(view: JobView, job: Json, slots: list[ReplicaView], pods: Mapping[str, Json], here: Here) -> Facts | None:
+def _facts(
+    view: JobView, job: Json, slots: list[ReplicaView], pods: Mapping[str, Json], observer: Observer
+) -> Facts | None:
     """The job, and those of its pods that neither run nor have succeeded; None for a job of an unknown kind."""
     kind, parsed = kind_of(job), view.parsed(uid_of(job))
     if kind is None or parsed is None:
         return None
     unwell = [(slot, pods[slot.uid]) for slot in slots if slot.state not in _WELL and slot.uid in pods]
-    nodes = frozenset(slot.node for slot, _ in unwell) if here.are_processes else frozenset()
-    facts = Facts(kind, job, here.now, pods=tuple(pod for _, pod in unwell), process_nodes=nodes)
+    nodes = frozenset(slot.node for slot, _ in unwell) if observer.are_processes else frozenset()
+    facts = Facts(kind, job, observer.now, pods=tuple(pod for _, pod in unwell), process_nodes=nodes)
     facts.__dict__.update(parsed_job=parsed, replicas=tuple(unwell))  # cached properties: the view has worked them out
     return facts
 

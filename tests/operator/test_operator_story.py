@@ -17,7 +17,7 @@ from trainyard.client import ApiClient, ApiRequest, NotFound, Unavailable
 from trainyard.core import Config
 from trainyard.core.job import ParsedSpec
 from trainyard.objects import Json, controller_reference, decode, find_condition, is_condition_true, name_of, uid_of
-from trainyard.objects.labels import OWNER
+from trainyard.objects.labels import OWNER, ROLE
 from trainyard.objects.resources import CRD, EVENT, JOB, NAMESPACE, POD, SERVICE
 from trainyard.objects.structs import replace
 from trainyard.operator import Operator
@@ -290,6 +290,20 @@ async def test_a_429_is_retried_after_retry_after(cluster: OperatorCluster) -> N
         await cluster.submit(tf_job())
         await cluster.condition("Created")
         assert time.monotonic() - refused[0] >= 1.45
+
+
+async def test_a_pod_deleted_between_two_plans_is_a_disruption_and_no_failure(cluster: OperatorCluster) -> None:
+    """A big job is planned once a second. Until then the deleted pod may be gone, and its batch Job have failed."""
+    async with cluster.operator() as operator:
+        job = await cluster.submit(tf_job(backoffLimit=0))
+        await cluster.condition("Running")
+        (pod,) = (await cluster.api.list(POD, "default", f"{ROLE}=MASTER"))["items"]
+        operator._states[uid_of(job)].next_plan = time.monotonic() + 1.0
+        await cluster.api.delete(POD, "default", name_of(pod))
+        await cluster.gone(POD, name_of(pod))
+        job = await cluster.until(lambda job: find_condition(job["status"]["conditions"], "Restarting") is not None)
+        assert not is_condition_true(job["status"]["conditions"], "Failed")
+        await cluster.condition("Running")
 
 
 async def test_for_a_deleted_job_nothing_is_created(cluster: OperatorCluster) -> None:

@@ -183,6 +183,8 @@ class Operator:
         return {JobKey(gvk, *job.key) for job in (before, after) if job is not None}
 
     def _child_changed(self, before: Child | None, after: Child | None) -> Iterable[JobKey]:
+        if after is None and before is not None and before.job_uid in self._states and _is_disrupted_pod(before):
+            self._states[before.job_uid].deleted_pods[before.owner_uid] = before
         for namespace, uid in {(child.namespace, child.job_uid) for child in (before, after) if child is not None}:
             for gvk, store in self._jobs.items():
                 if (job := store.by_uid(uid)) is not None and job.namespace == namespace:
@@ -250,6 +252,8 @@ class Operator:
         namespace = namespace_of(job)  # an object in another namespace may have our label, too
         labelled = (child for store in self._children.values() for child in store.by_index(uid))
         children = tuple(child for child in labelled if child.namespace == namespace)
+        if state.deleted_pods:
+            children += _deleted_pods_of_failed_jobs(state, children)
         for child in children:
             refusal = state.refusals.get(child.ref)
             if refusal and refusal.verb == "create" and child.owner_uid == uid:  # a foreign object may have our label
@@ -267,6 +271,22 @@ class Operator:
             if missing
             else self._config
         )
+
+
+def _is_disrupted_pod(child: Child) -> bool:
+    return child.kind == "Pod" and (child.deleting or child.disrupted)
+
+
+def _deleted_pods_of_failed_jobs(state: JobState, children: tuple[Child, ...]) -> tuple[Child, ...]:
+    """The pods that were deleted from outside, as they were last seen, of batch Jobs that have failed and have no pod
+    now. A job is not planned after each event: without these pods a deletion would count as a failure of the program.
+    """
+    owners = {child.uid: child for child in children if child.kind == "Job"}
+    have_pods = {child.owner_uid for child in children if child.kind == "Pod"}
+    state.deleted_pods = {
+        owner: pod for owner, pod in state.deleted_pods.items() if owner in owners and owner not in have_pods
+    }
+    return tuple(pod for owner, pod in state.deleted_pods.items() if owners[owner].phase == "Failed")
 
 
 def _watch_state(reflector: Reflector[Any], store: Store[Any]) -> str:

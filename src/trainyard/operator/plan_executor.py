@@ -36,7 +36,7 @@ from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.executor import NameTaken, WriteExecutor
 from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.controller_runtime.merge_patch import merge_patch
-from trainyard.core import Config, Job, Kind, ParsedSpec, Plan, PlannedCreate, Refusal
+from trainyard.core import Child, Config, Job, Kind, ParsedSpec, Plan, PlannedCreate, Refusal
 from trainyard.core.refusals import refusing_policy
 from trainyard.objects import (
     GVK,
@@ -67,6 +67,9 @@ class JobState(msgspec.Struct):
     last_status_patch: float = float("-inf")  # monotonic time of the last status patch
     next_plan: float = float("-inf")  # monotonic time before which the job is not planned again
     progressed: bool = False  # the last reconcile created or deleted a child, even if it failed later
+    deleted_pods: dict[str, Child] = msgspec.field(
+        default_factory=dict
+    )  # the last deleted pod of each batch Job, by its uid
     generation: object = None  # metadata.generation of the job when `refusals` and `parsed` were set
     parsed: ParsedSpec | None = None
 

@@ -80,14 +80,15 @@ def process_of(host: str, *arguments: str) -> int:
 
 
 def processes_of(host: str, *arguments: str) -> list[int]:
-    pids = []
+    """The pids, in the order in which the processes were started: numbers are used again."""
+    starts = {}
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             named = re.search(rb"(^|\0)HOSTNAME=%b\0" % host.encode(), (path / "environ").read_bytes())
             command_line, ours = (path / "cmdline").read_bytes(), path.stat().st_uid == os.getuid()
             if named and ours and all(argument.encode() in command_line for argument in arguments):
-                pids.append(int(path.name))
-    return sorted(pids)
+                starts[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[19])
+    return sorted(starts, key=lambda pid: (starts[pid], pid))
 
 
 def succeeded(run: Run) -> Json:

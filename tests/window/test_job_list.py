@@ -14,8 +14,7 @@ from tests.window.browsing import rows_of
 from trainyard.client import ApiClient
 from trainyard.objects import Json
 from trainyard.window import job_list
-from trainyard.window.job_list import COLUMNS, LOOK_SECONDS, JobList, jobs_frame
-from trainyard.window.live import ROWS_PER_FRAME
+from trainyard.window.job_list import COLUMNS, LOOK_SECONDS, ROWS_PER_FRAME, JobList, jobs_frame
 from trainyard.window.observation import Observation
 
 MESSAGE = COLUMNS.index("message")

@@ -8,9 +8,9 @@ It falls by one a round while answers take longer than QUEUE_LATENCY and several
 writes would only wait in the server, and those of other jobs with them. While others send a few writes, a job that
 creates thousands of objects uses a part of the limit only (BIG_BATCH), and its answers count as slow above
 NEIGHBOUR_LATENCY already.
-Measured beside a job of 2,000 replicas, a one-pod job waited 60 ms for its pod instead of 120 (the slowest of a hundred
-140 instead of 270); beside jobs that follow one another for ever, four times as many, the big job took 24 s instead of
-13. With one of both latencies for all cases it would also be slower alone, by a third.
+Measured beside a job of 2,000 replicas, a one-pod job waited 70 to 90 ms for its pod instead of 120 to 145 (the slowest
+of a hundred 160 to 200 instead of 260 to 320); beside jobs that follow one another for ever, of which there were three
+times as many, the big job took 22 s instead of 13. With a lower QUEUE_LATENCY it would be slower alone, too.
 
 Overload is an Unavailable error (429, 5xx, no answer), or an answer that took several times the usual latency. Answers
 to requests sent before the last decrease cause no further decrease.

@@ -67,9 +67,7 @@ class JobState(msgspec.Struct):
     last_status_patch: float = float("-inf")  # monotonic time of the last status patch
     next_plan: float = float("-inf")  # monotonic time before which the job is not planned again
     progressed: bool = False  # the last reconcile created or deleted a child, even if it failed later
-    deleted_pods: dict[str, Child] = msgspec.field(
-        default_factory=dict
-    )  # the last deleted pod of each batch Job, by its uid
+    deleted_pods: dict[str, Child] = msgspec.field(default_factory=dict)  # the last of each batch Job, by its uid
     generation: object = None  # metadata.generation of the job when `refusals` and `parsed` were set
     parsed: ParsedSpec | None = None
 

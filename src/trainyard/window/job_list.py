@@ -35,6 +35,7 @@ COLUMNS = (
 )
 REPEATED = ("namespace", "kind", "state", "message")  # columns whose texts are few: a frame has each text once
 RELATIVE = ("started", "ended")
+ROWS_PER_FRAME = 2000
 ROWS_PER_STEP = 50  # rows worked out in one step of the event loop: a row takes 70 us
 LOOK_SECONDS = 12.0  # a job that waits is looked at again; the second time twice as late, and so on
 WHY_SHARE = 100.0  # finding out why a job waits takes at most this part of a core

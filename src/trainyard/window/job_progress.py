@@ -31,7 +31,7 @@ from trainyard.objects.usage import MEMORY_MEASURE
 from trainyard.views.diagnosis.brief import brief_stragglers
 from trainyard.views.recorded import ID_LENGTH
 from trainyard.views.usage_view import ReplicaUsage, by_pod, median_step, replica_usages
-from trainyard.window.job_list import JobList, has_ended
+from trainyard.window.job_list import ROWS_PER_FRAME, JobList, has_ended
 from trainyard.window.observation import Observation
 from trainyard.window.series import MetricsFile, as_one_curve, leading_first
 
@@ -48,7 +48,6 @@ GROWING_SECONDS = 10.0  # until a record that may grow is read again
 SETTLE_SECONDS = 5.0  # after the end of a job its last values may still be written
 LOOKED_AT = 8  # replicas of a record, the leading ones first
 JOBS_PER_STEP = 50  # worked out in one step of the event loop
-ROWS_PER_FRAME = 2000
 
 Row = list[Any]
 """The values of a job, in the order of PROGRESS_COLUMNS."""

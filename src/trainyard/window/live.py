@@ -21,7 +21,7 @@ import msgspec
 from trainyard.app.job_actions import offered_actions
 from trainyard.client import ApiError
 from trainyard.objects import Json
-from trainyard.window.job_list import JobList, is_unfinished, jobs_frame
+from trainyard.window.job_list import ROWS_PER_FRAME, JobList, is_unfinished, jobs_frame
 from trainyard.window.job_pages import JobPage, JobPages
 from trainyard.window.job_progress import ProgressReader, ProgressTopic
 from trainyard.window.log_lines import LogLines
@@ -30,7 +30,6 @@ from trainyard.window.observation import Observation
 PING_SECONDS = 5.0
 MAX_PAGE_AGE = 4.0  # seconds; a page takes ten requests, the usage one
 LOOK_SECONDS = 0.5  # topics are asked whether they are due at least so often
-ROWS_PER_FRAME = 2000
 LOOKS_PER_ROUND = 100  # jobs that wait, and are looked at again
 RECORD_SECONDS = 2.0  # until a record that has no result yet is looked at again
 MAX_TOPICS = 16  # of one page

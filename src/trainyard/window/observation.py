@@ -67,7 +67,10 @@ class Observation:
     async def looking(self) -> AsyncIterator[None]:
         """Watch the cluster meanwhile, and wait until it is listed."""
         listed = asyncio.Event()
-        listener = lambda uid: listed.set()  # noqa: E731  (subscribe and unsubscribe must get the same object)
+
+        def listener(_: str) -> None:
+            listed.set()
+
         self.subscribe(listener)
         try:
             with contextlib.suppress(TimeoutError):

@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -84,15 +83,22 @@ def shape_of(losses: Sequence[float]) -> str:
     if count < 2:
         return ""
     bounds = [len(finite) * number // count for number in range(count + 1)]
-    means = [fmean(finite[begin:end]) for begin, end in pairwise(bounds)]
+    means = [_mean(finite[begin:end]) for begin, end in pairwise(bounds)]
+    scale = max(map(abs, means)) or 1.0  # a training that diverges has losses whose difference is infinite
+    means = [mean / scale for mean in means]
     low, high = min(means), max(means)
     return "".join(DIGITS[round((mean - low) / (high - low) * 35) if high > low else 17] for mean in means)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean, also of values whose sum is infinite."""
+    return sum(value / len(values) for value in values)
 
 
 def merged(losses: tuple[float, ...]) -> tuple[float, ...]:
     """Fewer than KEPT_LOSSES losses: of too many the neighbours are merged."""
     while len(losses) >= KEPT_LOSSES:
-        losses = tuple(fmean(losses[position : position + 2]) for position in range(0, len(losses), 2))
+        losses = tuple(_mean(losses[position : position + 2]) for position in range(0, len(losses), 2))
     return losses
 
 

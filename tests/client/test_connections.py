@@ -129,8 +129,7 @@ async def test_other_credentials_get_another_connection(certificates: Certificat
         carrier = transport.HttpTransport(server.url, {})
         request = ApiRequest("GET", "/api")
         for context in (first, first, second):
-            async with carrier.open(request, Identity("", context), 10, None, streams=False) as response:
-                assert await response.read() == b"{}"
+            assert (await carrier.fetch(request, Identity("", context), 10, None)).body == b"{}"
         assert len(server.connections) == 2
         await carrier.close()
 
@@ -193,8 +192,7 @@ async def test_a_response_that_does_not_come_ends_at_its_deadline_and_closes_the
         carrier = transport.HttpTransport(server.url, {})
         request = ApiRequest("GET", "/api")
         with pytest.raises(Unavailable, match="GET /api: no response in time") as caught:
-            async with carrier.open(request, Identity(), 0.05, None, streams=False) as response:
-                await response.read()
+            await carrier.fetch(request, Identity(), 0.05, None)
         assert caught.value.reason == "Timeout"
         await server.connections[0].wait_closed()
         await carrier.close()

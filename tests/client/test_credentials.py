@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +58,21 @@ async def door() -> Any:
     await runner.cleanup()
 
 
-def files(path: Path) -> FileCredentials:
-    return FileCredentials([path], lambda: Identity(path.read_text()))
+def files(path: Path, clock: Callable[[], float] | None = None) -> FileCredentials:
+    """By default each request comes a second after the last."""
+    return FileCredentials([path], lambda: Identity(path.read_text()), clock or count().__next__)
+
+
+async def test_files_are_checked_once_a_second(tmp_path: Path) -> None:
+    path, now = tmp_path / "token", [1000.0]
+    path.write_text("one")
+    who = files(path, lambda: now[0])
+    tokens = []
+    for token, seconds in (("one", 0.0), ("another", 0.9), ("a third", 0.2)):
+        path.write_text(token)
+        now[0] += seconds
+        tokens.append((await who.identity()).token)
+    assert tokens == ["one", "one", "a third"]
 
 
 async def test_a_token_file_that_is_swapped_is_read_before_the_next_request(door: Doorkeeper, tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.counts.counted_operator import counted_operator
+from tests.counts.counted_operator import counted_operator, running, set_pods, start, succeeded
 from tests.support import steady_jobs
+from trainyard.controller_runtime import object_adapter
 from trainyard.controller_runtime.object_adapter import ObjectAdapter, packed_adapter
 from trainyard.controller_runtime.reflector import ListReplaced
 from trainyard.controller_runtime.store import Store
@@ -52,15 +53,28 @@ async def test_a_child_is_less_than_half_a_kibibyte(server: Server) -> None:
         assert bytes_each(server, store_name, operator._child_adapter(gvk.kind)) <= 420
 
 
-async def test_a_job_is_two_kibibytes(server: Server) -> None:
+async def test_a_job_is_two_kibibytes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_adapter, "MAX_UNPACKED", 0)  # a number of jobs, however many there are
     adapter = packed_adapter(steady_jobs.PYTORCHJOB.api_version, steady_jobs.PYTORCHJOB.kind)
     assert bytes_each(server, JOB_STORE, adapter) <= 2100
 
 
-async def test_few_parsed_specs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_few_parsed_specs_are_kept_and_none_of_a_job_that_runs_on_or_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(operator, "MAX_PARSED_SPECS", 8)
     async with counted_operator(monkeypatch, 20, 1) as counted:
         await counted.until(lambda: counted.operator.counts.get("reconciles") == 20)
         await counted.settled()
-        states = counted.operator._states.values()
-        assert [len(states), sum(state.parsed is not None for state in states)] == [20, 8]
+        states = counted.operator._states
+
+        def kept() -> list[int]:
+            return [len(states), sum(state.parsed is not None for state in states.values())]
+
+        assert kept() == [20, 0]
+        await start(counted, 20, 1)
+        assert kept() == [40, 8]
+        await set_pods(counted, 1000, running)
+        await set_pods(counted, 1000, succeeded)
+        await counted.settled()
+        assert kept() == [40, 0]

@@ -15,8 +15,7 @@ import asyncio
 import random
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -26,7 +25,7 @@ from trainyard.client import request as requests
 from trainyard.client.credentials import Credentials, Identity, StaticCredentials
 from trainyard.client.errors import ApiError, Unavailable
 from trainyard.client.request import ALL_OBJECTS, ApiRequest, Query, Selectors
-from trainyard.client.transport import ApiResponse, Transport
+from trainyard.client.transport import Transport
 from trainyard.objects import GVK, Json
 
 MIN_RETRY_DELAY = 0.2  # seconds
@@ -53,7 +52,7 @@ class ApiClient:
     - `before_send` is called with each request immediately before it is sent; an exception that it raises cancels the
       request and propagates.
     - `on_response` is called with each request, the status code of the response (0: none) and the seconds until the
-      response began.
+      response was complete, or for a stream until it began.
     - `too_many_requests_timeout`: for so many seconds a request answered with 429 (TooManyRequests) is sent again.
     """
 
@@ -242,8 +241,13 @@ class ApiClient:
             return await self._send(request, renewed)
 
     async def _send(self, request: ApiRequest, identity: Identity) -> bytes:
-        async with self._reply(request, identity, REQUEST_TIMEOUT, streams=False) as reply:
-            return requests.check_response(request, reply.status, reply.headers, await reply.read())
+        start, status = time.perf_counter(), 0
+        try:
+            response = await self._get_transport().fetch(request, identity, REQUEST_TIMEOUT, self.before_send)
+            status = response.status
+        finally:
+            self._report(request, status, start)
+        return requests.check_response(request, *response)
 
     async def stream(
         self, request: ApiRequest, timeout: float | None, opened: Callable[[], None] = lambda: None
@@ -255,14 +259,21 @@ class ApiClient:
         """
         total = timeout + DEAD_PEER_MARGIN if timeout is not None else None
         identity = await self._get_credentials().identity()
-        async with self._reply(request, identity, total, streams=True) as reply:
-            if reply.status == 401:
-                await self._get_credentials().renew(identity)  # for the caller's next attempt
-            if reply.status != 200:
-                requests.check_response(request, reply.status, reply.headers, await reply.read())
-            opened()
-            async for chunk in reply.chunks():
-                yield chunk
+        start, status = time.perf_counter(), 0
+        try:
+            async with self._get_transport().stream(request, identity, total, self.before_send) as reply:
+                status = reply.status
+                self._report(request, status, start)
+                if status == 401:
+                    await self._get_credentials().renew(identity)  # for the caller's next attempt
+                if status != 200:
+                    requests.check_response(request, status, reply.headers, await reply.read())
+                opened()
+                async for chunk in reply.chunks():
+                    yield chunk
+        finally:
+            if not status:
+                self._report(request, 0, start)
 
     def _get_credentials(self) -> Credentials:
         """The credentials, created at the first request: a missing CA file fails that request, not the constructor."""
@@ -274,23 +285,6 @@ class ApiClient:
             else:
                 self._credentials = self._token
         return self._credentials
-
-    @asynccontextmanager
-    async def _reply(
-        self, request: ApiRequest, identity: Identity, seconds: float | None, *, streams: bool
-    ) -> AsyncIterator[ApiResponse]:
-        """Send a request and yield its response; calls `on_response` once."""
-        start, answered = time.perf_counter(), False
-        try:
-            async with self._get_transport().open(
-                request, identity, seconds, self.before_send, streams=streams
-            ) as reply:
-                answered = True
-                self._report(request, reply.status, start)
-                yield reply
-        finally:
-            if not answered:
-                self._report(request, 0, start)
 
     def _get_transport(self) -> Transport:
         """The transport, created at the first request."""

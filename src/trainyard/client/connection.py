@@ -29,7 +29,18 @@ class Response:
     """The response of one request, while it arrives. `status` and `headers` are set when `head` returns; the names of
     `headers` are written as in `Retry-After`."""
 
-    __slots__ = ("_body", "_connection", "_error", "_label", "_size", "_waiter", "complete", "headers", "status")
+    __slots__ = (
+        "_body",
+        "_connection",
+        "_error",
+        "_is_read_whole",
+        "_label",
+        "_size",
+        "_waiter",
+        "complete",
+        "headers",
+        "status",
+    )
 
     def __init__(self, connection: Connection, label: str) -> None:
         self.status = 0
@@ -38,6 +49,7 @@ class Response:
         self._connection, self._label = connection, label
         self._body: list[bytes] = []
         self._size = 0
+        self._is_read_whole = False  # the reader waits for the end, not for the next part
         self._error: Unavailable | None = None
         self._waiter: asyncio.Future[None] | None = None
 
@@ -47,8 +59,12 @@ class Response:
             await self._wait()
 
     async def read(self) -> bytes:
-        """The whole body. Raises Unavailable."""
-        return b"".join([chunk async for chunk in self.chunks()])
+        """The whole body, when it has arrived. Raises Unavailable."""
+        self._is_read_whole = True
+        self._connection.resume()
+        while not self.complete:
+            await self._wait()
+        return b"".join(self._body)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body in chunks as received. Raises Unavailable."""
@@ -67,12 +83,20 @@ class Response:
         """Wait for the next part. Raises Unavailable when there is none."""
         if self._error is not None:
             raise self._error
-        self._waiter = asyncio.get_running_loop().create_future()
+        self._waiter = self._connection.loop.create_future()
         await self._waiter
+
+    def begin(self, status: int) -> None:
+        """The headers have arrived."""
+        self.status = status
+        if not self._is_read_whole:
+            self.wake()
 
     def add_body(self, chunk: bytes) -> bool:
         """Add a part of the body. Returns whether so much is unread that no more should be received."""
         self._body.append(chunk)
+        if self._is_read_whole:
+            return False
         self._size += len(chunk)
         self.wake()
         return self._size > MAX_BUFFERED
@@ -95,6 +119,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.tls = tls
+        self.loop = asyncio.get_running_loop()  # kept: before Python 3.12 each call of this function is a system call
         self.last_used = 0.0
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
@@ -185,8 +210,7 @@ class Connection(asyncio.Protocol):
         if self._response is None:
             return
         if (status := self._parser.get_status_code()) >= 200:
-            self._response.status = status
-            self._response.wake()
+            self._response.begin(status)
         else:
             self._response.headers.clear()
 
@@ -203,7 +227,7 @@ class Connection(asyncio.Protocol):
             return
         self._response = None
         response.complete = True
-        self.last_used = asyncio.get_running_loop().time()
+        self.last_used = self.loop.time()
         self.resume()
         if not self._parser.should_keep_alive():
             self.close()

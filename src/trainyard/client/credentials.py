@@ -1,4 +1,4 @@
-"""Credentials: the bearer token and the TLS context of each request. They are read before each request, as both change.
+"""Credentials: the bearer token and the TLS context of each request. Both change, so each request asks for them.
 
     StaticCredentials  a constant token and TLS context
     FileCredentials    loaded from files (a ServiceAccount's volume, a kubeconfig), again when one of them changes
@@ -33,6 +33,7 @@ from trainyard.objects import Json, parse_time
 log = logging.getLogger(__name__)
 
 EXEC_API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+CHECK_INTERVAL = 1.0  # seconds between two checks of files; a rotated token is valid for minutes after its successor
 PLUGIN_TIMEOUT = 60.0  # timeout of a plugin
 RENEW_BEFORE_EXPIRY = 10.0  # an ExecCredential is renewed this many seconds before it expires
 
@@ -72,19 +73,25 @@ class StaticCredentials:
 
 
 class FileCredentials:
-    """An identity that `load` reads from files. Each request calls stat on them: a volume may change at any moment."""
+    """An identity that `load` reads from files. A request more than CHECK_INTERVAL after the last check looks whether
+    they have changed: a volume may change at any moment. `clock` returns monotonic seconds."""
 
-    def __init__(self, files: Sequence[Path], load: Callable[[], Identity]) -> None:
+    def __init__(
+        self, files: Sequence[Path], load: Callable[[], Identity], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Load the first identity. Raises what `load` raises."""
         self._files = files
         self._load = load
+        self._clock, self._next_check = clock, 0.0
         self._stamps = self._get_stamps()
         self._identity = load()
 
     async def identity(self) -> Identity:
         """The identity of the files, which are read again when their modification times have changed."""
-        if (stamps := self._get_stamps()) != self._stamps:
-            self._reload(stamps)
+        if (now := self._clock()) >= self._next_check:
+            self._next_check = now + CHECK_INTERVAL
+            if (stamps := self._get_stamps()) != self._stamps:
+                self._reload(stamps)
         return self._identity
 
     async def renew(self, refused: Identity) -> Identity:

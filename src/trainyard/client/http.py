@@ -20,7 +20,7 @@ from trainyard.client.connector import Connector, header_lines
 from trainyard.client.credentials import Identity
 from trainyard.client.errors import Unavailable
 from trainyard.client.request import ApiRequest
-from trainyard.client.transport import BeforeSend
+from trainyard.client.transport import BeforeSend, WholeResponse
 
 POOL_SIZE = 64  # connections
 IDLE_TIMEOUT = (
@@ -52,45 +52,69 @@ class HttpTransport:
             connection.close(message="the client was closed")
         self._open.clear()
 
-    @asynccontextmanager
-    async def open(
-        self, request: ApiRequest, identity: Identity, seconds: float | None, guard: BeforeSend | None, *, streams: bool
-    ) -> AsyncIterator[Response]:
-        """Send the request and yield the response, whose body is still to be read. `seconds`: the limit for all of it,
-        None for no limit; `guard` may refuse the request, here and in the step that writes it to the connection.
-        Raises Unavailable when no response comes, ValueError for a request that HTTP cannot carry."""
+    async def fetch(
+        self, request: ApiRequest, identity: Identity, seconds: float, guard: BeforeSend | None
+    ) -> WholeResponse:
+        """Send the request and return the response. `seconds`: the limit for all of it. `guard` may refuse the request,
+        here and in the step that writes it to the connection. Raises Unavailable when no response comes, ValueError for
+        a request that HTTP cannot carry.
+
+        A context manager as in `stream`, and a task switch for the headers and each part of the body, would cost a
+        third of all."""
         if guard is not None:
             guard(request)
-        deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
-        if not streams:
-            await self._take_slot(request, deadline)
-        connection: Connection | None = None
-        timer: asyncio.TimerHandle | None = None
+        deadline = asyncio.get_running_loop().time() + seconds
+        await self._take_slot(request, deadline)
         try:
             tls = self._connector.tls_context(identity.secure)
             message = self._encode(request, identity)
-            connection = None if streams else self._take_idle(tls)
+            connection = self._take_idle(tls)
             is_kept = connection is not None
             while True:
-                connection = connection or await self._connect(request, tls, deadline)
-                timer = self._close_at(deadline, connection)
-                if guard is not None:
-                    guard(request)
-                response = connection.send(message, _label(request))
+                if connection is None:
+                    connection = await self._connect(request, tls, deadline)
+                timer = connection.loop.call_at(deadline, connection.close, "Timeout", NO_RESPONSE)
+                response: Response | None = None
                 try:
-                    await response.head()
-                    break
+                    if guard is not None:
+                        guard(request)
+                    response = connection.send(message, _label(request))
+                    body = await response.read()
+                    return WholeResponse(response.status, response.headers, body)
                 except Unavailable as error:
-                    if not is_kept or request.method != "GET" or error.reason == "Timeout":
+                    has_begun = response is None or response.status
+                    if has_begun or not is_kept or request.method != "GET" or error.reason == "Timeout":
                         raise
-                self._end(connection, timer, keep=False)
+                finally:
+                    self._end(connection, timer, keep=True)
                 connection, is_kept = None, False
+        finally:
+            self._slots.release()
+
+    @asynccontextmanager
+    async def stream(
+        self, request: ApiRequest, identity: Identity, seconds: float | None, guard: BeforeSend | None
+    ) -> AsyncIterator[Response]:
+        """As `fetch`, with a connection of its own, for a response that may last: yields it when its headers have come.
+        `seconds` None: no limit."""
+        if guard is not None:
+            guard(request)
+        deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        tls = self._connector.tls_context(identity.secure)
+        message = self._encode(request, identity)
+        connection = await self._connect(request, tls, deadline)
+        # A timer instead of asyncio.timeout: the caller may read the response in several tasks.
+        timer = None
+        if deadline is not None:
+            timer = connection.loop.call_at(deadline, connection.close, "Timeout", NO_RESPONSE)
+        try:
+            if guard is not None:
+                guard(request)
+            response = connection.send(message, _label(request))
+            await response.head()
             yield response
         finally:
-            if connection is not None:
-                self._end(connection, timer, keep=not streams)
-            if not streams:
-                self._slots.release()
+            self._end(connection, timer, keep=False)
 
     def _encode(self, request: ApiRequest, identity: Identity) -> bytes:
         """The request as bytes. Raises ValueError."""
@@ -106,8 +130,11 @@ class HttpTransport:
             head += f"Content-Length: {len(request.body or b'')}\r\n"
         return head.encode("ascii") + b"\r\n" + (request.body or b"")
 
-    async def _take_slot(self, request: ApiRequest, deadline: float | None) -> None:
+    async def _take_slot(self, request: ApiRequest, deadline: float) -> None:
         """Wait until fewer than POOL_SIZE requests are in progress. Raises Unavailable at the deadline."""
+        if not self._slots.locked():
+            await self._slots.acquire()  # at once
+            return
         try:
             async with asyncio.timeout_at(deadline):
                 await self._slots.acquire()
@@ -134,12 +161,6 @@ class HttpTransport:
             raise Unavailable(0, "ConnectionLost", f"{_label(request)}: {error_message(error)}") from None
         self._open.add(connection)
         return connection
-
-    def _close_at(self, deadline: float | None, connection: Connection) -> asyncio.TimerHandle | None:
-        """A timer instead of asyncio.timeout: the caller may read the response in several tasks."""
-        if deadline is None:
-            return None
-        return asyncio.get_running_loop().call_at(deadline, connection.close, "Timeout", NO_RESPONSE)
 
     def _end(self, connection: Connection, timer: asyncio.TimerHandle | None, *, keep: bool) -> None:
         """Keep the connection for the next request if its response is complete; close it otherwise."""

@@ -10,6 +10,7 @@ Rules for this file:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -68,18 +69,24 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 
 def request_info(request: ApiRequest) -> RequestInfo:
     """The verb and the resource of a request; for a path without a resource, such as /version, the resource is ""."""
-    parts = request.path.strip("/").split("/")
-    parts = parts[2:] if parts[0] == "api" else parts[3:] if parts[0] == "apis" else []
-    if parts[0:1] == ["namespaces"] and len(parts) > 2:
-        parts = parts[2:]
-    resource = "/".join((parts[0], *parts[2:3])) if parts else ""
+    resource, is_collection = _resource_of(request.path)
     if request.method != "GET":
         return RequestInfo(_VERBS.get(request.method, request.method.lower()), resource)
-    if len(parts) != 1:
+    if not is_collection:
         return RequestInfo("get", resource)
     return RequestInfo(
         "watch" if ("watch", "true") in request.query or ("watch", "1") in request.query else "list", resource
     )
+
+
+@lru_cache(maxsize=1024)  # of a namespace's collections, to which the creates go
+def _resource_of(path: str) -> tuple[str, bool]:
+    """The resource of a path, with its subresource, and whether the path is that of a collection."""
+    parts = path.strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:] if parts[0] == "apis" else []
+    if parts[0:1] == ["namespaces"] and len(parts) > 2:
+        parts = parts[2:]
+    return "/".join((parts[0], *parts[2:3])) if parts else "", len(parts) == 1
 
 
 class Selectors(NamedTuple):
@@ -98,14 +105,23 @@ def path_of(gvk: GVK, namespace: str = "", name: str = "", subresource: str = ""
     Namespace "" is for cluster-scoped resources, and for a list of all namespaces. Raises ValueError for a part that
     cannot be in a URL path.
     """
+    path = _collection_path(gvk, namespace)
+    for part in filter(None, (name, subresource)):
+        path += _path_part(part, gvk, namespace)
+    return path
+
+
+@lru_cache(maxsize=1024)
+def _collection_path(gvk: GVK, namespace: str) -> str:
     parts = ["apis", gvk.group, gvk.version] if gvk.group else ["api", gvk.version]
-    if namespace:
-        parts += ["namespaces", namespace]
-    parts += [gvk.plural, *filter(None, (name, subresource))]
-    for part in parts:
-        if part in (".", "..") or not part:
-            raise ValueError(f"{gvk.kind} {namespace}/{name}: {part!r} cannot be part of a URL")
-    return "/" + "/".join(quote(part, safe="") for part in parts)
+    parts += [*(("namespaces", namespace) if namespace else ()), gvk.plural]
+    return "".join(_path_part(part, gvk, namespace) for part in parts)
+
+
+def _path_part(part: str, gvk: GVK, namespace: str) -> str:
+    if part in (".", "..") or not part:
+        raise ValueError(f"{gvk.kind} in namespace {namespace!r}: {part!r} cannot be part of a URL")
+    return "/" + quote(part, safe="")
 
 
 def object_path(gvk: GVK, namespace: str, name: str, subresource: str = "") -> str:

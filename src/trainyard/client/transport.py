@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from trainyard.client.credentials import Identity
 from trainyard.client.request import ApiRequest
 
 BeforeSend = Callable[[ApiRequest], None]
+
+
+class WholeResponse(NamedTuple):
+    """A response with its whole body. The names of `headers` are written as in `Retry-After`."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 class ApiResponse(Protocol):
@@ -31,18 +39,23 @@ class ApiResponse(Protocol):
 
 
 class Transport(Protocol):
-    """Connections to one API server."""
+    """Connections to one API server.
 
-    def open(
-        self, request: ApiRequest, identity: Identity, seconds: float | None, guard: BeforeSend | None, *, streams: bool
+    Both ways to send a request have these parameters. seconds: the total timeout, from the connection to the last byte;
+    None for no timeout. guard: called with the request immediately before it is sent; an exception that it raises
+    cancels the request and propagates. Both raise Unavailable when the connection fails, breaks or times out.
+    """
+
+    async def fetch(
+        self, request: ApiRequest, identity: Identity, seconds: float, guard: BeforeSend | None
+    ) -> WholeResponse:
+        """Send a request and return its response."""
+
+    def stream(
+        self, request: ApiRequest, identity: Identity, seconds: float | None, guard: BeforeSend | None
     ) -> AbstractAsyncContextManager[ApiResponse]:
-        """Send a request; its response can be read inside the context.
-
-        seconds: the total timeout, from the connection to the last byte; None for no timeout. guard: called with the
-        request immediately before it is sent; an exception that it raises cancels the request and propagates. streams:
-        the response may last (watch, logs), so it does not use a connection of the shared pool.
-        Raises Unavailable when the connection fails, breaks or times out.
-        """
+        """Send a request whose response may last (watch, logs) and can be read inside the context. It does not use a
+        connection of the shared pool."""
 
     async def close(self) -> None:
         """Close every connection. A response that is still being read raises Unavailable."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 import zlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Generic, TypeVar
@@ -34,6 +35,8 @@ from trainyard.objects import (
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+MAX_UNPACKED = 64  # packed objects whose dict is kept, too; one of 11 KiB is a large one
 
 
 class ObjectAdapter(msgspec.Struct, Generic[T], frozen=True):
@@ -73,7 +76,8 @@ def dict_adapter(
 
 
 class PackedObject(msgspec.Struct, frozen=True, gc=False):
-    """An object of which a store has thousands: 2 KiB instead of the 11 KiB of its dict. `unpack` takes 20 us.
+    """An object of which a store has thousands: 2 KiB instead of the 11 KiB of its dict. `unpack` takes 20 us; nothing
+    for the objects that were packed or unpacked last.
 
     `conditions`: type and reason of each entry of `status.conditions` that is true, in their order.
     """
@@ -90,6 +94,8 @@ class PackedObject(msgspec.Struct, frozen=True, gc=False):
     def of(cls, obj: Json) -> PackedObject:
         """Pack an object that has metadata."""
         key = key_of(obj)
+        packed = bytes(memoryview(zlib.compress(encode(obj), 1)))  # copied: zlib's own is the rest of a block of 16 KiB
+        _keep_unpacked(packed, obj)
         return cls(
             sys.intern(key.namespace),
             key.name,
@@ -97,7 +103,7 @@ class PackedObject(msgspec.Struct, frozen=True, gc=False):
             resource_version_of(obj),
             is_deleting(obj),
             _shared_conditions(_true_conditions(obj)),
-            bytes(memoryview(zlib.compress(encode(obj), 1))),  # copied: zlib's own is the rest of a block of 16 KiB
+            packed,
         )
 
     @property
@@ -106,9 +112,22 @@ class PackedObject(msgspec.Struct, frozen=True, gc=False):
         return NamespacedName(self.namespace, self.name)
 
     def unpack(self) -> Json:
-        """The object, as a new dict at each call."""
-        obj: Json = decode(zlib.decompress(self.packed))
+        """The object. It must not be edited: other callers get the same dict."""
+        obj = _unpacked.get(self.packed)
+        if obj is None:
+            obj = decode(zlib.decompress(self.packed))
+        _keep_unpacked(self.packed, obj)
         return obj
+
+
+_unpacked: OrderedDict[bytes, Json] = OrderedDict()  # by their packed form, the last used one last
+
+
+def _keep_unpacked(packed: bytes, obj: Json) -> None:
+    _unpacked[packed] = obj
+    _unpacked.move_to_end(packed)
+    while len(_unpacked) > MAX_UNPACKED:
+        _unpacked.popitem(last=False)
 
 
 @lru_cache(maxsize=1024)

@@ -157,6 +157,10 @@ def step(  # noqa: PLR0911  (a table: a row, a return)
 ) -> tuple[StoreEvent[T] | None, ReflectorState[T]]:
     """One transition for the input. Returns the update for the store (None: there is none) and the next state."""
     match state, watch_input:
+        case Watching(known), ObjectEvent("ADDED" | "MODIFIED" | "DELETED" as event_type, obj, revision):  # most inputs
+            if not is_newer(revision, known):
+                return None, state
+            return ObjectChanged(event_type, obj, revision), Watching(revision)
         case NotListed(), ListPage(objs, revision, ""):
             return ListReplaced(objs, revision), Watching(revision)
         case NotListed(), ListPage(objs, revision, continue_token):
@@ -166,10 +170,6 @@ def step(  # noqa: PLR0911  (a table: a row, a return)
             return ListReplaced(all_objs, list_revision), Watching(list_revision)
         case Listing(pages, list_revision), ListPage(objs, _, continue_token):
             return None, Listing((*pages, objs), list_revision, continue_token)
-        case Watching(known), ObjectEvent("ADDED" | "MODIFIED" | "DELETED" as event_type, obj, revision):
-            if not is_newer(revision, known):
-                return None, state
-            return ObjectChanged(event_type, obj, revision), Watching(revision)
         case Watching(known), Bookmark(revision):
             return (RevisionAdvanced(revision), Watching(revision)) if is_newer(revision, known) else (None, state)
         case _, Expired():
@@ -354,7 +354,8 @@ class Reflector(Generic[T]):
         # A bookmark does not reset the back-off: the server may send one and close the watch, again and again.
         if isinstance(store_event, ObjectChanged):
             self._advanced = True
-            self._reset_backoff()
+            if self.failures or self.last_error:
+                self._reset_backoff()
 
     def _clear_error(self) -> None:
         self.last_error = ""

@@ -10,7 +10,7 @@ import msgspec
 Json = dict[str, Any]  # a JSON object as decoded: str keys, any JSON value
 
 
-class GVK(msgspec.Struct, frozen=True):
+class GVK(msgspec.Struct, frozen=True, cache_hash=True):
     """Group, version and kind of a resource. `plural` is the resource name in URLs; group "" is the core group."""
 
     group: str

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics, generate_latest
 from prometheus_client import Counter as PrometheusCounter
@@ -60,13 +61,26 @@ class Metrics:
         )
         self._request_durations = Histogram(
             "trainyard_api_request_duration_seconds",
-            "Seconds until a response began.",
+            "Seconds until a response was complete; of a watch, until it began.",
             ["verb"],
             buckets=DURATION_BUCKETS,
             registry=registry,
         )
         self.config_reloads = PrometheusCounter(
             "trainyard_config_reloads", "Reloads of the controller config file.", ["outcome"], registry=registry
+        )
+        # The series by their labels: `labels` takes most of the time of an observation.
+        self._request_series = lru_cache(maxsize=1024)(
+            lambda verb, resource, code: (
+                self._requests.labels(verb, resource, str(code) if code else "none"),
+                self._request_durations.labels(verb),
+            )
+        )
+        self._reconcile_series = lru_cache(maxsize=1024)(
+            lambda kind, outcome: (
+                self._reconciles.labels(kind, outcome),
+                self._reconcile_durations.labels(kind, outcome),
+            )
         )
         self._jobs = JobMetrics(registry, self._kinds)
         self._state_collector = _StateCollector(self._jobs, is_leader, standby_for)
@@ -88,17 +102,18 @@ class Metrics:
     def observe_request(self, request: ApiRequest, code: int, seconds: float) -> None:
         """Count a request, its status code (0: no answer) and its latency in seconds. To be set as an ApiClient's
         `observe`."""
-        verb, resource = request_info(request)
-        self._requests.labels(verb, resource, str(code) if code else "none").inc()
-        self._request_durations.labels(verb).observe(seconds)
+        count, durations = self._request_series(*request_info(request), code)
+        count.inc()
+        durations.observe(seconds)
 
     def render(self) -> bytes:
         """The metrics in the Prometheus text format, as `/metrics` returns them."""
         return generate_latest(self.registry)
 
     def _observe_reconcile(self, job_key: JobKey, outcome: str, seconds: float) -> None:
-        self._reconciles.labels(job_key.gvk.kind, outcome).inc()
-        self._reconcile_durations.labels(job_key.gvk.kind, outcome).observe(seconds)
+        count, durations = self._reconcile_series(job_key.gvk.kind, outcome)
+        count.inc()
+        durations.observe(seconds)
 
 
 class _StateCollector(Collector):

@@ -73,32 +73,37 @@ class InProcessTransport:
         for listener in tuple(self._listeners):
             listener.end("closed")
 
+    async def fetch(
+        self, request: client.ApiRequest, identity: Identity, seconds: float, guard: carrying.BeforeSend | None
+    ) -> carrying.WholeResponse:
+        """As HttpTransport.fetch, without a socket: the request runs in the caller's task."""
+        reply = await self._send(request, identity, seconds, guard)
+        return carrying.WholeResponse(reply.status, reply.headers, await reply.read())
+
     @asynccontextmanager
-    async def open(
-        self,
-        request: client.ApiRequest,
-        identity: Identity,
-        seconds: float | None,
-        guard: carrying.BeforeSend | None,
-        *,
-        streams: bool,
+    async def stream(
+        self, request: client.ApiRequest, identity: Identity, seconds: float | None, guard: carrying.BeforeSend | None
     ) -> AsyncIterator[_Reply]:
-        """As HttpTransport.open, without a socket: the request runs in the caller's task."""
+        """As HttpTransport.stream; nothing limits its time."""
+        yield await self._send(request, identity, None, guard)
+
+    async def _send(
+        self, request: client.ApiRequest, identity: Identity, seconds: float | None, guard: carrying.BeforeSend | None
+    ) -> _Reply:
+        """Raises Unavailable."""
         await asyncio.sleep(0)
         if self._closed or not self._serves():
             raise Unavailable(0, "ConnectionLost", f"{request.method} {request.path}: the API server is not up")
         if guard is not None:
             guard(request)
         try:
-            reply = await self._answer(request, identity, None if streams else seconds)
+            return await self._answer(request, identity, seconds)
         except StatusError as refused:
             retry_after = (refused.details or {}).get("retryAfterSeconds")
-            reply = _Reply(
-                refused.code, _single_chunk(refused.body()), {"Retry-After": str(retry_after)} if retry_after else {}
-            )
+            headers = {"Retry-After": str(retry_after)} if retry_after else {}
+            return _Reply(refused.code, _single_chunk(refused.body()), headers)
         except TimeoutError:
             raise Unavailable(0, "Timeout", f"{request.method} {request.path}: no answer in time") from None
-        yield reply
 
     async def _answer(self, request: client.ApiRequest, identity: Identity, seconds: float | None) -> _Reply:
         """Raises StatusError and TimeoutError."""

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from trainyard.app.kubeconfig import ClusterAccess, KubeconfigError, find_cluster, in_cluster, read_kubeconfig
-from trainyard.client import Unavailable
+from trainyard.client import Unavailable, credentials
 from trainyard.objects.resources import NAMESPACE
 from trainyard.server import CertificateAuthority, Server
 
@@ -202,7 +202,8 @@ def test_outside_of_a_pod_there_is_no_service_account(tmp_path: Path) -> None:
     assert in_cluster({}, pod_folder(tmp_path)) is None
 
 
-async def test_credentials_follow_the_files_of_a_kubeconfig(tmp_path: Path) -> None:
+async def test_credentials_follow_the_files_of_a_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials, "CHECK_INTERVAL", 0.0)
     (tmp_path / "token").write_text("one")
     path = written(tmp_path / "k", {"tokenFile": "token"})
     who = read_kubeconfig([path]).credentials()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from trainyard.client import ApiClient, ApiRequest, Forbidden
+from trainyard.controller_runtime import event_recorder
 from trainyard.controller_runtime.event_recorder import BUFFER_SIZE, DEDUPLICATION_SECONDS, MAX_RECENT, EventRecorder
 from trainyard.core import Event
 from trainyard.objects import Json, decode
@@ -15,6 +18,7 @@ JOB: Json = {
     "kind": "TfJob",
     "metadata": {"namespace": "n", "name": "mnist", "uid": "u1"},
 }
+CREATED = Event("Normal", "SuccessfulCreatePod", "Created pod: mnist-worker-0")
 RUNNING = Event("Normal", "JobRunning", "at least one replica runs")
 SOURCE = "trainyard-operator"
 FAILED = Event("Warning", "JobFailed", "x" * 5000)
@@ -90,7 +94,7 @@ async def test_a_refused_event_does_not_silence_the_next() -> None:
     assert recorder.dropped == 2
 
 
-async def test_beyond_a_thousand_events_the_oldest_is_dropped_without_blocking() -> None:
+async def test_beyond_the_size_of_the_buffer_the_oldest_event_is_dropped_without_blocking() -> None:
     api = ScriptedApi([None] * BUFFER_SIZE)
     recorder = EventRecorder(api, lambda: 0.0)
     recorder.record(JOB, tuple(Event("Normal", f"Reason{number}", "") for number in range(BUFFER_SIZE + 1)), SOURCE)
@@ -105,3 +109,25 @@ def test_the_recorder_remembers_a_bounded_number_of_events() -> None:
     for number in range(MAX_RECENT + 10):
         recorder.record({**JOB, "metadata": {**JOB["metadata"], "uid": f"u{number}"}}, [RUNNING], SOURCE)
     assert len(recorder._recent) == MAX_RECENT
+
+
+async def test_an_event_that_may_wait_is_sent_with_one_that_may_not_or_in_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_recorder, "QUIET_SECONDS", 3600.0)
+    monkeypatch.setattr(event_recorder, "MAX_WAIT", 3600.0)
+    api = ScriptedApi([None, None])
+    recorder = EventRecorder(api, lambda: 0.0)
+    running = asyncio.create_task(recorder.run())
+    recorder.record(JOB, [CREATED], SOURCE, may_wait=True)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not api.sent
+    recorder.record(JOB, [RUNNING], SOURCE)
+    await asyncio.wait_for(api.done.wait(), 10)
+    monkeypatch.setattr(event_recorder, "QUIET_SECONDS", 0.01)
+    api.answers, api.done = [None], asyncio.Event()
+    recorder.record(JOB, [FAILED], SOURCE, may_wait=True)
+    await asyncio.wait_for(api.done.wait(), 10)
+    assert [sent["reason"] for sent in api.sent] == ["SuccessfulCreatePod", "JobRunning", "JobFailed"]
+    running.cancel()

@@ -5,11 +5,14 @@ Rules for this file:
   so is an event that the API server rejects. `dropped` counts both.
 - An event of equal type, reason and message about the same object (uid) is recorded at most once in ten minutes, as
   long as fewer than MAX_RECENT other events come in between.
+- An event that may wait is sent when none has been recorded for QUIET_SECONDS, MAX_WAIT after the first at the latest:
+  that the pod of a job was created must not delay the pods of the jobs that follow.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
@@ -25,7 +28,8 @@ log = logging.getLogger(__name__)
 
 DEDUPLICATION_SECONDS = 600.0  # for so long an equal event is not recorded again
 MAX_RECENT = 4096  # remembered events; as many as client-go's correlator remembers
-BUFFER_SIZE = 1000  # events
+BUFFER_SIZE = 4000  # events
+QUIET_SECONDS, MAX_WAIT = 0.2, 1.0
 MAX_MESSAGE_LENGTH = 1024  # characters, the limit of the Kubernetes API
 
 
@@ -57,24 +61,30 @@ class EventRecorder:
         self._clock = clock
         self._buffer: deque[Json] = deque(maxlen=BUFFER_SIZE)
         self.dropped = 0
-        self._not_empty = asyncio.Event()
+        self._not_empty, self._urgent = asyncio.Event(), asyncio.Event()
+        self._last_recorded = 0.0  # time.monotonic
         # The hashes of recent events and their times, oldest first. The events themselves would be a megabyte and more.
         self._recent: dict[int, float] = {}
 
-    def record(self, obj: Json, events: Iterable[RecordableEvent], component: str) -> None:
+    def record(self, obj: Json, events: Iterable[RecordableEvent], component: str, *, may_wait: bool = False) -> None:
         """Record the events about `obj`, except those recorded in the last DEDUPLICATION_SECONDS. `component` is their
         source."""
         for event in events:
             if self._is_new(uid_of(obj), event):
                 self.dropped += len(self._buffer) == BUFFER_SIZE
                 self._buffer.append(self._event_object(obj, event, component))
+                self._last_recorded = time.monotonic()
                 self._not_empty.set()
+                if not may_wait:
+                    self._urgent.set()
 
     async def run(self) -> None:
         """Send buffered events until cancelled. An event that cannot be sent is logged and dropped."""
         while True:
-            await self._not_empty.wait()
-            self._not_empty.clear()
+            if not self._buffer:
+                self._not_empty.clear()
+                await self._not_empty.wait()
+            await self._wait_for_pause()
             while self._buffer:
                 obj = self._buffer.popleft()
                 try:
@@ -85,6 +95,16 @@ class EventRecorder:
                 except Exception:
                     self.dropped += 1
                     log.exception("event not recorded, unexpected error object=%s", obj["involvedObject"]["name"])
+
+    async def _wait_for_pause(self) -> None:
+        """Wait until the events that may wait have waited, or until one is recorded that may not."""
+        latest = time.monotonic() + MAX_WAIT
+        while (pause := min(self._last_recorded + QUIET_SECONDS, latest) - time.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._urgent.wait()
+                    break
+        self._urgent.clear()
 
     def _is_new(self, uid: str, event: RecordableEvent) -> bool:
         now = self._clock()

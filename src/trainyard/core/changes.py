@@ -84,6 +84,8 @@ def blocking_refs(job: Job, owned: OwnedObjects) -> set[Ref]:
 
 def _in_dependency_order(creates: list[PlannedCreate]) -> list[PlannedCreate]:
     """The creates, sorted so that each comes after those in its `depends_on`."""
+    if not any(create.depends_on for create in creates):
+        return creates
     ordered: list[PlannedCreate] = []
     rest = creates
     while rest:

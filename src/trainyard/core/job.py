@@ -153,7 +153,10 @@ class Job:
 
     def role(self, name: str) -> Role | None:
         """The role of this name, None when the spec has none."""
-        return next((role for role in self.roles if role.name == name), None)
+        for role in self.roles:  # no generator: it is asked several times for each replica
+            if role.name == name:
+                return role
+        return None
 
     def carrier(self, role: str) -> WorkloadAdapter:
         """The adapter of the workload (Job, Pod, StatefulSet) that carries the replicas of a role."""

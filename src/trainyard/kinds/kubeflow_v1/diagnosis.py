@@ -96,7 +96,7 @@ def too_few(framework: Framework, job: Job, observed: ObservedReplicas) -> Itera
 
 def exit_note(framework: Framework, job: Job, role: str, code: int) -> str:
     """Why `restartPolicy: ExitCode` did not retry."""
-    policy = framework.restart_policy_of(role, framework.replica_map(job.parsed.spec).get(role, {}))
+    policy = framework.restart_policy_of(role, framework.replica_spec(job, role))
     if policy != "ExitCode" or on_exit(framework, job, Slot(role, 0), code, "") is not ExitAction.FAIL:
         return ""
     return f"restartPolicy ExitCode retries codes from {FIRST_RETRYABLE_CODE} on, and {code} fails the job"

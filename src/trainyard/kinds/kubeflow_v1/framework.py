@@ -105,6 +105,11 @@ class Framework(msgspec.Struct, frozen=True):
         by_role = {names.get(key.lower(), key): value for key, value in sets.items() if isinstance(value, dict)}
         return {role: by_role[role] for role in self.roles if role in by_role}
 
+    def replica_spec(self, job: Job, role: str) -> Json:
+        """The replica set of a role in the defaulted spec, {} when there is none."""
+        sets: dict[str, Json] = job.cached("replica_map", lambda: self.replica_map(job.parsed.spec))
+        return sets.get(role, {})
+
     def object_name(self, job: Job, slot: Slot) -> str:
         """The name of the object that runs a replica."""
         return (

@@ -26,7 +26,7 @@ def restart_scope(framework: Framework, job: Job) -> RestartScope:
 def on_exit(framework: Framework, job: Job, slot: Slot, code: int, reason: str) -> ExitAction:
     """The effect of a failed Pod. The kubelet restarts containers under OnFailure and Always, so such a Pod fails only
     when it cannot go on, for example because it is evicted; an unknown code counts as retryable."""
-    policy = framework.restart_policy_of(slot.role, framework.replica_map(job.parsed.spec).get(slot.role, {}))
+    policy = framework.restart_policy_of(slot.role, framework.replica_spec(job, slot.role))
     if policy == "ExitCode":
         return ExitAction.RETRY if code < 0 or code >= FIRST_RETRYABLE_CODE else ExitAction.FAIL
     if policy == "Never":

@@ -61,7 +61,7 @@ def _failure_text(framework: Framework, job: Job, update: ConditionUpdate, repli
         return update.message
     elif update.type == "Restarting":
         text = framework.restarting_text.format(name=name, namespace=job.key.namespace, count=count, role=role)
-    elif framework.restart_policy_of(role, framework.replica_map(job.parsed.spec).get(role, {})) == "ExitCode":
+    elif framework.restart_policy_of(role, framework.replica_spec(job, role)) == "ExitCode":
         text = PERMANENT_FAILURE.format(name=name, role=role)
     else:
         text = framework.failed_text.format(
@@ -111,7 +111,7 @@ def _template_events(framework: Framework, job: Job, subject: PlannedCreate | De
     scheduler than the gang scheduler."""
     if not isinstance(subject, PlannedCreate) or subject.gvk != POD or subject.slot is None:
         return ()
-    template = framework.replica_map(job.parsed.spec).get(subject.slot.role, {}).get("template")
+    template = framework.replica_spec(job, subject.slot.role).get("template")
     events = scheduler_event(job, subject, template)
     if not spec_of(template).get("restartPolicy"):
         return events

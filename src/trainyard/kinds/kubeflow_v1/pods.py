@@ -48,7 +48,7 @@ def mutate_pod_template(framework: Framework, template: Json, job: Job, slot: Sl
             append_to_list(container, "env", *variables)
     framework.mutate(pod_template, job, slot)
     schedule_in_gang(pod_template, job, slot)
-    policy = framework.restart_policy_of(slot.role, framework.replica_map(job.parsed.spec).get(slot.role, {}))
+    policy = framework.restart_policy_of(slot.role, framework.replica_spec(job, slot.role))
     pod_template["spec"]["restartPolicy"] = "Never" if policy == "ExitCode" else policy
     return pod_template
 

@@ -42,6 +42,16 @@ def tf_job(name: str, replicas: int) -> Json:
     return _job(kinds.TFJOB.gvk, name, {"replicaSpecs": roles})
 
 
+def managed_elsewhere(gvk: GVK, job: Json) -> Json:
+    """A copy of a stored job, to be created, that its operator leaves to another controller."""
+    spec, manager = dict(job["spec"]), {"managedBy": "kueue.x-k8s.io/multikueue"}
+    if "runPolicy" in spec:
+        spec["runPolicy"] = {**spec["runPolicy"], **manager}
+    else:
+        spec |= manager
+    return _job(gvk, job["metadata"]["name"], spec)
+
+
 def job_set(name: str, replicas: int) -> Json:
     """A JobSet with one Indexed Job, whose pods are made by kube-controller-manager."""
     job = {

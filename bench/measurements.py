@@ -24,12 +24,13 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 
-from bench.jobs import SCHEDULER
+from bench.jobs import SCHEDULER, managed_elsewhere
 from bench.kubelet import Event
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_audit import READS
@@ -39,6 +40,7 @@ from trainyard.objects import GVK, Json, name_of
 from trainyard.objects.resources import JOB, NAMESPACE, POD, SERVICE, SERVICE_ACCOUNT
 
 WIDTH = 64  # requests at one time
+REST_SECONDS, REST_SHARE = 0.5, 0.1  # a program rests that takes less than this share of a core for so long
 TICKS = os.sysconf("SC_CLK_TCK")
 CONTROLLERS = "kube-controller-manager"  # the program, and how the User-Agent of its requests begins
 _SET_BY_JOB_CONTROLLER = (
@@ -171,11 +173,23 @@ class Probe:
         await self.api.close()
 
     async def namespace(self) -> str:
-        """A new namespace, from when it has the ServiceAccount without which the API server delays pods by 100 ms."""
+        """A new namespace, from when it has the ServiceAccount without which the API server delays pods by 100 ms, and
+        the controllers rest."""
+        await self._controllers_rest()
         name = f"bench-{next(_numbers)}"
         await self.api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         await self.accounts.until(lambda: self.accounts.counts[name] > 0)
         return name
+
+    async def _controllers_rest(self) -> None:
+        """Wait until nothing is left of the measurement before: kube-controller-manager makes the endpoints of a
+        thousand Services for seconds."""
+        used = sum(self._cpu().values())
+        while True:
+            await asyncio.sleep(REST_SECONDS)
+            before, used = used, sum(self._cpu().values())
+            if used - before < REST_SHARE * REST_SECONDS:
+                return
 
     async def create(self, namespace: str, name: str, replicas: int) -> float:
         """Create a job. Returns the time before the POST."""
@@ -295,18 +309,32 @@ class Probe:
             seconds = time.perf_counter() - began
             return namespace, {"seconds": seconds, **spent()}
 
-    async def floor(self, namespace: str, jobs: int, replicas: int) -> float:
-        """Seconds that the Pods and Services of `many` take without an operator, from the first POST to the end of the
-        last pod."""
+    async def floor(self, namespace: str, jobs: int, replicas: int, *, with_jobs: bool) -> float:
+        """Seconds that the objects of `many` take without an operator, from the first POST to the end of the last pod:
+        its Pods and Services; `with_jobs`: also the jobs, which another controller manages, with two writes of the
+        status of each (it runs, it has ended)."""
         resources = [gvk for gvk in self.subject.children(replicas) if gvk != JOB]
         copies = [(gvk, copy) for gvk in reversed(resources) for copy in await self._copies(gvk, namespace)]
         place = await self.namespace()
-        copies.sort(key=lambda each: name_of(each[1]))
+        calls: list[tuple[str, Callable[[], Awaitable[object]]]] = [
+            (name_of(copy), partial(self.api.create, gvk, place, copy)) for gvk, copy in copies
+        ]
+        if with_jobs:
+            listed = (await self.api.list(self.subject.gvk, namespace))["items"]
+            calls += [(name_of(job), partial(self._live, place, job)) for job in listed]
+        calls.sort(key=lambda call: call[0])
         with kubelet(self.plane):
             began = time.perf_counter()
-            await at_once(lambda gvk=gvk, copy=copy: self.api.create(gvk, place, copy) for gvk, copy in copies)
+            await at_once(call for _, call in calls)
             await self.pods.until(lambda: self.pods.over[place] == jobs * replicas)
             return time.perf_counter() - began
+
+    async def _live(self, namespace: str, job: Json) -> None:
+        """The life of a job that no operator sees: created, and the status of this one written in two steps."""
+        gvk, name, status = self.subject.gvk, name_of(job), job["status"]
+        await self.api.create(gvk, namespace, managed_elsewhere(gvk, job))
+        for part in ({"conditions": status["conditions"][:-1]}, status):
+            await self.api.patch(gvk, namespace, name, {"status": part}, "status")
 
     def _spent(self) -> Callable[[], dict[str, float]]:
         """What it returns gives the costs from now to its call: CPU seconds and requests of the operator; `... with

@@ -109,7 +109,8 @@ async def measure(probe: Probe, rows: frozenset[str], options: argparse.Namespac
         namespace, measured = await probe.many(size, PODS)
         add(f"jobs.{size}", measured)
         if size == options.jobs and "many" in rows:
-            values[f"jobs.{size}.floor"] = [await probe.floor(namespace, size, PODS)]
+            for name, with_jobs in (("floor", True), ("children", False)):
+                values[f"jobs.{size}.{name}"] = [await probe.floor(namespace, size, PODS, with_jobs=with_jobs)]
     return values
 
 
@@ -247,6 +248,7 @@ def table(results: dict[str, Samples], replicas: int, jobs: int) -> list[Row]:
     at = f"jobs.{jobs}"
     add(f"{jobs} four-pod jobs, to the last end", "s", sample(f"{at}.seconds"), most, f"{at}.floor")
     add("  over the floor of the same objects", "x", share(f"{at}.seconds", f"{at}.floor"), Goal(1.18))
+    add("  over a floor of Pods and Services alone", "x", share(f"{at}.seconds", f"{at}.children"))
     add("  CPU, 1,000 jobs", "s", sample(f"{at}.CPU", 1000 / jobs), Goal(3))
     add("  CPU with controllers, 1,000 jobs", "s", sample(f"{at}.CPU with controllers", 1000 / jobs))
     for metric in ("requests", "requests with controllers", "events", "reads"):

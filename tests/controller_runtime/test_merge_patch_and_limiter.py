@@ -225,7 +225,7 @@ async def test_a_big_job_uses_a_part_of_the_limit_while_others_write() -> None:
     assert await in_flight("small") == 0, "all slots are in use"
     await answer_all("big")
     assert await in_flight("small") == 2
-    assert 0 < await in_flight("big") <= limiter.limit * BIG_SHARE, "a quarter of the limit, both together"
+    assert 0 < await in_flight("big") <= limiter.limit * BIG_SHARE, "its share of the limit, both together"
     clock.now += NEIGHBOUR_SECONDS
     await answer_all("small")
     assert await in_flight("big") >= 19

@@ -87,9 +87,8 @@ def _logger(record: logging.LogRecord) -> str:
 
 def configure_logging(form: str, level: str) -> None:
     """Log to stderr from now on. `form`: one of FORMATS; `level`: one of LEVELS."""
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = (
-        False  # in no line: half of a record's cost
-    )
+    # No line has them, and to look them up is half of the cost of a record.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -59,8 +59,8 @@ class HttpTransport:
         here and in the step that writes it to the connection. Raises Unavailable when no response comes, ValueError for
         a request that HTTP cannot carry.
 
-        A context manager as in `stream`, and a task switch for the headers and each part of the body, would cost a
-        third of all."""
+        With the context manager of `stream`, and a wake-up of the task for the headers and for each part of the body, a
+        request took 81 us instead of 69 (bench/client.py)."""
         if guard is not None:
             guard(request)
         deadline = asyncio.get_running_loop().time() + seconds

@@ -33,7 +33,7 @@ MIN_SLOW_LATENCY = 0.5  # an answer within this latency is never slow
 SLOW_FACTOR = 4.0  # an answer is slow above this multiple of the usual latency
 QUEUE_LATENCY, NEIGHBOUR_LATENCY = 0.05, 0.015  # seconds; a new job waits for three requests, one after the other
 BIG_BATCH = 16  # writes of one object; above it the object leaves room for its neighbours:
-BIG_SHARE = 0.25  # of the limit, above which it then gets no further slot
+BIG_SHARE = 0.15  # of the limit, above which it then gets no further slot
 NEIGHBOUR_SECONDS = 0.5  # since the last write of a small batch, so long it does
 LOWEST_SECONDS = 60.0  # the lowest latency is that of so many seconds at least
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics, generate_latest
 from prometheus_client import Counter as PrometheusCounter
@@ -69,28 +69,28 @@ class Metrics:
         self.config_reloads = PrometheusCounter(
             "trainyard_config_reloads", "Reloads of the controller config file.", ["outcome"], registry=registry
         )
-        # The series by their labels: `labels` takes most of the time of an observation.
-        self._request_series = lru_cache(maxsize=1024)(
-            lambda verb, resource, code: (
-                self._requests.labels(verb, resource, str(code) if code else "none"),
-                self._request_durations.labels(verb),
-            )
-        )
-        self._reconcile_series = lru_cache(maxsize=1024)(
-            lambda kind, outcome: (
-                self._reconciles.labels(kind, outcome),
-                self._reconcile_durations.labels(kind, outcome),
-            )
-        )
+        # The series by their labels, of which there are few: `labels` takes most of the time of an observation.
+        self._request_series, self._reconcile_series = cache(self._find_request), cache(self._find_reconcile)
         self._jobs = JobMetrics(registry, self._kinds)
         self._state_collector = _StateCollector(self._jobs, is_leader, standby_for)
         registry.register(self._state_collector)
         ProcessCollector(registry=registry)
-        for kind in self._kinds:  # rate() needs a sample of 0 before the first reconcile
+        self._start_at_zero()
+
+    def _start_at_zero(self) -> None:
+        """rate() needs a sample of 0 before the first reconcile."""
+        for kind in self._kinds:
             for outcome in OUTCOMES:
                 self._reconciles.labels(kind.gvk.kind, outcome)
         for outcome in ("used", "refused"):
             self.config_reloads.labels(outcome)
+
+    def _find_request(self, verb: str, resource: str, code: int) -> tuple[PrometheusCounter, Histogram]:
+        code_label = str(code) if code else "none"
+        return self._requests.labels(verb, resource, code_label), self._request_durations.labels(verb)
+
+    def _find_reconcile(self, kind: str, outcome: str) -> tuple[PrometheusCounter, Histogram]:
+        return self._reconciles.labels(kind, outcome), self._reconcile_durations.labels(kind, outcome)
 
     def observe_operator(self, operator: Operator | None) -> None:
         """Show the metrics of this operator from now on; None: of no operator."""

@@ -215,13 +215,30 @@ class Probe:
         """Seconds from the POST of a pod to its watch event: what `idle` cannot be faster than."""
         namespace, seconds = await self.namespace(), []
         for number in range(count):
-            key = (namespace, f"one-{number}")
-            spec = {"containers": [{"name": "pytorch", "image": "none"}], "schedulerName": SCHEDULER}
             began = time.perf_counter()
-            await self.api.create(POD, namespace, {"metadata": {"name": key[1]}, "spec": spec})
-            await self.pods.until(lambda key=key: key in self.pods.times)
-            seconds.append(self.pods.times[key] - began)
+            seconds.append(await self._bare_pod(namespace, f"one-{number}") - began)
         return seconds
+
+    async def by_hand(self, count: int) -> list[float]:
+        """Seconds of the two writes that `idle` is at least, without an operator: from the POST of a one-pod job, which
+        another controller manages, to its watch event, and on from the POST of a pod to its watch event."""
+        namespace, gvk, seconds = await self.namespace(), self.subject.gvk, []
+        for number in range(count):
+            key = (namespace, f"one-{number}")
+            job = managed_elsewhere(gvk, self.subject.job(key[1], 1))
+            began = time.perf_counter()
+            post = asyncio.create_task(self.api.create(gvk, namespace, job))
+            await self.jobs.until(lambda key=key: key in self.jobs.times)
+            seconds.append(await self._bare_pod(*key) - began)
+            await post
+        return seconds
+
+    async def _bare_pod(self, namespace: str, name: str) -> float:
+        """Create a pod. Returns the time of its watch event."""
+        spec = {"containers": [{"name": "pytorch", "image": "none"}], "schedulerName": SCHEDULER}
+        await self.api.create(POD, namespace, {"metadata": {"name": name}, "spec": spec})
+        await self.pods.until(lambda: (namespace, name) in self.pods.times)
+        return self.pods.times[namespace, name]
 
     async def beside(self, replicas: int, count: int) -> dict[str, list[float]]:
         """As `idle`, while a job of `replicas` is created, in another namespace and in its own in turn; at most `count`

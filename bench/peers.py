@@ -96,6 +96,7 @@ async def measure(probe: Probe, rows: frozenset[str], options: argparse.Namespac
     if "idle" in rows:
         values["idle.pod"] = await probe.idle(IDLE)
         values["idle.bare"] = await probe.bare(IDLE)
+        values["idle.by hand"] = await probe.by_hand(IDLE)
     if "beside" in rows:
         for place, seconds in (await probe.beside(2 * options.replicas, IDLE)).items():
             values[f"beside.{place}"] = seconds
@@ -227,6 +228,7 @@ def table(results: dict[str, Samples], replicas: int, jobs: int) -> list[Row]:
     add, most = made.add, Goal(1.18, TIMES_CEILING)  # 85 % of what is possible
     add("one-pod job, idle, to its Pod", "ms", sample("idle.pod", 1000), Goal(2, TIMES_CEILING), "idle.bare")
     median = statistics.median(results.get(OURS, {}).get("idle.pod") or [0])
+    add("  beside its two writes by hand", "ms", sample("idle.pod", 1000), None, "idle.by hand")
     add(f"  the slowest of {IDLE}", "ms", slowest("idle.pod", IDLE), Goal(3000 * median))  # three times the median
     for curve, job, child, services in (
         ("replicas", "a job", "Pod", "all Services"),

@@ -30,7 +30,7 @@ async def test_every_row_of_ours_is_measured(contender: Contender) -> None:
     assert samples[f"{curve}.9.requests"][0] >= 9 + 1
     assert {name.split(".")[1] for name in samples if name.startswith(curve)} == {"1", "3", "9"}
     if curve == "replicas":
-        assert len(samples["idle.pod"]) == len(samples["idle.bare"]) == 30
+        assert len(samples["idle.pod"]) == len(samples["idle.bare"]) == len(samples["idle.by hand"]) == 30
         assert samples["jobs.3.requests"][0] >= 3 * (2 * 4 + 1)
         assert samples["jobs.3.reads"] == [0]
         assert samples["jobs.3.floor"][0] > 0

@@ -351,7 +351,7 @@ class PlanExecutor:
 
 def _create_waves(creates: Iterable[PlannedCreate]) -> list[list[PlannedCreate]]:
     """Split the creates into waves, each in the plan's order: an object is in the wave after the last of those that it
-    depends on. The objects of one wave are created concurrently, Pods and their Services alike, but for two things. A
+    depends on. The objects of one wave are created concurrently, Pods and Services alike, but for two things. A
     small job's replicas are not created beside other objects (core.FEW_CREATES). And of a large job the first object is
     created alone: the first pod of a namespace makes admission look up its limits, which took 5 to 10 ms alone, and 20
     to 130 ms beside sixty other requests, with no pod until then."""

@@ -55,12 +55,12 @@ class ConcurrencyLimiter:
         self._makes_room = False  # the limit and the threshold are low for neighbours
         self._last_decrease = float("-inf")
 
-    def slot(self, namespace: str = "", uid: str = "", batch: int = 1) -> Slot:
+    def slot(self, namespace: str = "", uid: str = "", batch: int = 1) -> WriteSlot:
         """Wait for a slot on behalf of the object with that namespace and uid, hold it for the block, and adjust the
         limit by the outcome and the latency of the block. `batch`: the number of writes that the object sends now, this
         one included. An Unavailable error counts as overload, any other exception leaves the limit as it is; all are
         re-raised."""
-        return Slot(self, namespace, uid, batch)
+        return WriteSlot(self, namespace, uid, batch)
 
     async def acquire(self, namespace: str, uid: str, batch: int) -> float:
         """Wait for a slot. Returns the time from which the write is measured."""
@@ -138,7 +138,7 @@ class ConcurrencyLimiter:
             self._last_decrease = self._clock()
 
 
-class Slot:
+class WriteSlot:
     """A slot of a limiter, held in an `async with` block. No generator: that takes three times as long, for each
     write."""
 

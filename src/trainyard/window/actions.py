@@ -80,8 +80,8 @@ def _check_unchanged(job: Json, current: Json, request: ActionRequest) -> None:
     """Raises ActionRefused unless `current` is the job whose spec the page has shown."""
     reference = f"{job['kind']} {namespace_of(job)}/{name_of(job)}"
     if uid_of(current) != request.uid:
-        what = ", and another one has its name" if uid_of(current) else ""
-        raise ActionRefused(f"{reference} was deleted meanwhile{what}; nothing was changed")
+        successor = ", and another one has its name" if uid_of(current) else ""
+        raise ActionRefused(f"{reference} was deleted meanwhile{successor}; nothing was changed")
     if job_actions.generation_of(current) != request.generation:
         raise ActionRefused(f"{reference} was changed meanwhile: look at it again; nothing was changed")
 

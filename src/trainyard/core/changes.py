@@ -14,7 +14,7 @@ from trainyard.objects import Ref
 from trainyard.objects.writes import Delete, Patch, Propagation
 
 FEW_CREATES = 8
-"""A job with so few Pods and Services has its Services created after all of its Pods: the Pod of a one-pod job came
+"""Of a job with so few Pods and Services no Service is created before all Pods exist: the Pod of a one-pod job came
 after 27 ms instead of 37 when its Service was not created beside it."""
 
 W = TypeVar("W", PlannedCreate, Patch, Delete)

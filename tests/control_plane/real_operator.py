@@ -101,12 +101,14 @@ class Served:
         return passes(self.metrics)
 
     async def looked(self) -> None:
-        """A whole look at every job, begun after this was called: the second pass over a job follows the first."""
+        """A whole look at every job, begun after this was called: the second pass over a job follows the first. The
+        events are sent then, too."""
         jobs = sum(len(self.operator.jobs(kind.gvk)) for kind in kinds.ALL)
         for _ in range(2):
             before = self.passes()
             self.operator.resync()
             await becomes_true(lambda before=before: self.passes() >= before + jobs and idle(self.operator))
+        await becomes_true(lambda: not self.operator.waiting_events)
 
     async def quiet(self) -> None:
         """Until there is nothing more to do: no pass for two seconds. Kubernetes' own controllers tell of pods once a

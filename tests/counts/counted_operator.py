@@ -88,7 +88,7 @@ class CountedOperator:
 
     async def events_sent(self) -> None:
         """Wait until the operator has sent every event that it has recorded."""
-        await self.until(lambda: not self.operator._recorder._buffer)
+        await self.until(lambda: not self.operator.waiting_events)
         await self.until(lambda: self.server.verbs["create", "events"] == self.events)
 
 

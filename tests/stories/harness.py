@@ -309,7 +309,7 @@ class Harness:
 
 
 async def looked(operator: Operator, jobs: int = 1) -> None:
-    """Until the operator has had a whole look at every job, begun after this was called.
+    """Until the operator has had a whole look at every job, begun after this was called, and has sent its events.
 
     Reconciles of one job follow each other, so when the third has begun, the second is over.
     """
@@ -319,6 +319,9 @@ async def looked(operator: Operator, jobs: int = 1) -> None:
         async with asyncio.timeout(LOOK_SECONDS):
             while operator.counts.get("reconciles", 0) < before + jobs:  # noqa: ASYNC110  (counts have no event)
                 await asyncio.sleep(0)
+    async with asyncio.timeout(LOOK_SECONDS):
+        while operator.waiting_events:  # noqa: ASYNC110  (a count has no event)
+            await asyncio.sleep(0.01)
 
 
 def replicas(role: str, count: int = 1, container: Json | None = None, **pod: Any) -> Json:

@@ -66,6 +66,11 @@ class EventRecorder:
         # The hashes of recent events and their times, oldest first. The events themselves would be a megabyte and more.
         self._recent: dict[int, float] = {}
 
+    @property
+    def waiting(self) -> int:
+        """The number of events that are not sent yet."""
+        return len(self._buffer)
+
     def record(self, obj: Json, events: Iterable[RecordableEvent], component: str, *, may_wait: bool = False) -> None:
         """Record the events about `obj`, except those recorded in the last DEDUPLICATION_SECONDS. `component` is their
         source."""

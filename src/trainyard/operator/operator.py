@@ -112,6 +112,11 @@ class Operator:
         return self._recorder.dropped
 
     @property
+    def waiting_events(self) -> int:
+        """The number of Events that are not sent yet."""
+        return self._recorder.waiting
+
+    @property
     def queue(self) -> WorkQueue[JobKey]:
         """The work queue of the jobs."""
         return self._controller.queue

@@ -220,8 +220,8 @@ class Probe:
         return seconds
 
     async def by_hand(self, count: int) -> list[float]:
-        """Seconds of the two writes that `idle` is at least, without an operator: from the POST of a one-pod job, which
-        another controller manages, to its watch event, and on from the POST of a pod to its watch event."""
+        """Seconds of the two writes of `idle` without an operator: from the POST of a one-pod job, which another
+        controller manages, to its watch event, and on from the POST of a pod to its watch event."""
         namespace, gvk, seconds = await self.namespace(), self.subject.gvk, []
         for number in range(count):
             key = (namespace, f"one-{number}")
@@ -338,7 +338,7 @@ class Probe:
         ]
         if with_jobs:
             listed = (await self.api.list(self.subject.gvk, namespace))["items"]
-            calls += [(name_of(job), partial(self._live, place, job)) for job in listed]
+            calls += [(name_of(job), partial(self._create_with_status, place, job)) for job in listed]
         calls.sort(key=lambda call: call[0])
         with kubelet(self.plane):
             began = time.perf_counter()
@@ -346,8 +346,8 @@ class Probe:
             await self.pods.until(lambda: self.pods.over[place] == jobs * replicas)
             return time.perf_counter() - began
 
-    async def _live(self, namespace: str, job: Json) -> None:
-        """The life of a job that no operator sees: created, and the status of this one written in two steps."""
+    async def _create_with_status(self, namespace: str, job: Json) -> None:
+        """Create a copy of a job that has ended, which no operator serves, and write its status in two steps."""
         gvk, name, status = self.subject.gvk, name_of(job), job["status"]
         await self.api.create(gvk, namespace, managed_elsewhere(gvk, job))
         for part in ({"conditions": status["conditions"][:-1]}, status):

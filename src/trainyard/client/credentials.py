@@ -8,7 +8,7 @@ Rules for this file:
 - After a 401 the client calls `renew` with the rejected identity. It returns another identity, or the same if there is
   no other.
 - Files that cannot be read, and a plugin that fails before its ExecCredential has expired, are logged as a warning and
-  tried again at the next request; until then the last valid identity is used.
+  tried again by a later request; until then the last valid identity is used.
 - A token or a key is never logged, and is in no `repr`.
 """
 

@@ -73,7 +73,7 @@ class HttpTransport:
             while True:
                 if connection is None:
                     connection = await self._connect(request, tls, deadline)
-                timer = connection.loop.call_at(deadline, connection.close, "Timeout", NO_RESPONSE)
+                timer = _close_at(deadline, connection)
                 response: Response | None = None
                 try:
                     if guard is not None:
@@ -103,10 +103,7 @@ class HttpTransport:
         tls = self._connector.tls_context(identity.secure)
         message = self._encode(request, identity)
         connection = await self._connect(request, tls, deadline)
-        # A timer instead of asyncio.timeout: the caller may read the response in several tasks.
-        timer = None
-        if deadline is not None:
-            timer = connection.loop.call_at(deadline, connection.close, "Timeout", NO_RESPONSE)
+        timer = None if deadline is None else _close_at(deadline, connection)
         try:
             if guard is not None:
                 guard(request)
@@ -184,6 +181,11 @@ class HttpTransport:
             self._discard(self._idle.pop(0))
         next_time = self._idle[0].last_used + IDLE_TIMEOUT if self._idle else None
         self._idle_timer = loop.call_at(next_time, self._close_idle) if next_time is not None else None
+
+
+def _close_at(deadline: float, connection: Connection) -> asyncio.TimerHandle:
+    """A timer instead of asyncio.timeout: the caller may read the response in several tasks."""
+    return connection.loop.call_at(deadline, connection.close, "Timeout", NO_RESPONSE)
 
 
 def _label(request: ApiRequest) -> str:

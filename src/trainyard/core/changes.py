@@ -60,9 +60,10 @@ def _missing_creates(job: Job, owned: OwnedObjects) -> list[PlannedCreate]:
             depends_on = missing(job.kind.pods.dependencies(job, slot))
             replicas.append(PlannedCreate(gvk, name, slot, job.status.role(slot.role).attempt, depends_on))
         services += by_slot.get(slot, ())
-    if len(replicas) + len(services) > FEW_CREATES:
-        replicas[1:1], services = services[:1], services[1:]
-    return _in_dependency_order(early + replicas + services) + late
+    ordered = replicas + services
+    if len(ordered) > FEW_CREATES:
+        ordered = replicas[:1] + services[:1] + replicas[1:] + services[1:]
+    return _in_dependency_order(early + ordered) + late
 
 
 def exists(job: Job, owned: OwnedObjects, ref: Ref) -> bool:

@@ -101,7 +101,7 @@ class Metrics:
 
     def observe_request(self, request: ApiRequest, code: int, seconds: float) -> None:
         """Count a request, its status code (0: no answer) and its latency in seconds. To be set as an ApiClient's
-        `observe`."""
+        `on_response`."""
         count, durations = self._request_series(*request_info(request), code)
         count.inc()
         durations.observe(seconds)

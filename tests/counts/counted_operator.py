@@ -83,8 +83,9 @@ class CountedOperator:
         await self.until(lambda: {state for _, state in self.operator.queue.states()} <= {"later"})
 
     async def settled(self) -> None:
-        """Wait until no job is due, now or later."""
-        await self.until(lambda: not any(self.operator.queue.states()))
+        """Wait until no job is due, now or later, and the stores show every write: a watch event makes its job due."""
+        writes, states = self.operator.writes, self.operator._states
+        await self.until(lambda: not any(self.operator.queue.states()) and not any(map(writes.has_pending, states)))
 
     async def events_sent(self) -> None:
         """Wait until the operator has sent every event that it has recorded."""

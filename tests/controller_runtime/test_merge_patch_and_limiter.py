@@ -18,6 +18,7 @@ from trainyard.controller_runtime.concurrency_limiter import (
     MAX_LIMIT,
     MIN_LIMIT,
     NEIGHBOUR_SECONDS,
+    ROOM_LIMIT,
     ConcurrencyLimiter,
 )
 from trainyard.controller_runtime.merge_patch import merge_patch
@@ -80,23 +81,44 @@ async def call(limiter: ConcurrencyLimiter, clock: Clock, seconds: float, batch:
             raise Unavailable(429, "TooManyRequests", "not now")
 
 
-async def test_the_limit_falls_while_writes_wait_in_the_server_and_not_where_every_write_is_slow() -> None:
+async def test_the_limit_of_a_job_that_is_alone_grows_while_its_writes_wait_in_the_server() -> None:
+    """It fell above 50 ms, and a TfJob of 1,000 took 1.7 times as long as its objects by themselves."""
+    clock = Clock()
+    limiter = ConcurrencyLimiter(clock)
+    for _ in range(40):
+        await call(limiter, clock, 0.005, batch=200)
+    for _ in range(40):
+        before = limiter.limit
+        await call(limiter, clock, 0.2, batch=200)
+        assert limiter.limit > before
+
+
+async def test_the_limit_beside_neighbours_falls_while_writes_wait_and_not_where_every_write_is_slow() -> None:
     clock = Clock()
     slow, queueing = ConcurrencyLimiter(clock), ConcurrencyLimiter(clock)
-    for _ in range(40):
+    for limiter, seconds in ((slow, 0.1), (queueing, 0.005)):
+        limiter.limit = MAX_LIMIT
+        await call(limiter, clock, seconds)
+        await call(limiter, clock, seconds, batch=200)
+        assert ROOM_LIMIT <= limiter.limit < ROOM_LIMIT + 1, "at once"
+    for _ in range(int(ROOM_LIMIT)):
         await call(slow, clock, 0.1)
-        await call(queueing, clock, 0.005)
-    high = queueing.limit
-    assert slow.limit == high > INITIAL_THRESHOLD, "100 ms for each write, as with an admission webhook"
-    for _ in range(int(high)):
-        await call(queueing, clock, 0.1)
-    assert high - 2 < queueing.limit < high - 0.9, "by about one a round"
+        await call(slow, clock, 0.1, batch=200)
+        await call(queueing, clock, 0.001)
+        await call(queueing, clock, 0.1, batch=200)
+    assert slow.limit > ROOM_LIMIT + 1, "100 ms for each write, as with an admission webhook"
+    await call(queueing, clock, 0.001)
+    before = queueing.limit
+    await call(queueing, clock, 0.1, batch=200)
+    assert before - queueing.limit == pytest.approx(1 / before), "by one a round"
     clock.now += 2 * LOWEST_SECONDS
     for _ in range(3):
         await call(queueing, clock, 0.1)
+        await call(queueing, clock, 0.1, batch=200)
         clock.now += LOWEST_SECONDS
-    before = queueing.limit
     await call(queueing, clock, 0.1)
+    before = queueing.limit
+    await call(queueing, clock, 0.1, batch=200)
     assert queueing.limit > before, "the lowest latency of long ago does not count"
 
 

@@ -12,6 +12,10 @@ def start() -> None:
     """The command line, and an end without taking every module apart: that alone takes a quarter of a second."""
     collect_seldom()
     try:
+        if sys.argv[1:2] == ["up"] and "--help" not in sys.argv:
+            from trainyard.app.daemon_interpreter import start_early
+
+            start_early()
         from trainyard.cli import main
     except KeyboardInterrupt:  # nothing has been started yet
         os._exit(130)

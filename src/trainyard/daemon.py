@@ -1,6 +1,5 @@
-"""The process behind `trainyard up`: a LocalCluster and its window until SIGTERM. Only app/daemon_process.py starts it.
-
-    python -m trainyard.daemon FOLDER LOCK PIPE    (two file descriptors; the options are JSON on stdin)
+"""The process behind `trainyard up`: a LocalCluster and its window until SIGTERM. Only app/daemon_interpreter.py starts
+it, and hands over the folder, the options and three file descriptors: the lock, a pipe to `up`, and the log.
 
 Rules:
 - It writes its progress into the pipe until the cluster is ready, one JSON object a line. When the reader closes the
@@ -29,6 +28,7 @@ from trainyard.app.background import error_text
 from trainyard.app.cluster_folders import HISTORY, BackgroundError, command_line
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
+from trainyard.app.daemon_interpreter import HandOver, receive
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.logs import configure_logging
 from trainyard.app.record_index import HistoryOptions
@@ -150,7 +150,7 @@ async def _open_window(cluster: LocalCluster, folder: Path, mounts: Mapping[str,
 
 
 def parse_options(folder: Path, arguments: dict[str, Any], pipe: StartupPipe) -> LocalClusterOptions:
-    """The options of the command line of `trainyard up`, from the JSON on stdin."""
+    """The options of the command line of `trainyard up`, from the hand-over."""
     current = arguments.get("working_directory")
     return LocalClusterOptions(
         network=arguments["network"],
@@ -206,22 +206,23 @@ async def _run_unless(first: asyncio.Event, second: asyncio.Event, work: Corouti
 
 
 def main() -> None:
-    """Write the process id into the lock file, read the options from stdin, and run the cluster."""
+    """Wait for the hand-over, write the process id into the lock file, and run the cluster."""
     collect_seldom()
-    folder, lock, pipe = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    for fd in (lock, pipe):
-        os.set_inheritable(fd, False)
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    arguments = json.load(sys.stdin)
+    if (received := receive()) is None:
+        return
+    for fd in (1, 2):
+        os.dup2(received.log, fd)
+    os.close(received.log)
+    os.ftruncate(received.lock, 0)
+    os.pwrite(received.lock, f"{os.getpid()}\n".encode(), 0)
     os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
     level = os.environ.get("TRAINYARD_LOG", "WARNING").upper()
     configure_logging("text", level)
-    sys.exit(asyncio.run(_main(folder, arguments, pipe)))
+    sys.exit(asyncio.run(_main(received)))
 
 
-async def _main(folder: Path, arguments: dict[str, Any], pipe: int) -> int:
-    return await run_daemon(folder, arguments, StartupPipe(pipe))
+async def _main(received: HandOver) -> int:
+    return await run_daemon(received.folder, received.options, StartupPipe(received.pipe))
 
 
 if __name__ == "__main__":

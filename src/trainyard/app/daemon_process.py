@@ -13,13 +13,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from trainyard.app import daemon_interpreter
 from trainyard.app.cluster_folders import BackgroundError, command_line, folder_error
+from trainyard.app.daemon_interpreter import DaemonInterpreter, HandOver
 from trainyard.app.file_locks import POLL_SECONDS, try_lock
 from trainyard.app.folder import PREFIX, remove_abandoned
 
@@ -83,30 +84,22 @@ class DaemonProcess:
             self.log_path.replace(f"{self.log_path}.1")
         log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            daemon = subprocess.Popen(
-                [sys.executable, "-P", "-m", "trainyard.daemon", str(self.folder), f"{lock}", f"{write_end}"],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                pass_fds=(lock, write_end),
-                env=_environment(),
-                cwd="/",
-                umask=0o077,
-                start_new_session=True,
-            )
+            interpreter = daemon_interpreter.take()
+            daemon = interpreter.process
+            with contextlib.suppress(ConnectionError):  # it has ended: the pipe tells so
+                interpreter.hand_over(HandOver(self.folder, options, lock, write_end, log))
         finally:
             os.close(log)
             os.close(write_end)
         try:
             with os.fdopen(read_end, "rb") as messages:
-                if daemon.stdin is not None:
-                    with contextlib.suppress(BrokenPipeError), daemon.stdin:
-                        daemon.stdin.write(json.dumps(options).encode())
-                _wait_until_ready(messages, say, self.log_path)
+                _wait_until_ready(messages, say, self.log_path, interpreter)
         except BaseException:
             _terminate(daemon)
             self.remove_leftovers()
             raise
+        finally:
+            interpreter.close()
         daemon.returncode = 0  # the daemon outlives this process: Popen must not warn that it was not waited for
 
     def signal_and_wait(self, signum: int, seconds: float) -> bool:
@@ -147,7 +140,7 @@ class DaemonProcess:
             remove_abandoned(self.folder)
 
 
-def _wait_until_ready(messages: Any, say: Print, log: Path) -> None:
+def _wait_until_ready(messages: Any, say: Print, log: Path, interpreter: DaemonInterpreter) -> None:
     """Print the notes of a starting daemon until it is ready. Raises BackgroundError when it fails or ends before
     that."""
     for line in messages:
@@ -157,7 +150,7 @@ def _wait_until_ready(messages: Any, say: Print, log: Path) -> None:
         if "failed" in message:
             raise BackgroundError(message["failed"], message["code"])
         say(message["note"])
-    last_line = (log.read_text(errors="replace").splitlines() or ["nothing"])[-1]
+    last_line = (log.read_text(errors="replace").splitlines() or [interpreter.last_line() or "nothing"])[-1]
     raise BackgroundError(f"the cluster ended during its start; its last message: {last_line}\nSee {log}")
 
 
@@ -168,11 +161,3 @@ def _terminate(daemon: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             daemon.wait(KILL_TIMEOUT)
             return
-
-
-def _environment() -> dict[str, str]:
-    """The environment of this process, with absolute paths in PYTHONPATH: the daemon runs in another folder."""
-    environment = dict(os.environ)
-    if path := environment.get("PYTHONPATH"):
-        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in path.split(os.pathsep) if part)
-    return environment

@@ -6,6 +6,7 @@ takes an eighth off. The process waits for its hand-over; if `up` ends without o
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -82,8 +83,9 @@ _early: list[DaemonInterpreter] = []
 
 
 def start_early() -> None:
-    """Start the process that `take` returns."""
-    _early.append(DaemonInterpreter())
+    """Start the process that `take` returns, if it can be started: `take` reports why it cannot."""
+    with contextlib.suppress(OSError):
+        _early.append(DaemonInterpreter())
 
 
 def take() -> DaemonInterpreter:

@@ -9,7 +9,7 @@ to ROOM_LIMIT at once, the big job uses BIG_SHARE of it only, and the limit fall
 the big job take longer than NEIGHBOUR_LATENCY and several times the lowest latency, which is that of a server where
 nothing waits. When nobody has sent a write for NEIGHBOUR_SECONDS, the limit doubles again.
 Measured in turns with a limit that falls for a job that is alone, too, where answers take over 50 ms: 1,000 replicas
-with their Services 3.3 s instead of 4.4, a TfJob of 1,000 4.6 s instead of 6.7 (1.08 instead of 1.70 times the time of
+with their Services 3.3 s instead of 4.4, a TfJob of 1,000 4.6 s instead of 6.7 (1.15 instead of 1.70 times the time of
 the same objects by themselves); beside a job of 2,000, the slowest of a hundred one-pod jobs waited 104 to 139 ms for
 its pod instead of 126 to 141. Without the fall to ROOM_LIMIT it waited 700 ms.
 

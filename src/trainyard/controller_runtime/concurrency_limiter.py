@@ -36,7 +36,7 @@ BIG_BATCH = 16  # writes of one object; above it the object leaves room for its 
 ROOM_LIMIT = 16.0  # the limit (concurrent writes) is then this at most
 BIG_SHARE = 0.15  # of the limit, above which the object gets no further slot
 NEIGHBOUR_LATENCY = 0.015  # seconds; a neighbour's job waits for three requests, one after the other
-NEIGHBOUR_SECONDS = 0.5  # since the last write of a small batch, so long it does
+NEIGHBOUR_SECONDS = 0.5  # so long after the last write of a small batch there are neighbours
 LOWEST_SECONDS = 60.0  # the lowest latency is that of so many seconds at least
 
 

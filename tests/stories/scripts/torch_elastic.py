@@ -16,3 +16,4 @@ while True:
         break
     time.sleep(0.1)
 print("done rank", dist.get_rank(), "of", dist.get_world_size(), flush=True)
+dist.destroy_process_group()

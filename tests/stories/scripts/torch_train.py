@@ -26,3 +26,4 @@ print("rank", rank, "of", world, "same weights", len({round(total.item(), 6) for
 if rank == 0:
     torch.save(model.module.state_dict(), "model.pt")
 dist.barrier()
+dist.destroy_process_group()

@@ -32,6 +32,7 @@ import msgspec
 
 from bench.jobs import SCHEDULER, managed_elsewhere
 from bench.kubelet import Event
+from bench.least_operator import JobWork, Work
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_audit import READS
 from tests.support.control_plane_process import ControlPlaneProcess
@@ -346,6 +347,21 @@ class Probe:
             await self.pods.until(lambda: self.pods.over[place] == jobs * replicas)
             return time.perf_counter() - began
 
+    async def least(self, namespace: str, jobs: int, replicas: int) -> float:
+        """CPU seconds of `bench.least_operator` for the jobs of `many`, which another controller manages."""
+        place, gvk = await self.namespace(), self.subject.gvk
+        listed = (await self.api.list(gvk, namespace))["items"]
+        work = {name_of(job): JobWork([], [], job["status"]) for job in listed}
+        for resource in (POD, SERVICE):
+            for item in (await self.api.list(resource, namespace))["items"]:
+                job = work[item["metadata"]["ownerReferences"][0]["name"]]
+                (job.pods if resource == POD else job.services).append(copy_of(resource, item))
+        with kubelet(self.plane), least_operator(self.plane, Work(gvk, place, work)) as cpu:
+            copies = [managed_elsewhere(gvk, job) for job in listed]
+            await at_once(partial(self.api.create, gvk, place, copy) for copy in copies)
+            await self.jobs.until(lambda: self.jobs.over[place] == jobs)
+            return cpu()
+
     async def _create_with_status(self, namespace: str, job: Json) -> None:
         """Create a copy of a job that has ended, which no operator serves, and write its status in two steps."""
         gvk, name, status = self.subject.gvk, name_of(job), job["status"]
@@ -404,12 +420,37 @@ def copy_of(gvk: GVK, item: Json, webhook_label: str = "") -> Json:
 @contextlib.contextmanager
 def kubelet(plane: ControlPlane) -> Iterator[None]:
     """`bench.kubelet`, from when it watches."""
-    command = [sys.executable, "-m", "bench.kubelet", "--kubeconfig", str(plane.kubeconfig)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with _program(plane, "bench.kubelet"):
+        yield
+
+
+@contextlib.contextmanager
+def least_operator(plane: ControlPlane, work: Work) -> Iterator[Callable[[], float]]:
+    """`bench.least_operator`, from when it watches. Yields a function that returns its CPU seconds since then."""
+    with _program(plane, "bench.least_operator", msgspec.json.encode(work) + b"\n") as process:
+
+        def cpu() -> float:
+            assert process.stdin
+            assert process.stdout
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            return float(process.stdout.readline())
+
+        yield cpu
+
+
+@contextlib.contextmanager
+def _program(plane: ControlPlane, module: str, content: bytes = b"") -> Iterator[subprocess.Popen[bytes]]:
+    """A program of the benchmark within the block, from when it has read `content` and printed `ready`."""
+    command = [sys.executable, "-m", module, "--kubeconfig", str(plane.kubeconfig)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
         assert process.stdout
-        if process.stdout.readline() != "ready\n":
-            raise SystemExit("the kubelet of the benchmark did not start")
+        process.stdin.write(content)
+        process.stdin.flush()
+        if process.stdout.readline() != b"ready\n":
+            raise SystemExit(f"{module} did not start")
         try:
-            yield
+            yield process
         finally:
             process.kill()

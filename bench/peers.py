@@ -112,6 +112,8 @@ async def measure(probe: Probe, rows: frozenset[str], options: argparse.Namespac
         if size == options.jobs and "many" in rows:
             for name, with_jobs in (("floor", True), ("children", False)):
                 values[f"jobs.{size}.{name}"] = [await probe.floor(namespace, size, PODS, with_jobs=with_jobs)]
+            if probe.subject.name == OURS:
+                values[f"jobs.{size}.CPU.least"] = [await probe.least(namespace, size, PODS)]
     return values
 
 
@@ -252,6 +254,7 @@ def table(results: dict[str, Samples], replicas: int, jobs: int) -> list[Row]:
     add("  over the floor of the same objects", "x", share(f"{at}.seconds", f"{at}.floor"), Goal(1.18))
     add("  over a floor of Pods and Services alone", "x", share(f"{at}.seconds", f"{at}.children"))
     add("  CPU, 1,000 jobs", "s", sample(f"{at}.CPU", 1000 / jobs), Goal(3))
+    add("  CPU over the floor of the same requests and watches", "x", share(f"{at}.CPU", f"{at}.CPU.least"))
     add("  CPU with controllers, 1,000 jobs", "s", sample(f"{at}.CPU with controllers", 1000 / jobs))
     for metric in ("requests", "requests with controllers", "events", "reads"):
         goal = Goal(2 * PODS + 5) if metric == "requests" else None  # without events

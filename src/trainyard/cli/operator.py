@@ -132,7 +132,7 @@ def operator(context: click.Context, /, **_: Any) -> None:
         log.warning("%s", warning)
     try:
         operator_options = _parse_options(params)
-        with asyncio.Runner(loop_factory=_new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_operate(operator_options))
     except (ManifestError, ConfigError) as error:
         note_problems(error.problems)
@@ -178,7 +178,7 @@ def _parse_options(params: dict[str, Any]) -> OperatorOptions:
     )
 
 
-def _new_event_loop() -> asyncio.AbstractEventLoop:
+def new_event_loop() -> asyncio.AbstractEventLoop:
     """The loop of uvloop if it is installed (the extra `fast`), else that of Python."""
     with contextlib.suppress(ImportError):
         import uvloop

@@ -34,8 +34,9 @@ class ApiResponse(Protocol):
     async def read(self) -> bytes:
         """The whole body."""
 
-    def chunks(self) -> AsyncIterator[bytes]:
-        """The body in chunks as received, until the server ends it."""
+    def chunks(self, gather: float = 0.0) -> AsyncIterator[bytes]:
+        """The body in chunks as received, until the server ends it. `gather`: for so many seconds after each chunk the
+        connection, if there is one, is not read."""
 
 
 class Transport(Protocol):

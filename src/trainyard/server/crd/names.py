@@ -8,9 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainyard.objects import Json, decode, find_condition, set_condition
+import msgspec
+
+from trainyard.objects import Json, find_condition, set_condition
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.writes import DEFINITIONS
+
+
+class _Status(msgspec.Struct):
+    acceptedNames: Json = {}
+
+
+class _Definition(msgspec.Struct):
+    """A CRD, as far as it is read here."""
+
+    status: _Status | None = None
+
+
+_DEFINITION = msgspec.json.Decoder(_Definition)
 
 
 def names_status(crd: Json, context: RequestContext) -> Json:
@@ -57,11 +72,12 @@ def _taken(crd: Json, context: RequestContext) -> Iterator[tuple[str, str, str]]
     words: set[str] = set()
     kinds: set[str] = set()
     for key, record in context.log.list(DEFINITIONS):
-        # A CRD is named PLURAL.GROUP. CRDs are large, so those of other groups are not decoded.
+        # A CRD is named PLURAL.GROUP. CRDs are large, so those of other groups are not decoded, and of this group only
+        # the status is.
         if key.name.partition(".")[2] != group or key.name == crd["metadata"].get("name"):
             continue
-        other_crd = decode(record.body)
-        accepted_names: Json = (other_crd.get("status") or {}).get("acceptedNames") or {}
+        status = _DEFINITION.decode(record.body).status
+        accepted_names = status.acceptedNames if status is not None else {}
         words.update(accepted_names[field] for field in ("plural", "singular") if field in accepted_names)
         words.update(accepted_names.get("shortNames") or ())
         kinds.update(accepted_names[field] for field in ("kind", "listKind") if field in accepted_names)

@@ -170,6 +170,10 @@ async def test_submit_reports_every_problem_with_its_place_and_sends_nothing(tmp
         assert (await trainyard.submit(tfjob())).code == 0
         code, _, err = await trainyard.submit(tfjob())
         assert code == 1 and "tfjob/mnist exists already in default" in err
+        generated = tfjob()
+        generated["metadata"] = {"generateName": "mnist-"}
+        created = (await trainyard.submit(generated)).out.split()[0]
+        assert created.startswith("tfjob/mnist-") and created.removeprefix("tfjob/") in (await trainyard("get")).out
 
 
 @pytest.mark.slow

@@ -127,20 +127,20 @@ def read(
 async def create_objects(
     api: ApiClient, submission: Submission, created: Callable[[GVK, Json], None] = lambda gvk, obj: None
 ) -> list[tuple[Kind, Json]]:
-    """Create all objects, jobs last; `created` is called after each. An object that exists already is kept, unless it
-    is a job. Returns the jobs as the API server stored them.
+    """Create all objects, jobs last; `created` is called with each as stored. An object that exists already is kept,
+    unless it is a job. Returns the jobs as the API server stored them.
 
     Raises ManifestError for an object that the API server refuses, AlreadyExists for a job."""
     from trainyard.client import AlreadyExists
 
     for gvk, obj in submission.other_objects:
         with contextlib.suppress(AlreadyExists):
-            await _create_object(api, gvk, obj)
-            created(gvk, obj)
+            created(gvk, await _create_object(api, gvk, obj))
     jobs: list[tuple[Kind, Json]] = []
     for kind, obj in submission.jobs:
-        jobs.append((kind, await _create_object(api, kind.gvk, obj)))
-        created(kind.gvk, obj)
+        stored = await _create_object(api, kind.gvk, obj)
+        jobs.append((kind, stored))
+        created(kind.gvk, stored)
     return jobs
 
 

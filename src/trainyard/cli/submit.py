@@ -53,17 +53,20 @@ async def _create_objects(context: ClusterContext, submitted: submission.Submiss
 
     def created(gvk: GVK, obj: Json) -> None:
         text = f"{gvk.kind.lower()}/{name_of(obj)} created"
-        (print_output if kinds.kind_of(obj) else note)(text)
-        done.append(obj)
+        if kinds.kind_of(obj):
+            print_output(text)
+            created_jobs.append(obj)
+        else:
+            note(text)
 
     for text in submitted.messages():
         note(text)
     await _create_namespaces(context, submitted)
-    done: list[Json] = []
+    created_jobs: list[Json] = []
     try:
         return [JobInfo(kind, job) for kind, job in await submission.create_objects(context.api, submitted, created)]
     except AlreadyExists:
-        kind, job = next(pair for pair in submitted.jobs if pair[1] not in done)
+        kind, job = submitted.jobs[len(created_jobs)]
         raise CommandError(
             f"{kind.api.singular}/{name_of(job)} exists already in {namespace_of(job)};"
             " delete it first, or give this one another name"

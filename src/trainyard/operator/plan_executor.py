@@ -352,9 +352,9 @@ class PlanExecutor:
 def _create_waves(creates: Iterable[PlannedCreate]) -> list[list[PlannedCreate]]:
     """Split the creates into waves, each in the plan's order: an object is in the wave after the last of those that it
     depends on. The objects of one wave are created concurrently, Pods and Services alike, but for two things. A
-    small job's replicas are not created beside other objects (core.FEW_CREATES). And of a large job the first object is
-    created alone: the first pod of a namespace makes admission look up its limits, which took 5 to 10 ms alone, and 20
-    to 130 ms beside sixty other requests, with no pod until then."""
+    small job's replicas are not created beside other objects (core.FEW_CREATES). And the replicas of a large job wait
+    for the first one: the first pod of a namespace makes admission look up its limits, which took 5 to 10 ms alone, and
+    20 to 130 ms beside sixty other requests, with no pod until then."""
     if not any(create.depends_on for create in creates):
         return _parts(list(creates))
     waves: list[list[PlannedCreate]] = []
@@ -370,7 +370,8 @@ def _create_waves(creates: Iterable[PlannedCreate]) -> list[list[PlannedCreate]]
 
 def _parts(wave: list[PlannedCreate]) -> list[list[PlannedCreate]]:
     if len(wave) > core.FEW_CREATES:
-        return [wave[:1], wave[1:]]
+        first_replica = next((index for index, create in enumerate(wave) if create.slot is not None), 0)
+        return [wave[: first_replica + 1], wave[first_replica + 1 :]]
     return [list(part) for _, part in itertools.groupby(wave, lambda create: create.slot is None)]
 
 

@@ -83,7 +83,8 @@ async def run_job(cluster: OperatorCluster, clock: Clock, series: OperatorSeries
 
     roles = [replica("MASTER"), replica("WORKER", 2), {"replicas": 1, "tfReplicaType": "PS"}]
     await cluster.submit(tf_job(cleanPodPolicy="All", ttlSecondsAfterFinished=1000, replicaSpecs=roles, RuntimeId=None))
-    await cluster.condition("Running")
+    # The clock is set forward below: a pod that the operator has not seen by then would count as missing.
+    await cluster.until(all_roles_run)
     cluster.end("MASTER", 137)
     await later(5, lambda job: job["status"]["roles"]["MASTER"]["failures"] == 1)
     cluster.node.ends.clear()
@@ -102,6 +103,11 @@ async def run_job(cluster: OperatorCluster, clock: Clock, series: OperatorSeries
         await asyncio.wait((gone,), timeout=0.1)
     await gone
     return left
+
+
+def all_roles_run(job: Json) -> bool:
+    """Whether the operator has seen a running pod of every role."""
+    return {role["state"] for role in job.get("status", {}).get("replicaStatuses", ())} == {"Running"}
 
 
 async def remains(cluster: OperatorCluster) -> Json:

@@ -55,7 +55,11 @@ class LatePods(ApiClient):
         return encode({"metadata": {"resourceVersion": "7"}, "items": items})
 
     async def stream(
-        self, request: ApiRequest, seconds: float | None, opened: Callable[[], None] = lambda: None
+        self,
+        request: ApiRequest,
+        seconds: float | None,
+        opened: Callable[[], None] = lambda: None,
+        gather: float = 0.0,
     ) -> AsyncGenerator[bytes, None]:
         opened()
         if "/pods" in request.path:

@@ -55,11 +55,7 @@ class LatePods(ApiClient):
         return encode({"metadata": {"resourceVersion": "7"}, "items": items})
 
     async def stream(
-        self,
-        request: ApiRequest,
-        seconds: float | None,
-        opened: Callable[[], None] = lambda: None,
-        gather: float = 0.0,
+        self, request: ApiRequest, seconds: float | None, opened: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[bytes, None]:
         opened()
         if "/pods" in request.path:

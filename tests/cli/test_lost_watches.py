@@ -43,11 +43,7 @@ async def test_a_cluster_that_is_lost_twice_and_was_well_in_between_is_followed_
             return b'{"metadata": {"resourceVersion": "1"}, "items": []}'
 
         async def stream(
-            self,
-            request: ApiRequest,
-            seconds: float | None,
-            opened: Callable[[], None] = lambda: None,
-            gather: float = 0.0,
+            self, request: ApiRequest, seconds: float | None, opened: Callable[[], None] = lambda: None
         ) -> AsyncGenerator[bytes, None]:
             self.watches += 1
             if self.watches > 1:

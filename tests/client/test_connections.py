@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from trainyard.client import ApiClient, ApiError, Unavailable
 from trainyard.client import http as transport
-from trainyard.client.connection import MAX_BUFFERED, Connection
+from trainyard.client.connection import MAX_BUFFERED
 from trainyard.client.credentials import Identity
 from trainyard.client.request import ApiRequest
 from trainyard.objects.resources import POD
@@ -239,51 +239,6 @@ async def test_a_stream_that_nobody_reads_is_not_received() -> None:
             received += len(await anext(stream))
         await stream.aclose()
     server.close()
-
-
-class RecordedTransport(asyncio.Transport):
-    """A transport that records whether it reads."""
-
-    closing = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads = asyncio.Event()
-        self.reads.set()
-
-    def pause_reading(self) -> None:
-        self.reads.clear()
-
-    def resume_reading(self) -> None:
-        self.reads.set()
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        pass
-
-    def abort(self) -> None:
-        self.closing = True
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-
-async def test_a_stream_that_gathers_is_not_received_for_a_while_after_each_chunk() -> None:
-    connection, transport = Connection(), RecordedTransport()
-    connection.connection_made(transport)
-    chunks = connection.send(b"", "GET /pods").chunks(gather=0.01)
-    connection.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
-    assert transport.reads.is_set()
-    for received in (b"a", b"b"):
-        assert await anext(chunks) == received
-        assert not transport.reads.is_set()
-        await transport.reads.wait()
-        connection.data_received(b"1\r\nb\r\n")
-    connection.close()
-    assert await anext(chunks) == b"b"
-    with pytest.raises(Unavailable):
-        await anext(chunks)
-    await asyncio.sleep(0.02)  # the end of a pause of a closed connection does nothing
-    assert connection.closed
 
 
 @pytest.mark.parametrize("target", ["/api/v1\r\nX: y", "/a b", "/caf\u00e9"])

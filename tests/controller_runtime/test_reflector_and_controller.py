@@ -53,11 +53,7 @@ class Scripted(ApiClient):
         return await self._next(self.lists)
 
     async def stream(
-        self,
-        request: ApiRequest,
-        seconds: float | None,
-        opened: Callable[[], None] = lambda: None,
-        gather: float = 0.0,
+        self, request: ApiRequest, seconds: float | None, opened: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[bytes, None]:
         self.requests.append({"verb": "watch", **dict(request.query)})
         script = self.watches.pop(0) if self.watches else None

@@ -52,11 +52,7 @@ class ClosingServer(ApiClient):
         return encode({"metadata": {"resourceVersion": "10"}, "items": []})
 
     async def stream(
-        self,
-        request: ApiRequest,
-        seconds: float | None,
-        opened: Callable[[], None] = lambda: None,
-        gather: float = 0.0,
+        self, request: ApiRequest, seconds: float | None, opened: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[bytes, None]:
         self.watches[request.path] = count = self.watches.get(request.path, 0) + 1
         opened()

@@ -167,18 +167,16 @@ class ApiClient:
         label_selector: str = "",
         field_selector: str = "",
         on_open: Callable[[], None] = lambda: None,
-        gather: float = 0.0,
     ) -> AsyncGenerator[bytes, None]:
         """The watch events after that resourceVersion, a line of JSON each, until the server ends the watch.
 
-        `on_open` is called when the server has answered 200: the first event may come a minute later. `gather`: events
-        come at once after a quiet time, and else so many seconds after those before them, together.
+        `on_open` is called when the server has answered 200: the first event may come a minute later.
         """
         seconds = int(WATCH_TIMEOUT * random.uniform(0.8, 1.2))  # jitter: many clients do not reconnect at one time
         selection = Selectors(label_selector, field_selector)
         lines = requests.LineSplitter()
         async for chunk in self.stream(
-            requests.watch(gvk, namespace, resource_version, selection, seconds), seconds, on_open, gather
+            requests.watch(gvk, namespace, resource_version, selection, seconds), seconds, on_open
         ):
             for line in lines.feed(chunk):
                 yield line
@@ -252,17 +250,12 @@ class ApiClient:
         return requests.check_response(request, *response)
 
     async def stream(
-        self,
-        request: ApiRequest,
-        timeout: float | None,
-        opened: Callable[[], None] = lambda: None,
-        gather: float = 0.0,
+        self, request: ApiRequest, timeout: float | None, opened: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[bytes, None]:
         """Send one request and yield the body of its response in chunks as received.
 
         `timeout`: seconds, to which `DEAD_PEER_MARGIN` is added; None for no timeout. `opened` is called after a
-        response with status 200, before the first chunk. Any other status raises an ApiError. `gather`: as for
-        `ApiResponse.chunks`.
+        response with status 200, before the first chunk. Any other status raises an ApiError.
         """
         total = timeout + DEAD_PEER_MARGIN if timeout is not None else None
         identity = await self._get_credentials().identity()
@@ -276,7 +269,7 @@ class ApiClient:
                 if status != 200:
                     requests.check_response(request, status, reply.headers, await reply.read())
                 opened()
-                async for chunk in reply.chunks(gather):
+                async for chunk in reply.chunks():
                     yield chunk
         finally:
             if not status:

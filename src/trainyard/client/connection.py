@@ -66,16 +66,12 @@ class Response:
             await self._wait()
         return b"".join(self._body)
 
-    async def chunks(self, gather: float = 0.0) -> AsyncIterator[bytes]:
-        """The body in chunks as received. Raises Unavailable. `gather`: for so many seconds after each chunk nothing is
-        received, so that what the server sends meanwhile comes together."""
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body in chunks as received. Raises Unavailable."""
         while True:
             if self._body:
                 body, self._body, self._size = self._body, [], 0
-                if gather:
-                    self._connection.pause(gather)
-                else:
-                    self._connection.resume()
+                self._connection.resume()
                 for chunk in body:
                     yield chunk
             elif self.complete:
@@ -164,13 +160,6 @@ class Connection(asyncio.Protocol):
             response.fail(reason, message)
         if self._transport is not None:
             self._transport.abort()
-
-    def pause(self, seconds: float) -> None:
-        """Receive nothing for so many seconds."""
-        if not self.closed:
-            self._paused = True
-            self.transport.pause_reading()
-            self.loop.call_later(seconds, self.resume)
 
     def resume(self) -> None:
         """Receive again."""

@@ -34,9 +34,8 @@ class ApiResponse(Protocol):
     async def read(self) -> bytes:
         """The whole body."""
 
-    def chunks(self, gather: float = 0.0) -> AsyncIterator[bytes]:
-        """The body in chunks as received, until the server ends it. `gather`: for so many seconds after each chunk the
-        connection, if there is one, is not read."""
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body in chunks as received, until the server ends it."""
 
 
 class Transport(Protocol):

@@ -194,13 +194,12 @@ def is_newer(revision: str, known: str) -> bool:
 
 class WatchTarget(msgspec.Struct, frozen=True):
     """A resource to list and watch, in one namespace ("": in all), with a label and field selection. `optional`: 404 of
-    the resource counts as an empty list. `gather`: as for `ApiClient.watch`."""
+    the resource counts as an empty list."""
 
     gvk: GVK
     namespace: str = ""
     selection: Selectors = ALL_OBJECTS
     optional: bool = False
-    gather: float = 0.0
 
     @property
     def name(self) -> str:
@@ -315,7 +314,6 @@ class Reflector(Generic[T]):
             selection.label_selector,
             selection.field_selector,
             self._clear_error,
-            target.gather,
         )
         async with aclosing(lines):
             async for line in lines:

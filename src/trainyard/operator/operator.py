@@ -42,9 +42,6 @@ PLAN_PAUSE_FACTOR = 4.0
 """A job is planned again only after so many times what its last plan took, however many of its Pods change: a plan of
 1,000 replicas takes 50 ms, and planning for each of their events would be quadratic."""
 MAX_PLAN_PAUSE = 1.0  # seconds
-GATHER_CHILD_EVENTS = 0.1
-"""Seconds (`gather` of WatchTarget). Of many jobs the children have a hundred events a second, and each used to wake
-the operator: a seventh less CPU for 1,000 four-pod jobs. Events of jobs come at once."""
 
 
 class JobKey(NamedTuple):
@@ -178,9 +175,7 @@ class Operator:
         tables = [version.roles for kind in self._kinds.values() for version in kind.versions]
         optional = {gvk for table in tables for gvk in table.optional_resources}
         for gvk in dict.fromkeys(gvk for table in tables for gvk in table.children_in(self._config)):
-            self._targets[gvk] = target = WatchTarget(
-                gvk, namespace, Selectors(OWNER), optional=gvk in optional, gather=GATHER_CHILD_EVENTS
-            )
+            self._targets[gvk] = target = WatchTarget(gvk, namespace, Selectors(OWNER), optional=gvk in optional)
             self._children[gvk] = self._controller.watch_with(target, _child_adapter(gvk.kind), self._child_changed)
 
     def _job_changed(self, gvk: GVK, before: PackedObject | None, after: PackedObject | None) -> Iterable[JobKey]:

@@ -41,7 +41,7 @@ class _Reply(NamedTuple):
     async def read(self) -> bytes:
         return b"".join([chunk async for chunk in self.body])
 
-    def chunks(self, gather: float = 0.0) -> AsyncIterator[bytes]:
+    def chunks(self) -> AsyncIterator[bytes]:
         return self.body
 
 

@@ -57,6 +57,14 @@ def test_the_answer_has_exactly_the_fields_of_the_interface(tmp_path: Path) -> N
     assert answer["writes"] == 1 + 1 + len(answer["creates"])  # the spec patch, the status, the children
 
 
+def test_jobs_with_generated_names_are_planned_under_different_ones(tmp_path: Path) -> None:
+    job = fresh()
+    job["metadata"] = {"generateName": "tune-"}
+    plans = planned(tmp_path, job, job)
+    assert [plan["job"]["name"] for plan in plans] == ["tune-00000", "tune-00001"]
+    assert all(plan["creates"] and plan["status"]["phase"] == "Creating" for plan in plans)
+
+
 def test_the_same_file_always_gives_the_same_plan(tmp_path: Path) -> None:
     assert planned(tmp_path, fresh()) == planned(tmp_path, fresh())
 

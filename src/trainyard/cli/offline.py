@@ -47,7 +47,7 @@ class OfflineCluster(msgspec.Struct):
         taken = {uid_of(job) for job, _ in self.jobs}
         free = (uid for number in count() if (uid := f"{NO_UID[:-12]}{number:012}") not in taken)
         self.jobs = [(job if uid_of(job) else _with_uid(job, next(free)), kind) for job, kind in self.jobs]
-        self.jobs = [(_with_namespace(job), kind) for job, kind in self.jobs]
+        self.jobs = [(_with_namespace(_with_name(job, index)), kind) for index, (job, kind) in enumerate(self.jobs)]
         self.other_objects = [_with_namespace(obj) for obj in self.other_objects]
         for job, _ in self.jobs:
             if runtime_id := core.runtime_id_of(job):
@@ -104,6 +104,15 @@ def parse_child(obj: Json) -> Child:
 
 def _with_uid(job: Json, uid: str) -> Json:
     return {**job, "metadata": {**(job.get("metadata") or {}), "uid": uid}}
+
+
+def _with_name(job: Json, index: int) -> Json:
+    """The job with a name. An API server adds five random characters to `generateName`, the plan adds the job's index
+    in the input: the same file always gives the same plan."""
+    if name_of(job):
+        return job
+    prefix = job["metadata"].get("generateName", "")[:58]  # a generated name has 63 characters at most
+    return {**job, "metadata": {**job["metadata"], "name": f"{prefix}{index:05}"}}
 
 
 def _with_namespace(obj: Json) -> Json:

@@ -16,7 +16,7 @@ from trainyard.server.registry.writes import DEFINITIONS
 
 
 class _Status(msgspec.Struct):
-    acceptedNames: Json = {}
+    acceptedNames: Json | None = None
 
 
 class _Definition(msgspec.Struct):
@@ -25,7 +25,7 @@ class _Definition(msgspec.Struct):
     status: _Status | None = None
 
 
-_DEFINITION = msgspec.json.Decoder(_Definition)
+_definition_decoder = msgspec.json.Decoder(_Definition)
 
 
 def names_status(crd: Json, context: RequestContext) -> Json:
@@ -76,8 +76,8 @@ def _taken(crd: Json, context: RequestContext) -> Iterator[tuple[str, str, str]]
         # the status is.
         if key.name.partition(".")[2] != group or key.name == crd["metadata"].get("name"):
             continue
-        status = _DEFINITION.decode(record.body).status
-        accepted_names = status.acceptedNames if status is not None else {}
+        status = _definition_decoder.decode(record.body).status
+        accepted_names: Json = (status and status.acceptedNames) or {}
         words.update(accepted_names[field] for field in ("plural", "singular") if field in accepted_names)
         words.update(accepted_names.get("shortNames") or ())
         kinds.update(accepted_names[field] for field in ("kind", "listKind") if field in accepted_names)

@@ -42,11 +42,18 @@ class Spec(msgspec.Struct, frozen=True):
     containers: list[Container] | None = None
 
 
+class Status(msgspec.Struct, frozen=True):
+    """The field of a pod's status that is read."""
+
+    phase: str = ""
+
+
 class Object(msgspec.Struct):
     """An object of any kind, as far as it is read."""
 
     metadata: Metadata
     spec: Spec = Spec()
+    status: Status = Status()
 
 
 class Event(msgspec.Struct):

@@ -4,8 +4,8 @@
 
 It serves the jobs of `Work`, which is read from stdin, when their watch events come: a write of the status before the
 children (the fence), the children at once, and a write of the status when the last Pod has ended. It uses our client,
-watches what our operator watches, and reads no more of an event than the name and the phase. It does not plan, render,
-queue, count or remember, and it sends no event. Prints `ready`, and after a line on stdin its CPU seconds since.
+watches the jobs, Pods and Services, and reads a few fields of each event. It does not plan, render, queue or limit, and
+it sends no event. Prints `ready`, and after a line on stdin its CPU seconds since.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine
 
 import msgspec
 
-from bench.kubelet import Metadata
+from bench.kubelet import Event
 from trainyard.app.kubeconfig import find_cluster
 from trainyard.cli.operator import new_event_loop
 from trainyard.client import ApiClient
@@ -46,26 +46,6 @@ class JobWork(msgspec.Struct):
     status: Json
 
 
-class Status(msgspec.Struct, frozen=True):
-    """The field of a Pod's status that is read."""
-
-    phase: str = ""
-
-
-class Object(msgspec.Struct):
-    """An object of any kind, as far as it is read."""
-
-    metadata: Metadata
-    status: Status = Status()
-
-
-class Event(msgspec.Struct):
-    """A watch event."""
-
-    type: str
-    object: Object
-
-
 class LeastOperator:
     """Serves the jobs of `work`, whose requests are encoded in advance."""
 
@@ -89,7 +69,7 @@ class LeastOperator:
 
     async def start(self) -> None:
         """Watch, until `stop`."""
-        for gvk, handle in ((self._gvk, self._see_job), (POD, self._see_pod), (SERVICE, None)):
+        for gvk, handle in ((self._gvk, self._handle_job), (POD, self._handle_pod), (SERVICE, None)):
             listed = await self._api.list(gvk, field_selector="metadata.name=none")
             self._run(self._watch(gvk, listed["metadata"]["resourceVersion"], handle))
 
@@ -106,11 +86,11 @@ class LeastOperator:
                 if handle is not None and event.object.metadata.namespace == self._namespace:
                     handle(event.object.metadata.name, event)
 
-    def _see_job(self, name: str, event: Event) -> None:
+    def _handle_job(self, name: str, event: Event) -> None:
         if event.type == "ADDED":
             self._run(self._create_children(name))
 
-    def _see_pod(self, name: str, event: Event) -> None:
+    def _handle_pod(self, name: str, event: Event) -> None:
         if event.object.status.phase == "Succeeded":  # one event: the kubelet of the benchmark writes it once
             job = self._job_of_pod[name]
             self._missing[job] -= 1

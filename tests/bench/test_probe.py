@@ -34,4 +34,5 @@ async def test_every_row_of_ours_is_measured(contender: Contender) -> None:
         assert samples["jobs.3.requests"][0] >= 3 * (2 * 4 + 1)
         assert samples["jobs.3.reads"] == [0]
         assert samples["jobs.3.floor"][0] > 0
+        assert samples["jobs.3.CPU.least"][0] > 0
     assert all(row.ours for row in table({OURS: samples}, 9, 3))

@@ -154,8 +154,8 @@ def functions(client: TrainingClient, folder: Path) -> None:
 
 
 def all_reduce() -> None:
-    """As above: each of two processes adds its rank. Where a process group is not destroyed, a thread of gloo aborts
-    the process at its exit in one run of a hundred; its pod then starts again, without a peer."""
+    """As above: each of two processes adds its rank. Where a process group is not destroyed, a thread of gloo may abort
+    the process at its exit; its pod then starts again, without a peer."""
     import torch
     import torch.distributed
 

@@ -232,4 +232,4 @@ def main(course, file, print_freq, delay):
     dist.barrier()
     line = "done: rank %d of %d, %d epochs, %d steps, held-out accuracy %.3f"
     training.say(line % (training.rank, training.world, training.epoch, training.step, accuracy or training.held_out_accuracy()))
-    dist.destroy_process_group()  # without it a thread of gloo aborts the process at its exit, in one run of a hundred
+    dist.destroy_process_group()  # without it a thread of gloo may abort the process at its exit

@@ -13,6 +13,7 @@ import pytest
 
 from tests.operator.operator_cluster import TFJOB, OperatorCluster, Troubled, running_yard, tf_job
 from trainyard import kinds
+from trainyard.app.local import NOT_SERVED
 from trainyard.client import ApiClient, ApiRequest, NotFound, Unavailable
 from trainyard.core import Config
 from trainyard.core.job import ParsedSpec
@@ -304,6 +305,22 @@ async def test_a_pod_deleted_between_two_plans_is_a_disruption_and_no_failure(cl
         job = await cluster.until(lambda job: find_condition(job["status"]["conditions"], "Restarting") is not None)
         assert not is_condition_true(job["status"]["conditions"], "Failed")
         await cluster.condition("Running")
+
+
+async def test_a_pod_of_a_lost_node_is_not_deleted_again_when_it_is_gone(cluster: OperatorCluster) -> None:
+    """The operator remembers the pod of a failed batch Job, whose deletion is no failure of the program."""
+    api = Troubled(cluster.server.url)
+    async with cluster.operator(api) as operator:
+        operator.set_config(Config(missing_resources=NOT_SERVED, node_lost_timeout=0.0))
+        job = await cluster.submit(tf_job())
+        await cluster.condition("Running")
+        (pod,) = (await cluster.api.list(POD, "default", f"{ROLE}=MASTER"))["items"]
+        operator._states[uid_of(job)].next_plan = time.monotonic() + 2.0
+        await cluster.api.delete(POD, "default", name_of(pod), grace_period_seconds=1)
+        await cluster.gone(POD, name_of(pod))
+        await cluster.until(lambda job: find_condition(job["status"]["conditions"], "Restarting") is not None)
+        await cluster.condition("Running")
+        assert not [request for request in api.writes if request.method == "DELETE" and "/pods/" in request.path]
 
 
 async def test_for_a_deleted_job_nothing_is_created(cluster: OperatorCluster) -> None:

@@ -189,7 +189,8 @@ class Operator:
 
     def _child_changed(self, before: Child | None, after: Child | None) -> Iterable[JobKey]:
         if after is None and before is not None and before.job_uid in self._states and _is_disrupted_pod(before):
-            self._states[before.job_uid].deleted_pods[before.owner_uid] = before
+            gone = replace(before, deleting=True, delete_deadline=0.0)  # so that no plan deletes it again
+            self._states[before.job_uid].deleted_pods[before.owner_uid] = gone
         for namespace, uid in {(child.namespace, child.job_uid) for child in (before, after) if child is not None}:
             for gvk, store in self._jobs.items():
                 if (job := store.by_uid(uid)) is not None:

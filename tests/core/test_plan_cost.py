@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from tests.support import samples
 from trainyard import core, kinds
-from trainyard.core import Observed, changes
+from trainyard.core import Job, Kind, Observed, changes
+from trainyard.objects.structs import replace
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "ElasticJob"])
@@ -33,3 +37,23 @@ def test_what_blocks_creates_is_worked_out_a_bounded_number_of_times(
         assert len(plan.creates) >= 2 * replicas
         numbers.append(len(calls))
     assert numbers[0] == numbers[1] > 0
+
+
+@pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
+def test_what_is_kept_for_the_spec_reads_neither_the_status_nor_the_children(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Job.cached_of_spec` is kept while both of them change."""
+    new = samples.sample(kind.gvk.kind)
+    started = {**new, "status": core.plan(kind, new, Observed(()), 0.0).status}
+    expected = [core.plan(kind, job, Observed(()), 1.0) for job in (new, started)]
+    computed = []
+
+    def compute_unobserved(job: Job, name: str, compute: Callable[[Job], Any]) -> Any:
+        computed.append(name)
+        unreadable: Any = object()
+        return compute(replace(job, status=unreadable, owned=unreadable, running=unreadable))
+
+    monkeypatch.setattr(Job, "cached_of_spec", compute_unobserved)
+    assert [core.plan(kind, job, Observed(()), 1.0) for job in (new, started)] == expected
+    assert {"slots", "success_sets", "running_slots", "supervised_slots"} <= set(computed)

@@ -54,12 +54,12 @@ def _unfinished(job: Job, owned: OwnedObjects, observed: Observed, now: float) -
         return _plan(job, job, replicas, owned, observed, Outcome("Invalid", "InvalidSpec", text), now)
     is_queued = not any(replica.child for replica in replicas) and bool(changes.blocking_refs(job, owned))
     counted = failures.count_failures(job, replicas, suspend.next_status(job, now, is_queued))
-    after = replace(job, status=counted.status)
+    after = job.with_status(counted.status)
     outcome = phase.compute_phase(after, replicas, now)
     if outcome.finished:
         return _plan(job, after, replicas, owned, observed, outcome, now, failed=counted.replicas)
     restarted = restart.plan_restarts(job, replicas, owned, counted.status, outcome, now)
-    after = replace(job, status=restarted.status)
+    after = after.with_status(restarted.status)
     blocks = blocked.find_blocks(after, replicas, owned, observed, outcome, restarted.slots, now)
     reason = "ReplicaEnded" if restarted.message else "Restarted"
     restarting = Condition("Restarting", bool(restarted.message), reason, restarted.message)

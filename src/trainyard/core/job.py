@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -100,8 +99,7 @@ class JobStatus(msgspec.Struct, frozen=True):
         return self.roles.get(name) or RoleStatus()
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True, eq=False):
     """One parsed job: the API object (`obj`), its spec (`parsed`) and its status (`status`)."""
 
     kind: Kind
@@ -115,13 +113,30 @@ class Job:
     config: Config
     owned: frozenset[Ref] | None = None  # the observed children that this job owns; None: unknown, assume all
     running: frozenset[Slot] = frozenset()  # the slots that were observed to run
-    cache: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    cache: dict[str, Any] = msgspec.field(default_factory=dict)  # see `cached`; a replaced job has a new one
+    spec_cache: dict[str, Any] = msgspec.field(default_factory=dict)  # see `cached_of_spec`
+
+    def __post_init__(self) -> None:
+        """Called by replace(), too."""
+        msgspec.structs.force_setattr(self, "cache", {})
 
     def cached(self, name: str, compute: Callable[[], Any]) -> Any:
         """The result of `compute()`, computed once for each `name`: a Job is immutable and may have 10000 slots."""
         if name not in self.cache:
             self.cache[name] = compute()
         return self.cache[name]
+
+    def cached_of_spec(self, name: str, compute: Callable[[Job], Any]) -> Any:
+        """The result of `compute(job)`, which reads neither the status nor what was observed: it is kept for all jobs
+        that are replaced from this one."""
+        cache = self.spec_cache
+        if name not in cache:
+            cache[name] = compute(self)
+        return cache[name]
+
+    def with_status(self, status: JobStatus) -> Job:
+        """This job with another status; itself, with what it has computed, if the status is equal."""
+        return self if status == self.status else replace(self, status=status)
 
     @property
     def auxiliary_objects(self) -> Mapping[Ref, AuxiliaryObject]:
@@ -164,13 +179,8 @@ class Job:
 
     def slots(self) -> tuple[Slot, ...]:
         """A slot for each replica, or one for the whole role if its carrier has `one_object_per_role`."""
-        slots: tuple[Slot, ...] = self.cached("slots", lambda: tuple(self._slots()))
+        slots: tuple[Slot, ...] = self.cached_of_spec("slots", _slots)
         return slots
-
-    def _slots(self) -> Iterator[Slot]:
-        for role in self.roles:
-            count = min(role.replicas, 1) if self.carrier(role.name).one_object_per_role else role.replicas
-            yield from (Slot(role.name, index) for index in range(count))
 
     @property
     def restart_scope(self) -> RestartScope:
@@ -178,7 +188,7 @@ class Job:
         scope = self.kind.lifecycle.restart_scope
         if isinstance(scope, RestartScope):
             return scope
-        job_scope: RestartScope = self.cached("restart_scope", lambda: scope(self))
+        job_scope: RestartScope = self.cached_of_spec("restart_scope", scope)
         return job_scope
 
     def restarts_gang(self) -> bool:
@@ -187,10 +197,7 @@ class Job:
 
     def running_slots(self) -> frozenset[Slot]:
         """The slots of which one runs while the job is Running (Lifecycle.running_slots)."""
-        slots_of = self.kind.lifecycle.running_slots
-        slots: frozenset[Slot] = self.cached(
-            "running_slots", lambda: slots_of(self) if slots_of else frozenset(self.slots())
-        )
+        slots: frozenset[Slot] = self.cached_of_spec("running_slots", _running_slots)
         return slots
 
     def is_running(self, replicas: Iterable[Replica]) -> bool:
@@ -202,17 +209,31 @@ class Job:
 
     def success_sets(self) -> tuple[frozenset[Slot], ...]:
         """Lifecycle.success_sets of this job."""
-        sets: tuple[frozenset[Slot], ...] = self.cached("success_sets", lambda: self.kind.lifecycle.success_sets(self))
+        sets: tuple[frozenset[Slot], ...] = self.cached_of_spec("success_sets", self.kind.lifecycle.success_sets)
         return sets
 
     def supervised_slots(self) -> frozenset[Slot]:
         """The slots whose exit codes the operator evaluates (Lifecycle.supervised_slots)."""
-        slots: frozenset[Slot] = self.cached("supervised_slots", self._supervised_slots)
+        slots: frozenset[Slot] = self.cached_of_spec("supervised_slots", _supervised_slots)
         return slots
 
-    def _supervised_slots(self) -> frozenset[Slot]:
-        supervised = self.kind.lifecycle.supervised_slots
-        return supervised(self) if supervised else frozenset().union(*self.success_sets())
+
+def _slots(job: Job) -> tuple[Slot, ...]:
+    counts = (
+        (role.name, min(role.replicas, 1) if job.carrier(role.name).one_object_per_role else role.replicas)
+        for role in job.roles
+    )
+    return tuple(Slot(role, index) for role, count in counts for index in range(count))
+
+
+def _running_slots(job: Job) -> frozenset[Slot]:
+    slots_of = job.kind.lifecycle.running_slots
+    return slots_of(job) if slots_of else frozenset(job.slots())
+
+
+def _supervised_slots(job: Job) -> frozenset[Slot]:
+    slots_of = job.kind.lifecycle.supervised_slots
+    return slots_of(job) if slots_of else frozenset().union(*job.success_sets())
 
 
 class Termination(msgspec.Struct, frozen=True):

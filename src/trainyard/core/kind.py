@@ -212,7 +212,8 @@ class Lifecycle(msgspec.Struct, frozen=True):
     job without backoffLimit; None: no limit. `restart_scope`: of every job of the kind, or of one job as a function.
     running_slots(job): the slots of which one runs while the job is Running; unset: all. With `all_run` the job is
     Running once each of them runs. `template_change`: the effect of an edit of a role while the job runs;
-    `template_change_of` has the roles that differ from it.
+    `template_change_of` has the roles that differ from it. The functions of a job alone read its spec, and neither its
+    status nor what was observed (Job.cached_of_spec).
     """
 
     success_sets: Callable[[Job], tuple[frozenset[Slot], ...]]

@@ -121,7 +121,7 @@ def render_status(
     replicas: Sequence[Replica],
 ) -> Json:
     """The whole status as it is stored. `status` is the job's next one, `counts` is {role: {replica state: count}}."""
-    kind_fields = job.kind.status.render(replace(job, status=_with_failed_pods(status, replicas)), outcome, counts)
+    kind_fields = job.kind.status.render(job.with_status(_with_failed_pods(status, replicas)), outcome, counts)
     rendered: Json = {**kind_fields, **_ready_field(job, counts), "conditions": list(status.conditions)}
     meta = job.obj.get("metadata", {})
     if isinstance(meta.get("generation"), int):

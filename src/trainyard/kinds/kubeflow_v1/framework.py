@@ -107,7 +107,7 @@ class Framework(msgspec.Struct, frozen=True):
 
     def replica_spec(self, job: Job, role: str) -> Json:
         """The replica set of a role in the defaulted spec, {} when there is none."""
-        sets: dict[str, Json] = job.cached("replica_map", lambda: self.replica_map(job.parsed.spec))
+        sets: dict[str, Json] = job.cached_of_spec("replica_map", lambda job: self.replica_map(job.parsed.spec))
         return sets.get(role, {})
 
     def object_name(self, job: Job, slot: Slot) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from trainyard.core import AuxiliaryObject, Job, Slot
 from trainyard.kinds.kubeflow_v1.framework import Framework, replica_name
 from trainyard.kinds.kubeflow_v1.gang import pod_groups, schedule_in_gang
@@ -68,6 +70,11 @@ def auxiliary_objects(framework: Framework, job: Job) -> tuple[AuxiliaryObject, 
 
 def services(framework: Framework, job: Job) -> tuple[AuxiliaryObject, ...]:
     """A headless Service for each replica, so that other replicas can resolve its name. It lives as long as its Pod."""
+    all_services: tuple[AuxiliaryObject, ...] = job.cached_of_spec("services", partial(_services, framework))
+    return all_services
+
+
+def _services(framework: Framework, job: Job) -> tuple[AuxiliaryObject, ...]:
     groups = tuple(group.ref for group in pod_groups(job))
     return tuple(_service(framework, job, slot, groups) for slot in job.slots())
 

@@ -216,9 +216,9 @@ class Event(NamedTuple):
 class Plan(msgspec.Struct, frozen=True):
     """The writes of one reconcile, in the order in which they are sent.
 
-    A `spec_patch` is sent alone; if it changes the spec, the reconcile ends, and the next one decides again. Otherwise
-    the status patch is first, before any other write: its resourceVersion stops a reconcile that decided on a stale
-    job. Then deletes, patches, creates, events.
+    The `spec_patch` is first: it stores the defaults that the rest was decided with. The status patch precedes all
+    other writes: its resourceVersion stops a reconcile that decided on a stale job. Then deletes, patches, creates,
+    events.
     """
 
     status: Json

@@ -1,12 +1,13 @@
 """Sends the writes of one plan to the API server, always in the same order. The plan itself is made in `core`.
 
-Order: the spec patch, which ends the reconcile if it changes the object; else the status patch, deletes, patches,
-creates, Events; then the job is requeued at the plan's `requeue_at`. An idle plan sends no request.
+Order: the spec patch, the status patch, deletes, patches, creates, Events; then the job is requeued at the plan's
+`requeue_at`. An idle plan sends no request.
 
 Guarantees:
 - The status patch carries the resourceVersion of the job that the plan was made from and precedes any other write; it
   is sent even if the status is unchanged. If the job has changed since, the server answers Conflict and nothing is
-  written (the "fence").
+  written (the "fence"). After a spec patch it carries the resourceVersion of the answer, which has the spec that the
+  plan was made with; with any other spec, the reconcile ends there, and the watch event starts the next one.
 - A create whose name is taken by an object that is not a child of this job is a refusal.
 - A write that the server rejects (RBAC, quota, invalid object), or answers with 5xx MAX_SERVER_ERRORS times in a row,
   does not abort the other writes: it is recorded as a refusal, which the next plan reports and backs off for.
@@ -38,15 +39,7 @@ from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.controller_runtime.merge_patch import merge_patch
 from trainyard.core import Child, Config, Job, Kind, ParsedSpec, Plan, PlannedCreate, Refusal
 from trainyard.core.refusals import refusing_policy
-from trainyard.objects import (
-    GVK,
-    Json,
-    Ref,
-    key_of,
-    labels_of,
-    resource_version_of,
-    uid_of,
-)
+from trainyard.objects import GVK, Json, Ref, as_dict, key_of, labels_of, resource_version_of, uid_of
 from trainyard.objects.labels import OWNER, PREFIX
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Create, Delete, Patch
@@ -153,8 +146,11 @@ class PlanExecutor:
         reconcile.state.progressed = False
         if plan.idle:
             return reconcile.requeue_after
-        if plan.spec_patch and await self._patch_spec(reconcile, plan.spec_patch):
-            return None
+        if plan.spec_patch:
+            patched = await self._patch_spec(reconcile, plan.spec_patch)
+            if patched is None:
+                return None
+            reconcile, plan = patched, patched.plan
         if plan.deferrable:
             remaining = reconcile.state.last_status_patch + REPLICA_COUNTS_INTERVAL - time.monotonic()
             if remaining > 0:
@@ -190,23 +186,29 @@ class PlanExecutor:
             return None
         return 0.0 if any(refusal.attempts == 1 for refusal in refusals) else REFUSED_REQUEUE_SECONDS
 
-    async def _patch_spec(self, reconcile: Reconcile, spec: Json) -> bool:
-        """Store defaults in the spec. True when the reconcile ends here: a watch event will follow, or the job is gone.
-        False when the patch changed nothing (no watch event will follow) or was rejected: the reconcile goes on without
-        stored defaults, which each reconcile computes again."""
+    async def _patch_spec(self, reconcile: Reconcile, spec: Json) -> Reconcile | None:
+        """Store defaults in the spec. Returns the reconcile of the stored job, which goes on at once: with the watch
+        event and another plan the first batch Job of 1,000 came 10 to 20 ms later. None when the reconcile ends here:
+        a watch event will follow, because the server has stored another spec, or the job is gone. When the patch was
+        rejected, the reconcile goes on without stored defaults, which each reconcile computes again."""
         body = {"metadata": {"resourceVersion": resource_version_of(reconcile.job)}, "spec": spec}
         try:
             answer = await self._patch_job(reconcile, body)
         except NotFound:
             log.debug("job is gone kind=%s job=%s/%s", reconcile.gvk.kind, reconcile.namespace, reconcile.name)
-            return True
+            return None
         except ApiError as error:
             if _is_transient(error):
                 raise
             log_format = "defaults are not stored, the job continues without them kind=%s job=%s/%s error=%s"
             log.warning(log_format, reconcile.gvk.kind, reconcile.namespace, reconcile.name, error)
-            return False
-        return resource_version_of(answer) != resource_version_of(reconcile.job)
+            return reconcile
+        if resource_version_of(answer) == resource_version_of(reconcile.job):
+            return reconcile  # nothing has changed, so that no watch event follows
+        if answer.get("spec") != {**as_dict(reconcile.job.get("spec")), **spec}:
+            return None
+        status = {**reconcile.plan.status, "observedGeneration": answer["metadata"].get("generation")}
+        return replace(reconcile, job=answer, plan=replace(reconcile.plan, status=status))
 
     async def _patch_status(self, reconcile: Reconcile) -> bool:
         """Patch the status at the plan's resourceVersion. False when the job is gone. Raises Conflict when it has
@@ -315,15 +317,8 @@ class PlanExecutor:
         reconcile.state.refusals[write.ref] = Refusal(
             error.code, error.reason, message, self._now(), tries, verb, policy
         )
-        log.warning(
-            "%s refused %s=%s/%s attempts=%d error=%s",
-            verb,
-            write.gvk.kind,
-            reconcile.namespace,
-            write.name,
-            tries,
-            message,
-        )
+        refused = (verb, write.gvk.kind, reconcile.namespace, write.name, tries, message)
+        log.warning("%s refused %s=%s/%s attempts=%d error=%s", *refused)
 
     async def _run_concurrently(self, reconcile: Reconcile, calls: Sequence[Callable[[], Awaitable[None]]]) -> None:
         """Run the calls, as many at once as `limiter` allows; it is fair to the jobs. After a failure, skip the calls

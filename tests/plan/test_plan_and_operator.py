@@ -49,7 +49,7 @@ class RecordingApi(ApiClient):
         meta = {"uid": f"made-{number}", **obj.get("metadata", {}), "resourceVersion": str(number)}
         return {**obj, "metadata": meta}
 
-    async def create(self, gvk: GVK, namespace: str, obj: Json, subresource: str = "") -> Json:
+    async def create(self, gvk: GVK, namespace: str, obj: Json, *_: Any, **options: Any) -> Json:
         self.creates.append(obj)
         return self._stored(obj)
 

@@ -130,9 +130,15 @@ class ApiClient:
         """One page of a list as received, for callers with a decoder of their own."""
         return await self.send(requests.list_objects(gvk, namespace, selection, limit, continue_token))
 
-    async def create(self, gvk: GVK, namespace: str, obj: Json, subresource: str = "") -> Json:
-        """Create `obj`; with a subresource, POST to it (`binding` of the pod that `obj` names)."""
-        return await self._json(requests.create(gvk, namespace, obj, subresource))
+    async def create(
+        self, gvk: GVK, namespace: str, obj: Json, subresource: str = "", *, version_only: bool = False
+    ) -> Json:
+        """Create `obj`; with a subresource, POST to it (`binding` of the pod that `obj` names). Returns the object;
+        with `version_only` an object with no more than its uid and resourceVersion, which takes less time."""
+        request = requests.create(gvk, namespace, obj, subresource)
+        if version_only:
+            return requests.decode_version(request, await self.send(request))
+        return await self._json(request)
 
     async def replace(self, gvk: GVK, namespace: str, name: str, obj: Json, subresource: str = "") -> Json:
         """Replace the object (PUT); its resourceVersion, if set, must be the stored one. Returns the stored object.

@@ -80,7 +80,7 @@ class HttpTransport:
                         guard(request)
                     response = connection.send(message, _label(request))
                     body = await response.read()
-                    return WholeResponse(response.status, response.headers, body)
+                    return WholeResponse(response.status, {} if response.status < 300 else response.headers, body)
                 except Unavailable as error:
                     has_begun = response is None or response.status
                     if has_begun or not is_kept or request.method != "GET" or error.reason == "Timeout":

@@ -13,7 +13,8 @@ BeforeSend = Callable[[ApiRequest], None]
 
 
 class WholeResponse(NamedTuple):
-    """A response with its whole body. The names of `headers` are written as in `Retry-After`."""
+    """A response with its whole body. The names of `headers` are written as in `Retry-After`; those of a 2xx response
+    may be left out."""
 
     status: int
     headers: Mapping[str, str]

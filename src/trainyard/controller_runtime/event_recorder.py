@@ -93,7 +93,7 @@ class EventRecorder:
             while self._buffer:
                 obj = self._buffer.popleft()
                 try:
-                    await self._api.create(EVENT, namespace_of(obj), obj)
+                    await self._api.create(EVENT, namespace_of(obj), obj, version_only=True)
                 except ApiError as error:
                     self.dropped += 1
                     log.debug("event not recorded object=%s error=%s", obj["involvedObject"]["name"], error)

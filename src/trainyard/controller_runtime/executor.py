@@ -44,7 +44,7 @@ class WriteExecutor:
     async def create(self, create: Create, owner_uid: str) -> None:
         """Create the object. Raises NameTaken, Conflict when the existing object is gone by now, other ApiErrors."""
         try:
-            answer = await self._api.create(create.gvk, create.namespace, create.obj)
+            answer = await self._api.create(create.gvk, create.namespace, create.obj, version_only=True)
         except AlreadyExists as error:
             try:
                 answer = await self._read_existing(create)

@@ -35,9 +35,10 @@ def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | No
     """
 
     async def work(context: ClusterContext) -> int:
-        local = await is_local(context)
+        background = background_of(context.access.source)
+        local = background is not None or await is_local(context)
         submitted = submission.read(files, params["namespace"], context.namespace, private=False, local=local)
-        if (background := background_of(context.access.source)) is not None:
+        if background is not None:
             submitted.check_network(str((background.facts() or {}).get("network")))
         infos = await _create_objects(context, submitted)
         return await _wait_until_ended(context, infos, follow, timeout) if wait or follow else SUCCEEDED

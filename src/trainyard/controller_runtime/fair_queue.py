@@ -34,8 +34,11 @@ class FairQueue(Generic[T]):
 
     def pop(self, longest: int = sys.maxsize) -> T | None:
         """Remove and return the next item of an object that has at most `longest`; None when there is none."""
-        lines = ((namespace, uid) for namespace, objects in self._namespaces.items() for uid in objects)
-        return next((self._pop_of(*line) for line in lines if self.length(*line) <= longest), None)
+        for namespace, objects in self._namespaces.items():
+            for uid, items in objects.items():
+                if len(items) <= longest:
+                    return self._pop_of(namespace, uid)
+        return None
 
     def _pop_of(self, namespace: str, uid: str) -> T:
         objects = self._namespaces[namespace]

@@ -98,16 +98,15 @@ class Store(Generic[T]):
     def _set(self, key: NamespacedName, after: T | None) -> Change[T]:
         adapter = self.adapter
         before = self.get(key)
-        if before is not None:
-            uid = adapter.uid(before)
-            self._by_uid.pop(uid, None)
+        uid, index = ("", "") if after is None else (adapter.uid(after), adapter.index(after))
+        if before is not None and (after is None or adapter.uid(before) != uid or adapter.index(before) != index):
+            self._by_uid.pop(adapter.uid(before), None)
             _remove(self._objs, key.namespace, key.name)
-            _remove(self._by_index, adapter.index(before), uid)
+            _remove(self._by_index, adapter.index(before), adapter.uid(before))
         if after is not None:
-            uid = adapter.uid(after)
             self._objs.setdefault(key.namespace, {})[key.name] = after
             self._by_uid[uid] = after
-            self._by_index.setdefault(adapter.index(after), {})[uid] = after
+            self._by_index.setdefault(index, {})[uid] = after
         return Change(before, after)
 
 

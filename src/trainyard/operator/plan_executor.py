@@ -164,7 +164,8 @@ class PlanExecutor:
         await self._create_all(reconcile)
         events = core.recorded_events(plan.events, reconcile.state.refusals)
         self._recorder.record(reconcile.job, events, reconcile.kind.status.source, may_wait=bool(plan.creates))
-        log.info(
+        log.log(
+            logging.INFO if plan.writes_objects else logging.DEBUG,
             "plan applied kind=%s job=%s/%s deletes=%d patches=%d creates=%d",
             *(reconcile.gvk.kind, reconcile.namespace, reconcile.name),
             *(len(plan.deletes), len(plan.patches), len(plan.creates)),

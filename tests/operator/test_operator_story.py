@@ -21,7 +21,6 @@ from trainyard.objects import (
     Json,
     controller_reference,
     decode,
-    encode,
     find_condition,
     is_condition_true,
     name_of,
@@ -143,51 +142,6 @@ async def test_a_changed_job_ends_the_pass_before_anything_else_is_written(clust
         assert refused
         # The first child is created after the accepted status patch.
         assert writes[: refused + 2] == [*["PATCH"] * refused, "PATCH", "POST"]
-
-
-async def test_a_spec_patch_without_effect_does_not_delay_the_job(cluster: OperatorCluster) -> None:
-    """A server with an older CRD prunes the stored defaults: the object does not change, so there is no watch event."""
-
-    class Pruning(Troubled):
-        async def send(self, request: ApiRequest) -> bytes:
-            if request.method == "PATCH" and request.path.endswith("/tfjobs/mnist"):
-                return await super().send(replace(request, method="GET", body=None, content_type=""))
-            return await super().send(request)
-
-    job = tf_job()
-    del job["spec"]["RuntimeId"]
-    async with cluster.operator(Pruning(cluster.server.url)):
-        await cluster.submit(job)
-        running = await cluster.condition("Running")
-        assert "RuntimeId" not in running["spec"]
-
-
-class Mutating(Troubled):
-    """A server that edits what the spec patch stores, as a mutating webhook does."""
-
-    async def send(self, request: ApiRequest) -> bytes:
-        if request.method == "PATCH" and request.path.endswith("/tfjobs/mnist"):
-            body: Any = decode(request.body or b"")
-            request = replace(request, body=encode({**body, "spec": {**body["spec"], "backoffLimit": 3}}))
-        return await super().send(request)
-
-
-@pytest.mark.parametrize("client", [Troubled, Mutating])
-async def test_a_job_starts_with_the_defaults_that_it_was_planned_with(
-    cluster: OperatorCluster, client: type[Troubled]
-) -> None:
-    """In the reconcile that stores them, unless the server has stored another spec."""
-    job = tf_job()
-    del job["spec"]["RuntimeId"]
-    api, methods = client(cluster.server.url), list[list[str]]()
-    async with cluster.operator(api) as operator:
-        await operator.synced
-        operator.set_reconcile_callback(lambda *_: methods.append([request.method for request in api.writes]))
-        await cluster.submit(job)
-        running = await cluster.condition("Running")
-    assert methods[0][:3] == (["PATCH"] if client is Mutating else ["PATCH", "PATCH", "POST"])
-    assert ("backoffLimit" in running["spec"]) == (client is Mutating) and running["spec"]["RuntimeId"]
-    assert running["status"]["observedGeneration"] == running["metadata"]["generation"] == 2
 
 
 async def test_a_job_deleted_between_decision_and_write_gets_no_children(cluster: OperatorCluster) -> None:

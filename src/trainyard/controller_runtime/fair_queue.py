@@ -27,11 +27,6 @@ class FairQueue(Generic[T]):
         objects = self._namespaces.setdefault(namespace, OrderedDict())
         objects.setdefault(uid, deque()).append(item)
 
-    def length(self, namespace: str, uid: str) -> int:
-        """The number of items of this object."""
-        objects = self._namespaces.get(namespace)
-        return len(objects.get(uid, ())) if objects else 0
-
     def pop(self, longest: int = sys.maxsize) -> T | None:
         """Remove and return the next item of an object that has at most `longest`; None when there is none."""
         for namespace, objects in self._namespaces.items():

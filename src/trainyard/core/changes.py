@@ -37,8 +37,6 @@ def _missing_creates(job: Job, owned: OwnedObjects) -> list[PlannedCreate]:
     blocking = blocking_refs(job, owned)
 
     def missing(dependencies: tuple[Ref, ...]) -> tuple[Ref, ...]:
-        if not dependencies:
-            return ()
         return tuple(ref for ref in dependencies if not exists(job, owned, ref) or ref in blocking)
 
     early: list[PlannedCreate] = []

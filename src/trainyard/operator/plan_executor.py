@@ -189,7 +189,7 @@ class PlanExecutor:
 
     async def _patch_spec(self, reconcile: Reconcile, spec: Json) -> Reconcile | None:
         """Store defaults in the spec. Returns the reconcile of the stored job, which goes on at once: with the watch
-        event and another plan the first batch Job of 1,000 came 10 to 20 ms later. None when the reconcile ends here:
+        event and another plan the first batch Job of 1,000 came 5 to 35 ms later. None when the reconcile ends here:
         a watch event will follow, because the server has stored another spec, or the job is gone. When the patch was
         rejected, the reconcile goes on without stored defaults, which each reconcile computes again."""
         body = {"metadata": {"resourceVersion": resource_version_of(reconcile.job)}, "spec": spec}

@@ -102,6 +102,10 @@ class Browser:
         usage: dict[str, float] = self.driver.execute_cdp_cmd("Runtime.getHeapUsage", {})
         return int(usage["usedSize"])
 
+    def clear_storage(self) -> None:
+        """Forget what pages have stored. A browser keeps it by origin, and a later server may get the same port."""
+        self.driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": "*", "storageTypes": "all"})
+
     def _log(self, name: str) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = self.driver.get_log(name)  # type: ignore[no-untyped-call]
         return entries
@@ -183,6 +187,7 @@ def browser(driver: webdriver.Chrome) -> Iterator[Browser]:
     opened.resize(1280, 800)
     opened.theme("light")
     driver.get("about:blank")
+    opened.clear_storage()
     opened.errors()
     opened.requests()
     yield opened

@@ -36,6 +36,7 @@ def test_a_job_is_suspended_resumed_and_deleted(browser: Browser, cluster: Runni
     browser.click(".actions button", "Resume")
     browser.sees("Running", ".facts")
     browser.sees("3 of 3 running", ".facts")
+    browser.sees("Suspend ...", ".actions")  # the buttons are for the resumed job: before, its deletion is refused
     confirm(browser, "Delete")
     browser.sees("of the history", ".facts")
     browser.sees("tfjob/mnist deleted", ".actions [role=status]")

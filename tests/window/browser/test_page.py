@@ -254,6 +254,15 @@ def test_a_used_link_says_so(browser: Browser, full: CannedServer) -> None:
     assert browser.js("document.querySelectorAll('table').length") == 0
 
 
+def test_no_session_is_left_for_another_test_at_the_same_port(browser: Browser, full: CannedServer) -> None:
+    """The fixture clears the storage before each test."""
+    open_page(browser, full)
+    browser.driver.get("about:blank")
+    browser.clear_storage()
+    browser.driver.get(f"http://127.0.0.1:{full.port}/ui/")
+    browser.sees("This link was used or is too old.")
+
+
 def test_a_lost_connection_is_shown_and_the_clocks_stop(browser: Browser, full: CannedServer) -> None:
     """W16."""
     open_page(browser, full, RESNET_ADDRESS)

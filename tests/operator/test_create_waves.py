@@ -6,7 +6,7 @@ import pytest
 
 from trainyard.core import PlannedCreate, Slot
 from trainyard.objects.resources import JOB, POD, SERVICE
-from trainyard.operator.plan_executor import _create_waves
+from trainyard.operator.create_waves import waves_of
 
 AUXILIARY = PlannedCreate(SERVICE, "job", None, 0)
 PODS = [PlannedCreate(POD, f"pod-{index}", Slot("worker", index), 0) for index in range(20)]
@@ -30,4 +30,4 @@ DEPENDENT = [PlannedCreate(POD, f"pod-{index}", Slot("worker", index), 0, (AUXIL
 def test_the_replicas_of_a_large_job_wait_for_the_first(
     creates: list[PlannedCreate], waves: list[list[PlannedCreate]]
 ) -> None:
-    assert _create_waves(creates) == waves
+    assert waves_of(creates) == waves

@@ -22,10 +22,9 @@ Assumptions: only the leader writes (Lease); names of children are deterministic
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -37,13 +36,14 @@ from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.executor import NameTaken, WriteExecutor
 from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.controller_runtime.merge_patch import merge_patch
-from trainyard.core import Child, Config, Job, Kind, ParsedSpec, Plan, PlannedCreate, Refusal
+from trainyard.core import Child, Config, Kind, ParsedSpec, Plan, PlannedCreate, Refusal
 from trainyard.core.refusals import refusing_policy
 from trainyard.objects import GVK, Json, Ref, as_dict, key_of, labels_of, resource_version_of, uid_of
 from trainyard.objects.labels import OWNER, PREFIX
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Create, Delete, Patch
 from trainyard.operator import taken_names
+from trainyard.operator.create_waves import CreateWaves
 
 log = logging.getLogger(__name__)
 
@@ -155,13 +155,19 @@ class PlanExecutor:
             remaining = reconcile.state.last_status_patch + REPLICA_COUNTS_INTERVAL - time.monotonic()
             if remaining > 0:
                 return remaining
-        if not await self._patch_status(reconcile):
+        creates: CreateWaves | None = None
+        if plan.creates:  # rendered while the API server works on the status: the first Pod comes 1 to 3 ms earlier
+            is_patched, creates = await asyncio.gather(self._patch_status(reconcile), self._prepare_creates(reconcile))
+        else:
+            is_patched = await self._patch_status(reconcile)
+        if not is_patched:
             return None
         refused_before = dict(reconcile.state.refusals)
         await self._run_concurrently(reconcile, [partial(self._delete, reconcile, delete) for delete in plan.deletes])
         for patch in plan.patches:
             await self._patch(reconcile, patch)
-        await self._create_all(reconcile)
+        if creates is not None:
+            await self._create_all(reconcile, creates)
         events = core.recorded_events(plan.events, reconcile.state.refusals)
         self._recorder.record(reconcile.job, events, reconcile.kind.status.source, may_wait=bool(plan.creates))
         log.log(
@@ -254,25 +260,26 @@ class PlanExecutor:
             return
         reconcile.state.clear_refusal(patch.ref)
 
-    async def _create_all(self, reconcile: Reconcile) -> None:
-        """Create the plan's objects in waves, skipping those that depend on an object that was not created."""
-        if not reconcile.plan.creates:
-            return
-        # Children are rendered from the plan's status.
+    async def _prepare_creates(self, reconcile: Reconcile) -> CreateWaves:
+        """The waves of the plan's creates. Children are rendered from the plan's status."""
         stored = {**reconcile.job, "status": reconcile.plan.status}
         parsed = reconcile.state.parse(reconcile.kind, reconcile.job)
         job = core.parse_job_with(reconcile.kind, stored, parsed, self.config)
-        created: set[Ref] = set()
-        for wave in _create_waves(reconcile.plan.creates):
-            # The next plan reports why the others are not created.
-            creates = [create for create in wave if created.issuperset(create.depends_on)]
-            await self._run_concurrently(
-                reconcile, [partial(self._create, reconcile, job, create) for create in creates]
-            )
-            created |= {create.ref for create in creates if create.ref not in reconcile.state.refusals}
+        return CreateWaves.of(job, reconcile.plan.creates)
 
-    async def _create(self, reconcile: Reconcile, job: Job, planned: PlannedCreate) -> None:
-        create = Create(planned.gvk, core.render_child(job, planned))
+    async def _create_all(self, reconcile: Reconcile, creates: CreateWaves) -> None:
+        """Create the plan's objects in waves, skipping those that depend on an object that was not created."""
+        created: set[Ref] = set()
+        for wave in creates.waves:
+            # The next plan reports why the others are not created.
+            possible = [planned for planned in wave if created.issuperset(planned.depends_on)]
+            await self._run_concurrently(
+                reconcile, [partial(self._create, reconcile, creates, planned) for planned in possible]
+            )
+            created |= {planned.ref for planned in possible if planned.ref not in reconcile.state.refusals}
+
+    async def _create(self, reconcile: Reconcile, creates: CreateWaves, planned: PlannedCreate) -> None:
+        create = Create(planned.gvk, creates.render(planned))
         try:
             await self._executor.create(create, reconcile.uid)
         except NameTaken as error:
@@ -343,32 +350,6 @@ class PlanExecutor:
         await asyncio.gather(*(work() for _ in range(min(len(calls), int(MAX_LIMIT)))))
         if errors:
             raise errors[0]
-
-
-def _create_waves(creates: Iterable[PlannedCreate]) -> list[list[PlannedCreate]]:
-    """Split the creates into waves, each in the plan's order: an object is in the wave after the last of those that it
-    depends on. The objects of one wave are created concurrently, Pods and Services alike, but for two things. A
-    small job's replicas are not created beside other objects (core.FEW_CREATES). And the replicas of a large job wait
-    for the first one: the first pod of a namespace makes admission look up its limits, which took 5 to 10 ms alone, and
-    20 to 130 ms beside sixty other requests, with no pod until then."""
-    if not any(create.depends_on for create in creates):
-        return _parts(list(creates))
-    waves: list[list[PlannedCreate]] = []
-    wave_of: dict[Ref, int] = {}
-    for create in creates:
-        number = max((wave_of[ref] + 1 for ref in create.depends_on if ref in wave_of), default=0)
-        wave_of[create.ref] = number
-        if number == len(waves):
-            waves.append([])
-        waves[number].append(create)
-    return [part for wave in waves for part in _parts(wave)]
-
-
-def _parts(wave: list[PlannedCreate]) -> list[list[PlannedCreate]]:
-    if len(wave) > core.FEW_CREATES:
-        first_replica = next((index for index, create in enumerate(wave) if create.slot is not None), 0)
-        return [wave[: first_replica + 1], wave[first_replica + 1 :]]
-    return [list(part) for _, part in itertools.groupby(wave, lambda create: create.slot is None)]
 
 
 def _is_transient(error: ApiError) -> bool:

@@ -26,6 +26,10 @@ from bench.report import ABOVE_CEILING, ABSOLUTE, Goal, Row, growth_exponent, pr
 ROOT = Path(__file__).parents[1]
 FIRST_LINE = "first line"
 PROGRAM = f"print('{FIRST_LINE}', flush=True)"
+OFFLINE_LIBRARIES = "import click, msgspec, yaml"
+LIBRARIES = "import asyncio, click, msgspec, yaml"
+"""The floor of a command: Python, and the imports of the libraries that it needs."""
+START_BY_HAND = f"{LIBRARIES}, subprocess, sys; subprocess.run([sys.executable, '-c', {PROGRAM!r}])"
 TRAINYARD = [sys.executable, "-m", "trainyard"]
 REPLICAS = (1, 4, 40, 200, 1000)
 ALIVE_BY_HAND = 64  # processes at one time: a thousand interpreters at once would measure the machine's memory
@@ -101,7 +105,7 @@ class Bench:
 
     def python(self, *words: str) -> Measured:
         """Measure one Python program."""
-        return timed([sys.executable, *words], self._environment, {})
+        return timed([sys.executable, *words], self._environment, {FIRST_LINE: FIRST_LINE})
 
     def job(self, replicas: int) -> str:
         """The path of a manifest with a job of so many replicas, each of which runs PROGRAM."""
@@ -171,7 +175,9 @@ class Bench:
         manifest = str(ROOT / "examples/tf_job.yaml")
         for command in ("lint", "plan"):
             rows = {"end": self.row(command, goal=0.12), "CPU": self.row(f"{command}: CPU", "CPU-s")}
-            self.compare(lambda: self.python("-c", "pass"), lambda c=command: self.trainyard(c, manifest), rows)
+            self.compare(
+                lambda: self.python("-c", OFFLINE_LIBRARIES), lambda c=command: self.trainyard(c, manifest), rows
+            )
 
     def background_cluster(self) -> None:
         """`up`, and the commands of the cluster that it starts."""
@@ -186,7 +192,7 @@ class Bench:
             for command in ("get", "status", "describe", "why", "events", "logs"):
                 words = [command, *(["bench"] if command in ("describe", "why", "logs") else [])]
                 rows = {"end": self.row(command, goal=0.15), "CPU": self.row(f"{command}: CPU", "CPU-s")}
-                self.compare(lambda: self.python("-c", "pass"), lambda w=words: self.trainyard(*w), rows)
+                self.compare(lambda: self.python("-c", LIBRARIES), lambda w=words: self.trainyard(*w), rows)
             self._submit(job)
         finally:
             self.trainyard("down", "--delete")
@@ -199,9 +205,9 @@ class Bench:
             return self.trainyard("submit", job, *words, marks={FIRST_LINE: FIRST_LINE})
 
         rows = {"end": self.row("submit", goal=0.15), "CPU": self.row("submit: CPU", "CPU-s")}
-        self.compare(lambda: self.python("-c", "pass"), submit, rows)
+        self.compare(lambda: self.python("-c", LIBRARIES), submit, rows)
         first_line = self.row("submit --logs: to the first line", goal=0.1)
-        self.compare(lambda: by_hand(1), lambda: submit("--logs"), {FIRST_LINE: first_line})
+        self.compare(lambda: self.python("-c", START_BY_HAND), lambda: submit("--logs"), {FIRST_LINE: first_line})
 
     def _daemon_memory(self) -> float:
         """MB that the process of the background cluster holds."""

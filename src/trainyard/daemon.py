@@ -35,7 +35,7 @@ from trainyard.app.record_index import HistoryOptions
 from trainyard.app.retention import RetentionLimits
 from trainyard.app.stack_dump import dump_stacks_on_signal
 from trainyard.client import ApiError
-from trainyard.garbage_collection import collect_seldom
+from trainyard.garbage_collection import collect_seldom, skip_present_objects
 from trainyard.node.kubelet.node import NodeError
 from trainyard.objects import encode, format_time
 from trainyard.objects.manifest import ManifestError
@@ -218,6 +218,7 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
     level = os.environ.get("TRAINYARD_LOG", "WARNING").upper()
     configure_logging("text", level)
+    skip_present_objects()
     sys.exit(asyncio.run(_main(received)))
 
 

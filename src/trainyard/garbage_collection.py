@@ -12,3 +12,10 @@ def collect_seldom() -> None:
     does by default, costs a seventh of the processor time of `trainyard run` of a small script, and a third of what a
     list of 1,000 PodMetrics takes in the background cluster."""
     gc.set_threshold(100_000, 20, 20)
+
+
+def skip_present_objects() -> None:
+    """Never look through the objects that exist now. To be called when a process has imported its modules: the first
+    look took 42 ms of an operator, for which its ninth job waited. What nothing refers to is freed all the same; only
+    cycles among these objects stay."""
+    gc.freeze()

@@ -190,8 +190,10 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 async def _operate(operator_options: OperatorOptions) -> None:
     from trainyard.app.operating import run_operator
     from trainyard.cli.signals import StopSignals
+    from trainyard.garbage_collection import skip_present_objects
 
     stop_signals = StopSignals()
+    skip_present_objects()
     try:
         await run_operator(operator_options, stop_signals.first)
     finally:

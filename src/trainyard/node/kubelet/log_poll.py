@@ -1,8 +1,8 @@
 """Waits for new output in the logs that clients follow, and for their ends: one timer for all of them.
 
 With a timer and a read for each followed log, `trainyard run` of 300 replicas that print nothing took a tenth of a
-core; now it takes less than half of that. The fewer logs are followed, the more often they are looked at: up to a
-hundred take the same part of a core, about 0.2 %.
+core; now it takes less than half of that. The fewer logs are followed, the more often they are looked at: one takes
+the same part of a core as three hundred, 1 % of a busy one.
 """
 
 from __future__ import annotations

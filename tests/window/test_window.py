@@ -154,8 +154,9 @@ async def test_a_job_that_is_gone_is_shown_from_the_history(cluster: LocalCluste
 async def test_what_programs_report_is_a_curve_also_after_the_end(cluster: LocalCluster, browser: Browser) -> None:
     code = "for n in range(5): print(f'step {n} loss {1 / (n + 1)}')"
     uid = uid_of(await cluster.api.create(TFJOB, "default", job("curves", code, replicas=2)))
-    async with browser.live("jobs") as live:
-        await live.frame("jobs", lambda frame: (row_of(frame, "curves") or {}).get("state") == "Succeeded")
+    async with browser.live("jobs", f"job:{uid}") as live:
+        # The job has succeeded when its master has: its deletion would end a worker that has not printed yet.
+        await live.frame("ranks", lambda frame: set(frame["columns"]["state"]) == {"Succeeded"})
         await cluster.api.delete(TFJOB, "default", "curves")
         await live.frame("jobs", lambda frame: (row_of(frame, "curves") or {}).get("live") is False)
     async with asyncio.timeout(20):

@@ -15,7 +15,7 @@ def collect_seldom() -> None:
 
 
 def skip_present_objects() -> None:
-    """Never look through the objects that exist now. To be called when a process has imported its modules: the first
-    look took 42 ms of an operator, for which its ninth job waited. What nothing refers to is freed all the same; only
-    cycles among these objects stay."""
+    """Exclude the objects that exist now from all later collections. To be called when a process has imported its
+    modules: the first collection took 42 ms of an operator, for which its ninth job waited. What nothing refers to is
+    freed all the same; only cycles among these objects stay."""
     gc.freeze()

@@ -85,14 +85,15 @@ class Signals:
         dump_stacks_on_signal()
 
 
-async def run_daemon(folder: Path, arguments: dict[str, Any], pipe: StartupPipe) -> int:
+async def run_daemon(received: HandOver) -> int:
     """Run the cluster until SIGTERM, or until its start fails. Returns the exit code, which no caller uses."""
+    folder, pipe = received.folder, StartupPipe(received.pipe)
     signals = Signals()
     cluster: LocalCluster | None = None
     window: RegisteredWindow | None = None
     try:
         again = (folder / "state").exists()
-        options = parse_options(folder, arguments, pipe)
+        options = parse_options(received, pipe)
         cluster = LocalCluster(options)
         if not await _run_unless(signals.stop, pipe.reader_gone, cluster.start()):
             return 1
@@ -110,12 +111,8 @@ async def run_daemon(folder: Path, arguments: dict[str, Any], pipe: StartupPipe)
         pipe.send(failed="\n".join(map(str, error.problems)), code=2)
         return 2
     except DiskError as error:
-        fix = (
-            f"\nTo move it away and start with an empty state: {command_line('up --fresh', folder.name)}"
-            if error.unusable
-            else ""
-        )
-        pipe.send(failed=f"{error}{fix}", code=3)
+        fix = f"To move it away and start with an empty state: {command_line('up --fresh', folder.name)}"
+        pipe.send(failed=f"{error}\n{fix}" if error.unusable else str(error), code=3)
         return 3
     except (OSError, ApiError, NodeError, NotWritten) as error:
         pipe.send(failed=f"cannot start: {error_text(error)}", code=3)
@@ -149,8 +146,9 @@ async def _open_window(cluster: LocalCluster, folder: Path, mounts: Mapping[str,
     return registered
 
 
-def parse_options(folder: Path, arguments: dict[str, Any], pipe: StartupPipe) -> LocalClusterOptions:
+def parse_options(received: HandOver, pipe: StartupPipe) -> LocalClusterOptions:
     """The options of the command line of `trainyard up`, from the hand-over."""
+    folder, arguments = received.folder, received.options
     current = arguments.get("working_directory")
     return LocalClusterOptions(
         network=arguments["network"],
@@ -163,6 +161,7 @@ def parse_options(folder: Path, arguments: dict[str, Any], pipe: StartupPipe) ->
         operator=arguments.get("operator", True),
         working_directory=Path(current) if current else None,
         state_folder=folder / "state",
+        certificates=None if received.certificates is None else os.fdopen(received.certificates, "rb"),
         # These folders have the kubeconfigs of all background clusters, and the user's own.
         hidden=(folder.parent, Path(os.path.expanduser("~/.kube"))),
         history=HistoryOptions(
@@ -219,11 +218,7 @@ def main() -> None:
     level = os.environ.get("TRAINYARD_LOG", "WARNING").upper()
     configure_logging("text", level)
     skip_present_objects()
-    sys.exit(asyncio.run(_main(received)))
-
-
-async def _main(received: HandOver) -> int:
-    return await run_daemon(received.folder, received.options, StartupPipe(received.pipe))
+    sys.exit(asyncio.run(run_daemon(received)))
 
 
 if __name__ == "__main__":

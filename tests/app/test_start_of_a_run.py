@@ -72,6 +72,17 @@ def test_the_error_of_a_certificate_that_cannot_be_created_has_the_reason(
         certificates.make_certificates(tmp_path)
 
 
+def test_a_warning_of_a_library_does_not_spoil_the_certificates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "warning.py"
+    run = f"runpy.run_path({str(certificate_process.PROGRAM)!r}, run_name='__main__')"
+    program.write_text(f"import runpy\nprint('this Python is old', flush=True)\n{run}\n")
+    monkeypatch.setattr(certificate_process, "PROGRAM", program)
+    with CertificateProcess() as certificates:
+        assert "BEGIN CERTIFICATE" in certificates.make_certificates(tmp_path)[1]
+
+
 async def test_a_kind_that_was_not_submitted_is_served_a_moment_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,8 @@ import os, sys
 sys.argv[1:] = {arguments!r}
 def hook(event, arguments):
     if event == "subprocess.Popen":
-        print("starts", arguments[1][-1], "before click is imported:", "click" not in sys.modules, flush=True)
+        name = os.path.basename(arguments[1][-1])
+        print("starts", name, "before click is imported:", "click" not in sys.modules, flush=True)
 sys.addaudithook(hook)
 from trainyard.__main__ import start
 start()
@@ -36,6 +37,21 @@ def test_up_starts_the_process_of_the_daemon_first() -> None:
     assert starts == ["starts trainyard.daemon before click is imported: True"]
     assert "'Bad Name' is not a name" in errors
     assert started("up", "--help")[0] == started("status")[0] == []
+
+
+def test_the_certificates_of_a_new_cluster_are_made_while_the_daemon_imports_its_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    processes = ["starts trainyard.daemon before click is imported: True"]
+    try:
+        assert started("up")[0] == [*processes, "starts certificates.py before click is imported: False"]
+        kubeconfig = Background().kubeconfig.read_bytes()
+        started("down")
+        assert started("up")[0] == processes
+        assert Background().kubeconfig.read_bytes() == kubeconfig
+    finally:
+        started("down")
 
 
 def test_the_process_ends_when_nothing_is_handed_over() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from trainyard import kinds
-from trainyard.app import local
+from trainyard.app import installed_kinds
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.state import RENEW_AFTER, ClusterState, jobs_in
 from trainyard.app.state_check import FACTS, encode_facts
@@ -141,13 +141,13 @@ async def test_a_restart_patches_only_the_crds_that_differ(tmp_path: Path, monke
     names = [f"{kind.gvk.plural}.{kind.gvk.group}" for kind in kinds.ALL]
     async with LocalCluster(options) as cluster:
         await cluster.api.patch(CRD, "", names[2], {"spec": {"names": {"shortNames": ["short"]}}})
-    patched, update = [], local._update
+    patched, update = [], installed_kinds._update
 
     async def recorded(api: ApiClient, definition: Json) -> None:
         patched.append(definition["metadata"]["name"])
         await update(api, definition)
 
-    monkeypatch.setattr(local, "_update", recorded)
+    monkeypatch.setattr(installed_kinds, "_update", recorded)
     async with LocalCluster(options):
         assert patched == [names[2]]
 

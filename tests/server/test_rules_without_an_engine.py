@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.server.asking import CRDS, THINGS, Cluster, crd, custom_object
-from trainyard.objects import encode
+from trainyard.objects import Json, encode
+from trainyard.server import trust_crd
 from trainyard.server.crd import cel
 from trainyard.server.http.requests import Response
 
 
-def ruled() -> dict[str, object]:
+def ruled() -> Json:
     made = crd()
     schema = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["properties"]["spec"]["x-kubernetes-validations"] = [{"rule": "self.replicas > 1", "message": "too few"}]
@@ -21,7 +22,7 @@ def lose_the_engine() -> None:
     raise cel.EngineMissing("rules need an engine")
 
 
-def posted(cluster: Cluster, definition: dict[str, object]) -> Response:
+def posted(cluster: Cluster, definition: Json) -> Response:
     answer = cluster.raw("POST", CRDS, encode(definition), "application/json")
     assert isinstance(answer, Response) and answer.code == 201
     return answer
@@ -42,6 +43,15 @@ def test_without_a_cel_engine_rules_are_not_checked_and_one_warning_says_so(
 def test_without_rules_there_is_no_warning(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cel, "_engine", lose_the_engine)
     assert posted(cluster, crd()).warnings == ()
+
+
+def test_a_trusted_definition_needs_no_engine(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kind has Python checks in place of the rules: the engine is not loaded for our own kinds."""
+    monkeypatch.setattr(cel, "_engine", lose_the_engine)
+    trusted = ruled()
+    trusted["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = "Trusted by this test alone."
+    trust_crd(trusted)
+    assert posted(cluster, trusted).warnings == ()
 
 
 def test_with_the_cel_engine_rules_are_checked(cluster: Cluster) -> None:

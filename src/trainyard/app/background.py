@@ -153,7 +153,7 @@ class Background:
                 self._daemon.remove_leftovers()
                 if fresh and self.state.exists():
                     say(f"its old state was moved to {_move_aside(self.state)}")
-                self._daemon.spawn(lock, options, say)
+                self._daemon.spawn(lock, options, say, is_new=not self.state.exists())
             except OSError as error:
                 raise folder_error(self.folder, error) from None
             finally:

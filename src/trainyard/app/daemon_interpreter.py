@@ -19,13 +19,15 @@ MAX_MESSAGE = 1 << 20  # bytes
 
 
 class HandOver(NamedTuple):
-    """What the daemon gets. `lock`, `pipe` and `log` are open file descriptors."""
+    """What the daemon gets. All but `folder` and `options` are open file descriptors."""
 
     folder: Path
     options: dict[str, Any]
     lock: int
     pipe: int
     log: int
+    certificates: int | None = None
+    """The output of a CertificateProcess, for a cluster that has no certificate yet."""
 
 
 class DaemonInterpreter:
@@ -50,7 +52,8 @@ class DaemonInterpreter:
     def hand_over(self, what: HandOver) -> None:
         """Let the process go on as the daemon. Raises OSError."""
         message = json.dumps([str(what.folder), what.options]).encode()
-        sent = socket.send_fds(self._socket, [message], [what.lock, what.pipe, what.log])
+        fds = [what.lock, what.pipe, what.log, *([] if what.certificates is None else [what.certificates])]
+        sent = socket.send_fds(self._socket, [message], fds)
         self._socket.sendall(message[sent:])
         self._socket.shutdown(socket.SHUT_WR)
 
@@ -68,7 +71,7 @@ class DaemonInterpreter:
 def receive() -> HandOver | None:
     """In the process: wait for the hand-over. None when `trainyard up` has ended without one."""
     with socket.socket(fileno=os.dup(0)) as connection:
-        message, fds, _, _ = socket.recv_fds(connection, MAX_MESSAGE, 3)
+        message, fds, _, _ = socket.recv_fds(connection, MAX_MESSAGE, 4)
         if not message:
             return None
         for fd in fds:

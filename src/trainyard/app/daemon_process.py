@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.app import daemon_interpreter
+from trainyard.app.certificate_process import CertificateProcess
 from trainyard.app.cluster_folders import BackgroundError, command_line, folder_error
 from trainyard.app.daemon_interpreter import DaemonInterpreter, HandOver
 from trainyard.app.file_locks import POLL_SECONDS, try_lock
@@ -77,8 +78,13 @@ class DaemonProcess:
             f"the cluster {self.folder.name} does not stop; stop it with: {command_line('down', self.folder.name)}"
         )
 
-    def spawn(self, lock: int, options: dict[str, Any], say: Print) -> None:
-        """Start the process with the lock and print its progress until it is ready. Raises BackgroundError, OSError."""
+    def spawn(self, lock: int, options: dict[str, Any], say: Print, is_new: bool) -> None:
+        """Start the process with the lock and print its progress until it is ready. The certificates of a new cluster
+        are made while the process imports its modules. Raises BackgroundError, OSError."""
+        with CertificateProcess() if is_new else contextlib.nullcontext() as certificates:
+            self._spawn(lock, options, say, certificates.output.fileno() if certificates else None)
+
+    def _spawn(self, lock: int, options: dict[str, Any], say: Print, certificates: int | None) -> None:
         read_end, write_end = os.pipe()
         with contextlib.suppress(FileNotFoundError):
             self.log_path.replace(f"{self.log_path}.1")
@@ -87,7 +93,7 @@ class DaemonProcess:
             interpreter = daemon_interpreter.take()
             daemon = interpreter.process
             with contextlib.suppress(ConnectionError):  # it has ended: the pipe tells so
-                interpreter.hand_over(HandOver(self.folder, options, lock, write_end, log))
+                interpreter.hand_over(HandOver(self.folder, options, lock, write_end, log, certificates))
         finally:
             os.close(log)
             os.close(write_end)

@@ -114,7 +114,7 @@ def operator_objects(install: Install) -> list[Json]:
 
 def definitions(chosen: Iterable[Kind]) -> list[Json]:
     """A CustomResourceDefinition for each kind and API group."""
-    return [kinds.crd(kind) for kind in kinds.per_api_group(chosen)]
+    return [*kinds.crds(kinds.per_api_group(chosen))]
 
 
 def user_roles() -> list[Json]:

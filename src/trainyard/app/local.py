@@ -25,7 +25,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -36,26 +36,27 @@ from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.app.config import shipped_config
 from trainyard.app.early_start import EarlyStart
 from trainyard.app.folder import PrivateFolder
+from trainyard.app.installed_kinds import install_kinds
 from trainyard.app.record_index import HistoryOptions
 from trainyard.app.recorder import HistoryRecorder
 from trainyard.app.state import ClusterState
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import AlreadyExists, ApiClient
-from trainyard.client.request import create
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.core import Config, Kind
 from trainyard.node.images import Images
 from trainyard.node.kubelet.node import LOG_SIZE, Node
-from trainyard.objects import GVK, Json, labels_of, name_of
-from trainyard.objects.resources import CRD, NAMESPACE
+from trainyard.objects import GVK, Json
+from trainyard.objects.resources import NAMESPACE
 from trainyard.objects.structs import replace
 from trainyard.operator import Operator
-from trainyard.server import CertificateAuthority, Server, trust_crd
+from trainyard.server import CertificateAuthority, Server
 from trainyard.server.auth.certificates import write_private_file
 from trainyard.server.http.limits import raise_descriptor_limit
 from trainyard.workloads import ControllerManager
 
 IN_PROCESS_URL = "http://localhost"  # the URL of in-process requests; it is never resolved
+PREPARE_DELAY = 0.5  # seconds after which a background cluster prepares for its first pod
 INSTALL_DELAY = 0.5  # seconds after the start: installing all kinds takes a third as long as the rest of a start
 
 NOT_SERVED = frozenset(gvk for kind in kinds.ALL for gvk in kind.roles.optional_resources)
@@ -76,6 +77,7 @@ class LocalClusterOptions(msgspec.Struct, frozen=True):
     operator: bool = True  # False: jobs are not reconciled, unless by `trainyard operator`
     parent: Path | None = None  # parent of the private folder; default: the system's temporary folder
     state_folder: Path | None = None  # the folder of a persistent cluster (state.py), instead of a private folder
+    certificates: IO[bytes] | None = None  # output of a CertificateProcess that runs already, with a state folder
     working_directory: Path | None = None  # of pods without the annotation, see objects/labels.py
     hidden: tuple[Path, ...] = ()  # folders that pods see empty, in addition to the cluster's own
     history: HistoryOptions | None = None  # the history of jobs; None: no history
@@ -91,7 +93,8 @@ class LocalCluster:
         self._options = options
         self._now = now
         self._folder: PrivateFolder | ClusterState | None = None
-        self._state = ClusterState(options.state_folder, options.say) if options.state_folder else None
+        folder = options.state_folder
+        self._state = ClusterState(folder, options.say, options.certificates) if folder else None
         self._operator: Operator | None = None
         self._workloads: ControllerManager | None = None
         self._images: Images | None = None
@@ -191,7 +194,8 @@ class LocalCluster:
         self._node = self._new_node(api, self._folder.path, self._images)
         self.server.kubelet = self._node.logs
         self.server.serve_usage(self._node.usage)
-        self._images.select_ahead(str(options.working_directory or ""))
+        # Not in the start of a background cluster: it would compete with it for the processors.
+        self._images.prepare_ahead(str(options.working_directory or ""), PREPARE_DELAY if self._state else 0.0)
         await _gather(self._node.start(), self._start_controllers(api, certificate, submit))
 
     def _new_node(self, api: ApiClient, folder: Path, images: Images) -> Node:
@@ -220,7 +224,7 @@ class LocalCluster:
         certificate: asyncio.Task[tuple[ssl.SSLContext, str]],
         submit: Callable[[], Awaitable[None]] | None,
     ) -> None:
-        await self._install(kind for kind in kinds.ALL if self._is_served_first(kind))
+        await install_kinds(api, (kind for kind in kinds.ALL if self._is_served_first(kind)))
         if later_kinds := [kind for kind in kinds.ALL if not self._is_served_first(kind)]:
             self._later_installation = self.server.tasks.spawn("install kinds", self._install_later(later_kinds))
         mounted = frozenset(self._options.mounts)
@@ -261,23 +265,7 @@ class LocalCluster:
 
     async def _install_later(self, later_kinds: Iterable[Kind]) -> None:
         await asyncio.sleep(INSTALL_DELAY)
-        await self._install(later_kinds)
-
-    async def _install(self, to_install: Iterable[Kind]) -> None:
-        """Install the CustomResourceDefinitions of these kinds. Existing ones are brought to the version of this
-        program."""
-        installed = {name_of(crd): crd for crd in (await self.api.list(CRD)).get("items") or ()}
-        for kind in to_install:
-            definition = kinds.crd(kind)
-            trust_crd(definition)  # known to be valid: validating all of them takes as long as the rest of a start
-            try:
-                if (stored := installed.get(name_of(definition))) is None:
-                    # `send` does not parse the response, which is as large as the definition and not used.
-                    await self.api.send(create(CRD, "", definition))
-                elif not _is_of_this_version(stored, definition):  # patching all took 0.2 s of a start
-                    await _update(self.api, definition)
-            except AlreadyExists:
-                await _update(self.api, definition)
+        await install_kinds(self.api, later_kinds)
 
     async def namespace(self, name: str) -> None:
         """Create the namespace unless it exists."""
@@ -341,17 +329,6 @@ class LocalCluster:
         text = yaml.safe_dump(kubeconfig(self.server.tls_url, self.token, self.root_ca, name), sort_keys=False)
         write_private_file(path, text.encode())
         return path
-
-
-async def _update(api: ApiClient, definition: Json) -> None:
-    patch = {"metadata": {"labels": definition["metadata"].get("labels")}, "spec": definition["spec"]}
-    await api.patch(CRD, "", name_of(definition), patch)
-
-
-def _is_of_this_version(stored: Json, definition: Json) -> bool:
-    """Whether a patch of the stored CustomResourceDefinition with this one would change nothing."""
-    has_labels = labels_of(definition).items() <= labels_of(stored).items()
-    return has_labels and {**stored["spec"], **definition["spec"]} == stored["spec"]
 
 
 def kubeconfig(url: str, token: str, root_ca: str, name: str = "trainyard") -> Json:

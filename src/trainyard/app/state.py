@@ -20,10 +20,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from trainyard import kinds
-from trainyard.app.certificate_process import CertificateProcess
+from trainyard.app.certificate_process import CertificateProcess, read_certificates
 from trainyard.app.folder import make_private
 from trainyard.app.state_check import FACTS, check_state, encode_facts, sha256_of
 from trainyard.server import DiskLog
@@ -36,8 +36,10 @@ CHAIN, KEY, CA = "apiserver.crt", "apiserver.key", "ca.crt"
 class ClusterState:
     """The opened folder: no other process can open it until `close`. Raises DiskError, OSError."""
 
-    def __init__(self, folder: Path, say: Callable[[str], object]) -> None:
+    def __init__(self, folder: Path, say: Callable[[str], object], certificates: IO[bytes] | None = None) -> None:
+        """`certificates`: the output of a CertificateProcess that runs already."""
         self._say = say
+        self._certificates = certificates
         self._saving = threading.Lock()
         facts = check_state(folder)
         for part in (folder, folder / "keys", folder / "node"):
@@ -82,8 +84,11 @@ class ClusterState:
             # Stored first, so that a kill before the last line leaves no file that differs from its checksum.
             self._save(certified=0.0, files={})
         # In a process of its own: `cryptography` would take 12 MB of this process for as long as the cluster runs.
-        with CertificateProcess() as certificates:
-            context, authority = certificates.make_certificates(self._keys)
+        if self._certificates is not None:
+            context, authority = read_certificates(self._certificates, self._keys)
+        else:
+            with CertificateProcess() as certificates:
+                context, authority = certificates.make_certificates(self._keys)
         write_private_file(ca, authority.encode())
         self._save(certified=now, files={name: sha256_of(self._keys / name) for name in (CHAIN, KEY, CA)})
         return context, authority

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from trainyard.core import Kind
 from trainyard.kinds.chainerjob import CHAINERJOB
-from trainyard.kinds.crds import admit, crd, misspelling_problems, notes, per_api_group, rules_check, warnings
+from trainyard.kinds.crds import admit, crd, crds, misspelling_problems, notes, per_api_group, rules_check, warnings
 from trainyard.kinds.elasticjob import ELASTICJOB
 from trainyard.kinds.kubeflow_v1.jaxjob import JAXJOB
 from trainyard.kinds.kubeflow_v1.mpijob import MPIJOB
@@ -101,6 +101,7 @@ __all__ = [
     "admit",
     "all_versions",
     "crd",
+    "crds",
     "kind_named",
     "kind_of",
     "kind_page",

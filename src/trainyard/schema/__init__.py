@@ -13,6 +13,6 @@ Rules for this package:
 
 from trainyard.schema.checks import MAX_DEPTH
 from trainyard.schema.compiled import Schema
-from trainyard.schema.structs import from_struct
+from trainyard.schema.structs import from_struct, read_ahead
 
-__all__ = ["MAX_DEPTH", "Schema", "from_struct"]
+__all__ = ["MAX_DEPTH", "Schema", "from_struct", "read_ahead"]

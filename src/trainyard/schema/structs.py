@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-from functools import cache
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -38,10 +38,20 @@ def from_struct(struct: type) -> Json:
     return _schema(_type_info(struct), ())
 
 
-@cache
+_type_infos: dict[type, types.Type] = {}
+
+
+def read_ahead(structs: Iterable[type]) -> None:
+    """Read the types of these structs for later calls of `from_struct`. Reading the types takes most of its time, and
+    half as long for structs with the same parts when they are read together."""
+    unread = [struct for struct in structs if struct not in _type_infos]
+    _type_infos.update(zip(unread, types.multi_type_info(unread), strict=True))
+
+
 def _type_info(struct: type) -> types.Type:
-    """Cached: `type_info` takes most of the time of `from_struct`, and its result never changes."""
-    return types.type_info(struct)
+    if struct not in _type_infos:
+        read_ahead([struct])
+    return _type_infos[struct]
 
 
 def _schema(node: types.Type, ancestors: tuple[type, ...]) -> Json:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -42,7 +43,7 @@ class PreparedImage(msgspec.Struct, frozen=True):
 
 
 class Images:
-    """The images of one node. The constructor reads the catalogues: ManifestError for an invalid file."""
+    """The images of one node. The constructor reads the user's catalogues: ManifestError for an invalid file."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Images:
 
         The variable TRAINYARD_YES is the consent to providers with `ask`, also in later calls.
         """
-        self.entries = [entry for file in (*files, catalogue.SHIPPED) for entry in catalogue.read(file)]
+        self._own_entries = [entry for file in files for entry in catalogue.read(file)]
         self.builder = Builder(cache, interpreters.find_uv() if uv is None else uv, log, progress)
         self._say = log
         environ = os.environ if environ is None else environ
@@ -69,8 +70,14 @@ class Images:
         python_interpreters = Interpreters()
         self._selector = Selector(python_interpreters, python, environ, self.base)
         self._providers = Providers(cache, self.builder, self._selector, python_interpreters, self.base)
-        self._query_ahead: asyncio.Future[None] | None = None
+        self._ahead: asyncio.Task[None] | None = None
         self._logged: set[str] = set()
+
+    @cached_property
+    def entries(self) -> list[Image]:
+        """All entries in order of precedence. The shipped catalogue is read when it is first needed: a twentieth of the
+        start of a cluster."""
+        return [*self._own_entries, *catalogue.read(catalogue.SHIPPED)]
 
     def find(self, image: str) -> Image | None:
         """The catalogue's entry for an image reference, None when there is none."""
@@ -108,9 +115,15 @@ class Images:
             path, env, entrypoint, args, entry.workdir or catalogue.WORKING_DIRECTORY, files, folders, scratch
         )
 
-    def select_ahead(self, folder: str) -> None:
-        """Select the interpreter of images without an entry in a thread, before the first pod needs it."""
-        self._query_ahead = asyncio.get_running_loop().run_in_executor(None, self._select, folder)
+    def prepare_ahead(self, folder: str, delay: float = 0.0) -> None:
+        """After `delay` seconds, before the first pod needs them, read the catalogue, and select the interpreter of
+        images without an entry in a thread."""
+        self._ahead = asyncio.create_task(self._prepare_ahead(folder, delay))
+
+    async def _prepare_ahead(self, folder: str, delay: float) -> None:
+        await asyncio.sleep(delay)
+        _ = self.entries
+        await asyncio.get_running_loop().run_in_executor(None, self._select, folder)
 
     def _select(self, folder: str) -> None:
         with contextlib.suppress(ImageProblem):  # `prepare` raises it for the pod that needs the interpreter
@@ -133,8 +146,8 @@ class Images:
 
     async def close(self) -> None:
         """Cancel the running builds and remove their staging folders."""
-        if self._query_ahead is not None:
-            self._query_ahead.cancel()
+        if self._ahead is not None:
+            self._ahead.cancel()
         await self._providers.close()
 
     def _log_once(self, image: str, message: str) -> None:

@@ -6,17 +6,17 @@ The registry follows the log, so a custom resource is served when the POST of it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from trainyard.objects import Json, decode, encode
+import msgspec
+
+from trainyard.objects import Json
 from trainyard.objects.structs import replace
 from trainyard.schema import Schema
-from trainyard.server.crd import cel
 from trainyard.server.crd import names as naming
 from trainyard.server.crd.rule_process import RULES
-from trainyard.server.crd.rules import compile_rules
 from trainyard.server.registry import scale
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.jsonpath import compile_path
@@ -28,6 +28,39 @@ from trainyard.server.storage.log import LogEntry
 log = logging.getLogger("trainyard.server")
 
 SCOPES = ("Cluster", "Namespaced")
+_ANY_OBJECT = b'{"type":"object"}'
+
+
+class _Version(msgspec.Struct):
+    """A version of a stored CRD."""
+
+    name: str
+    served: bool
+    storage: bool
+    schema: dict[str, msgspec.Raw] | None = None
+    """openAPIV3Schema -> its JSON: decoding the schemas of all kinds took a tenth of the start of a cluster."""
+
+    subresources: Json | None = None
+    selectableFields: list[Json] | None = None
+    additionalPrinterColumns: list[Json] | None = None
+
+
+class _Spec(msgspec.Struct):
+    group: str
+    names: Json
+    versions: list[_Version]
+    scope: str
+    preserveUnknownFields: Any = None
+
+
+class _Definition(msgspec.Struct):
+    """A stored CRD, as far as serving its resources needs it."""
+
+    spec: _Spec
+    status: Json | None = None
+
+
+_definition_decoder = msgspec.json.Decoder(_Definition)
 
 
 class Definitions:
@@ -44,8 +77,8 @@ class Definitions:
         record = entry.record or entry.previous
         if record is None:
             return
-        crd = decode(record.body)
-        group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
+        definition = _definition_decoder.decode(record.body)
+        group, plural = definition.spec.group, definition.spec.names["plural"]
         if self._registry.built_in(group, plural):
             return  # as in kube-apiserver: the CRD is stored and has no effect
         self._registry.remove(group, plural)
@@ -53,33 +86,33 @@ class Definitions:
             self._since.pop(entry.key.name, None)
             return
         since = self._since.setdefault(entry.key.name, entry.revision)
-        for resource in resources_of_crd(crd):
+        for resource in _resources_of(definition):
             self._registry.add(replace(resource, created_revision=since))
 
 
-def resources_of_crd(crd: Json) -> list[Resource]:
+def _resources_of(definition: _Definition) -> list[Resource]:
     """One resource for each served version; none when the names of the CRD conflict with another CRD."""
-    spec = crd["spec"]
-    if naming.is_not_established(crd):
+    spec = definition.spec
+    if naming.is_not_established(definition.status or {}):
         return []
-    stored = next(version["name"] for version in spec["versions"] if version.get("storage"))
-    return [_resource(spec, version, stored) for version in spec["versions"] if version.get("served")]
+    stored = next(version.name for version in spec.versions if version.storage)
+    return [_resource(spec, version, stored) for version in spec.versions if version.served]
 
 
-def _resource(spec: Json, version: Json, stored: str) -> Resource:
-    names, group = spec["names"], spec["group"]
-    subresources = version.get("subresources") or {}
-    fields = {field["jsonPath"].lstrip("."): field["jsonPath"] for field in version.get("selectableFields") or ()}
-    converted, schema = version["name"] != stored, encode(_schema_of(version))
+def _resource(spec: _Spec, version: _Version, stored: str) -> Resource:
+    names, group = spec.names, spec.group
+    subresources = version.subresources or {}
+    fields = {field["jsonPath"].lstrip("."): field["jsonPath"] for field in version.selectableFields or ()}
+    converted, schema = version.name != stored, bytes((version.schema or {}).get("openAPIV3Schema") or _ANY_OBJECT)
     return Resource(
         group=group,
-        version=version["name"],
+        version=version.name,
         kind=names["kind"],
         plural=names["plural"],
         singular=names.get("singular", ""),
         short=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
-        namespaced=spec.get("scope") == "Namespaced",
+        namespaced=spec.scope == "Namespaced",
         storage_name=f"{names['plural']}.{group}",
         status="status" in subresources,
         scale=_scaled(subresources.get("scale")),
@@ -93,11 +126,11 @@ def _resource(spec: Json, version: Json, stored: str) -> Resource:
         generation=True,
         schema=_compiled(schema),
         rules=_rules_check(schema),
-        prune=spec.get("preserveUnknownFields") is not True,
+        prune=spec.preserveUnknownFields is not True,
         fields=_field_reader(fields),
         field_names=tuple(fields),
-        columns=_columns(version),
-        from_storage=_as_version(f"{group}/{version['name']}") if converted else None,
+        columns=_columns(version.additionalPrinterColumns),
+        from_storage=_as_version(f"{group}/{version.name}") if converted else None,
         to_storage=_as_version(f"{group}/{stored}") if converted else None,
     )
 
@@ -133,11 +166,6 @@ def _rules_check(schema: bytes) -> Check | None:
     return lambda new, old: RULES.problems(schema, new, old)
 
 
-def _schema_of(version: Json) -> Json:
-    schema: Json = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
-    return schema
-
-
 def _as_version(api_version: str) -> Callable[[Json], Json]:
     return lambda obj: {**obj, "apiVersion": api_version}
 
@@ -147,8 +175,7 @@ def _field_reader(paths: Mapping[str, str]) -> Callable[[Json], Mapping[str, str
     return lambda obj: {name: text_of(next(iter(find(obj)), None)) for name, find in compiled.items()}
 
 
-def _columns(version: Json) -> tuple[Column, ...]:
-    columns = version.get("additionalPrinterColumns")
+def _columns(columns: list[Json] | None) -> tuple[Column, ...]:
     name_column = Column("Name", lambda obj, now: obj["metadata"]["name"], format="name", description="The name.")
     if columns is None:
         return (name_column, Column("Age", age, type="date"))
@@ -189,27 +216,9 @@ def prepare(new: Json, old: Json | None, context: RequestContext) -> None:
     }
 
 
-def warnings(new: Json, old: Json | None) -> Iterator[str]:
-    """A Warning when a CRD has validation rules and the CEL engine is not installed."""
-    if not cel.is_engine_installed() and any(
-        _has_validation_rules(_schema_of(version)) for version in new["spec"]["versions"]
-    ):
-        name = new["metadata"].get("name", "")
-        text = f"{name}: its rules (x-kubernetes-validations) are not checked: install the engine, trainyard[local]"
-        log.warning("%s", text)
-        yield text
-
-
 def fields(obj: Json) -> Mapping[str, str]:
     """The selectable fields of a CustomResourceDefinition."""
     return {"status.phase": "Terminating" if "deletionTimestamp" in obj["metadata"] else ""}
-
-
-def _has_validation_rules(schema: Json) -> bool:
-    try:
-        return compile_rules(schema) is not None
-    except (AttributeError, TypeError, KeyError, RecursionError):
-        return False
 
 
 _STRING = {"type": "string"}

@@ -60,9 +60,9 @@ def _with_condition(
     return set_condition(conditions, kind, value, *reason_and_message, context.now)
 
 
-def is_not_established(crd: Json) -> bool:
-    """Whether the CRD's condition Established is False: it is not served."""
-    established = find_condition((crd.get("status") or {}).get("conditions"), "Established")
+def is_not_established(status: Json) -> bool:
+    """Whether the condition Established of a CRD is False: it is not served."""
+    established = find_condition(status.get("conditions"), "Established")
     return established is not None and established.get("status") == "False"
 
 

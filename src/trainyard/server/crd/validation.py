@@ -6,6 +6,7 @@ spec.subresources), and so does this file.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -16,8 +17,10 @@ from trainyard.schema import Schema
 from trainyard.schema.checks import json_text
 from trainyard.schema.structural import structure_problems
 from trainyard.server.crd import cel
-from trainyard.server.crd.rules import rule_problems
+from trainyard.server.crd.rules import compile_rules, rule_problems
 from trainyard.server.registry.jsonpath import compile_path
+
+log = logging.getLogger("trainyard.server")
 
 COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
@@ -30,6 +33,29 @@ _trusted_schemas: set[bytes] = set()
 def check(new: Json, old: Json | None) -> list[Problem]:
     """Every problem of a CRD whose field types are right."""
     return [*_name_problems(new), *_versions(new["spec"]), *_fixed(new, old)]
+
+
+def warnings(new: Json, old: Json | None) -> Iterator[str]:
+    """A Warning when a CRD has validation rules and the CEL engine is not installed. None for a trusted CRD: its kind
+    has Python checks in place of the rules, so the engine, which takes 4 MB, is not even loaded."""
+    schemas = [_schema_of(version) for version in new["spec"]["versions"]]
+    untrusted_schemas = [schema for schema in schemas if schema and encode(schema) not in _trusted_schemas]
+    if untrusted_schemas and not cel.is_engine_installed() and any(map(_has_validation_rules, untrusted_schemas)):
+        name = new["metadata"].get("name", "")
+        text = f"{name}: its rules (x-kubernetes-validations) are not checked: install the engine, trainyard[local]"
+        log.warning("%s", text)
+        yield text
+
+
+def _has_validation_rules(schema: Json) -> bool:
+    try:
+        return compile_rules(schema) is not None
+    except (AttributeError, TypeError, KeyError, RecursionError):
+        return False
+
+
+def _schema_of(version: Json) -> Json | None:
+    return (version.get("schema") or {}).get("openAPIV3Schema")
 
 
 def _name_problems(new: Json) -> Iterator[Problem]:
@@ -97,7 +123,7 @@ def _deprecation_problems(version: Json, path: str) -> Iterator[Problem]:
 
 
 def _schema_problems(version: Json, path: str, required_path: str) -> Iterator[Problem]:
-    schema = (version.get("schema") or {}).get("openAPIV3Schema")
+    schema = _schema_of(version)
     if schema is None:
         yield Problem(f"{required_path or path}.openAPIV3Schema", "Required value: schemas are required")
         return
@@ -107,7 +133,8 @@ def _schema_problems(version: Json, path: str, required_path: str) -> Iterator[P
 
 
 def trust_crd(definition: Json) -> None:
-    """Mark the schemas of a CRD as valid, so that they are not examined again: a test has examined them."""
+    """Mark the schemas of a CRD as valid, so that they are not examined again: a test has examined them. The server of
+    such a CRD must have Python checks in place of its rules."""
     _trusted_schemas.update(encode(version["schema"]["openAPIV3Schema"]) for version in definition["spec"]["versions"])
 
 
@@ -122,7 +149,7 @@ def schema_problems(encoded: bytes, place: str, engine: bool) -> tuple[Problem, 
         Schema(schema)
         return tuple(rule_problems(schema, place))
     except cel.EngineMissing:
-        return ()  # definitions.admit warns about it
+        return ()  # `warnings` says so
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         return (Problem(place, f"Invalid value: {error}"),)
 

@@ -155,11 +155,7 @@ class PlanExecutor:
             remaining = reconcile.state.last_status_patch + REPLICA_COUNTS_INTERVAL - time.monotonic()
             if remaining > 0:
                 return remaining
-        creates: CreateWaves | None = None
-        if plan.creates:  # rendered while the API server works on the status: the first Pod comes 1 to 3 ms earlier
-            is_patched, creates = await asyncio.gather(self._patch_status(reconcile), self._prepare_creates(reconcile))
-        else:
-            is_patched = await self._patch_status(reconcile)
+        is_patched, creates = await self._patch_status_and_render(reconcile)
         if not is_patched:
             return None
         refused_before = dict(reconcile.state.refusals)
@@ -236,6 +232,22 @@ class PlanExecutor:
         reconcile.state.last_status_patch = time.monotonic()
         return True
 
+    async def _patch_status_and_render(self, reconcile: Reconcile) -> tuple[bool, CreateWaves | None]:
+        """As `_patch_status`. The creates are rendered, from the plan's status, while the API server works on the
+        patch: the first Pod comes 1 to 3 ms earlier."""
+        if not reconcile.plan.creates:
+            return await self._patch_status(reconcile), None
+        patch = asyncio.create_task(self._patch_status(reconcile))
+        try:
+            await asyncio.sleep(0)  # the request is sent first
+            stored = {**reconcile.job, "status": reconcile.plan.status}
+            parsed = reconcile.state.parse(reconcile.kind, reconcile.job)
+            job = core.parse_job_with(reconcile.kind, stored, parsed, self.config)
+            creates = CreateWaves.of(job, reconcile.plan.creates)
+        finally:  # also if rendering fails: the next reconcile must not meet this patch
+            is_patched = await patch
+        return is_patched, creates
+
     async def _patch_job(self, reconcile: Reconcile, body: Json, subresource: str = "") -> Json:
         patch = Patch(reconcile.gvk, reconcile.namespace, reconcile.name, body, subresource)
         return await self._executor.patch(patch, reconcile.uid)
@@ -259,13 +271,6 @@ class PlanExecutor:
             self._record_refusal(reconcile, patch, error, sent=patch.body)
             return
         reconcile.state.clear_refusal(patch.ref)
-
-    async def _prepare_creates(self, reconcile: Reconcile) -> CreateWaves:
-        """The waves of the plan's creates. Children are rendered from the plan's status."""
-        stored = {**reconcile.job, "status": reconcile.plan.status}
-        parsed = reconcile.state.parse(reconcile.kind, reconcile.job)
-        job = core.parse_job_with(reconcile.kind, stored, parsed, self.config)
-        return CreateWaves.of(job, reconcile.plan.creates)
 
     async def _create_all(self, reconcile: Reconcile, creates: CreateWaves) -> None:
         """Create the plan's objects in waves, skipping those that depend on an object that was not created."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from trainyard.objects import Json
 from trainyard.objects.structs import replace
@@ -56,8 +57,7 @@ _NOT_VALIDATED = ("Status", "Condition")
 SCALARS = ("string", "integer", "number", "boolean", "int-or-string", "quantity")
 
 
-@dataclass(frozen=True, eq=False)
-class TypeSchema:
+class TypeSchema(msgspec.Struct, frozen=True, eq=False, dict=True):
     """The schema of one node. `kind`: object (declared fields), map, list, any (no schema), or a scalar type.
 
     `list_type` is atomic, set or map, with the key fields of the items in `keys`. `strategy` and `merge_key` are

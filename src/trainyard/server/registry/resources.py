@@ -7,9 +7,10 @@ for all. A CustomResourceDefinition is converted to such values when it is store
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
 
 from trainyard.objects import Json, NamespacedName, Problem
 from trainyard.schema import Schema
@@ -68,8 +69,7 @@ def _no_fields(obj: Json) -> Mapping[str, str]:
     return {}
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Resource:
+class Resource(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """A resource and its strategy. Compared by identity, so that it can be a cache key."""
 
     group: str = ""
@@ -89,7 +89,7 @@ class Resource:
     """A create stores the status of the request (nodes register with one)."""
     subresources: tuple[str, ...] = ()
     """Further subresources: log, binding."""
-    alternatives: Mapping[str, str] = field(default_factory=dict)
+    alternatives: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Subresources that kubectl asks for and this server lacks -> what to do instead."""
     proxy_port: Callable[[RevisionLog, Json, ProxyName], PodPort] | None = None
     """The pod port to which the subresource `proxy` of an object forwards; None without that subresource."""

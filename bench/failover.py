@@ -31,6 +31,7 @@ from bench.jobset import NAMESPACE, JobSet
 from bench.report import Goal, Row, print_table, write_json, write_table
 from tests.drop_in.operators import TrainingOperator, start_process
 from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_flags import MEASURED
 from tests.support.control_plane_process import ControlPlaneProcess, free_ports
 from trainyard import kinds
 from trainyard.app.installation import Install, access
@@ -225,7 +226,7 @@ def main() -> None:
     options = parser.parse_args()
     results = {}
     for name in options.operators:
-        with ControlPlane() as plane:
+        with ControlPlane(MEASURED) as plane:
             results[name] = asyncio.run(measure(plane, CONTENDERS[name](), [*ENDS] * options.times))
         print(f"measured: {name}", flush=True)
         write_json(options.json, results)

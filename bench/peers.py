@@ -37,6 +37,7 @@ from bench.measurements import Probe, Subject
 from bench.report import TIMES_CEILING, Goal, Row, growth_exponent, print_table, write_json
 from tests.drop_in.operators import OperatorUnderTest, TrainingOperator, Trainyard
 from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_flags import MEASURED
 from trainyard import kinds
 from trainyard.objects import GVK
 from trainyard.objects.resources import JOB, POD, SERVICE
@@ -133,7 +134,7 @@ async def run(options: argparse.Namespace) -> dict[str, Samples]:
     for number in range(options.rounds):
         for contender in chosen if number % 2 == 0 else reversed(chosen):
             subject, began = contender.subject, time.monotonic()
-            with ControlPlane() as plane:
+            with ControlPlane(MEASURED) as plane:
                 operator = contender.operator()
                 operator.install(plane)
                 with operator.running(plane) as process:

@@ -38,6 +38,7 @@ import yaml
 
 from bench.report import Row, print_table, write_json
 from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_flags import MEASURED
 from trainyard.server import Server
 from trainyard.server.auth.certificates import CertificateAuthority
 from trainyard.server.storage.disk import DiskLog
@@ -309,7 +310,7 @@ async def serve(folder: Path) -> None:
 
 @contextlib.contextmanager
 def real() -> Iterator[Subject]:
-    with ControlPlane() as plane:
+    with ControlPlane(MEASURED) as plane:
         for name in ("kube-controller-manager", "kube-scheduler"):
             plane.stop(name)
         both = ("kube-apiserver", "etcd")

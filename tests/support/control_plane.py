@@ -154,7 +154,8 @@ class ControlPlane:
         self._place()
 
     def _process(self, name: str, arguments: list[str], log: str = "") -> ControlPlaneProcess:
-        env = {"PATH": os.defpath, "HOME": str(self.folder), "TMPDIR": str(self.folder)}
+        own_folder = {"HOME": str(self.folder), "TMPDIR": str(self.folder)}
+        env = {"PATH": os.defpath, "GOGC": str(self.options.go_gc_percent), **own_folder}
         return ControlPlaneProcess(
             name, [str(self.programs[name]), *arguments], self.folder / "logs" / f"{log or name}.log", env
         )

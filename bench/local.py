@@ -181,12 +181,12 @@ class Bench:
 
     def background_cluster(self) -> None:
         """`up`, and the commands of the cluster that it starts."""
-        job = self.job(1)
+        job, up = self.job(1), ("up", "--python", sys.executable)  # the Python of the ceilings
         for _ in range(self.rounds):
-            self.row("up", goal=0.3).ours.append(self.trainyard("up")["end"])
+            self.row("up", goal=0.3).ours.append(self.trainyard(*up)["end"])
             self.row("up: memory of the cluster", "MB", 60).ours.append(self._daemon_memory())
             self.trainyard("down", "--delete")
-        self.trainyard("up")
+        self.trainyard(*up)
         try:
             self.trainyard("submit", job, "--wait")
             for command in ("get", "status", "describe", "why", "events", "logs"):

@@ -55,6 +55,24 @@ def test_a_users_entry_takes_precedence_and_the_first_file_wins(make: Callable[.
     assert images.find("nobody/knows") is None
 
 
+async def test_the_shipped_catalogue_is_read_for_the_first_pod_or_ahead_of_it(
+    make: Callable[..., Images], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once; the start of a background cluster does not wait for it."""
+    files: list[Path] = []
+    read = catalogue.read
+    monkeypatch.setattr(catalogue, "read", lambda file: files.append(file) or read(file))
+    asked, prepared = make(), make()
+    assert files == []
+    assert asked.find("tensorflow/tensorflow") is asked.find("tensorflow/tensorflow")
+    assert files == [catalogue.SHIPPED]
+    prepared.prepare_ahead("")
+    assert prepared._ahead is not None
+    await prepared._ahead
+    assert prepared.find("tensorflow/tensorflow") is not None and files == [catalogue.SHIPPED] * 2
+    await prepared.close()
+
+
 @pytest.mark.parametrize(
     ("text", "part"),
     [

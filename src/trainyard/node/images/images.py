@@ -116,14 +116,15 @@ class Images:
         )
 
     def prepare_ahead(self, folder: str, delay: float = 0.0) -> None:
-        """After `delay` seconds, before the first pod needs them, read the catalogue, and select the interpreter of
-        images without an entry in a thread."""
+        """After `delay` seconds, before the first pod needs them, select the interpreter of images without an entry, in
+        a thread, and read the catalogue."""
         self._ahead = asyncio.create_task(self._prepare_ahead(folder, delay))
 
     async def _prepare_ahead(self, folder: str, delay: float) -> None:
         await asyncio.sleep(delay)
+        selection = asyncio.get_running_loop().run_in_executor(None, self._select, folder)
         _ = self.entries
-        await asyncio.get_running_loop().run_in_executor(None, self._select, folder)
+        await selection
 
     def _select(self, folder: str) -> None:
         with contextlib.suppress(ImageProblem):  # `prepare` raises it for the pod that needs the interpreter

@@ -56,7 +56,6 @@ from trainyard.server.http.limits import raise_descriptor_limit
 from trainyard.workloads import ControllerManager
 
 IN_PROCESS_URL = "http://localhost"  # the URL of in-process requests; it is never resolved
-PREPARE_DELAY = 0.5  # seconds after which a background cluster prepares for its first pod
 INSTALL_DELAY = 0.5  # seconds after the start: installing all kinds takes a third as long as the rest of a start
 
 NOT_SERVED = frozenset(gvk for kind in kinds.ALL for gvk in kind.roles.optional_resources)
@@ -194,9 +193,12 @@ class LocalCluster:
         self._node = self._new_node(api, self._folder.path, self._images)
         self.server.kubelet = self._node.logs
         self.server.serve_usage(self._node.usage)
-        # Not in the start of a background cluster: it would compete with it for the processors.
-        self._images.prepare_ahead(str(options.working_directory or ""), PREPARE_DELAY if self._state else 0.0)
+        folder = str(options.working_directory or "")
+        if self._state is None:  # the first pod comes at once
+            self._images.prepare_ahead(folder)
         await _gather(self._node.start(), self._start_controllers(api, certificate, submit))
+        if self._state is not None:  # not earlier: it would compete with the start for the processors
+            self._images.prepare_ahead(folder)
 
     def _new_node(self, api: ApiClient, folder: Path, images: Images) -> Node:
         options = self._options

@@ -115,16 +115,14 @@ class Images:
             path, env, entrypoint, args, entry.workdir or catalogue.WORKING_DIRECTORY, files, folders, scratch
         )
 
-    def prepare_ahead(self, folder: str, delay: float = 0.0) -> None:
-        """After `delay` seconds, before the first pod needs them, select the interpreter of images without an entry, in
-        a thread, and read the catalogue."""
-        self._ahead = asyncio.create_task(self._prepare_ahead(folder, delay))
+    def prepare_ahead(self, folder: str) -> None:
+        """Before the first pod needs them, select the interpreter of images without an entry, in a thread, and read the
+        catalogue."""
+        self._ahead = asyncio.create_task(self._prepare_ahead(folder))
 
-    async def _prepare_ahead(self, folder: str, delay: float) -> None:
-        await asyncio.sleep(delay)
-        selection = asyncio.get_running_loop().run_in_executor(None, self._select, folder)
+    async def _prepare_ahead(self, folder: str) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self._select, folder)
         _ = self.entries
-        await selection
 
     def _select(self, folder: str) -> None:
         with contextlib.suppress(ImageProblem):  # `prepare` raises it for the pod that needs the interpreter

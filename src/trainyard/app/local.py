@@ -193,12 +193,12 @@ class LocalCluster:
         self._node = self._new_node(api, self._folder.path, self._images)
         self.server.kubelet = self._node.logs
         self.server.serve_usage(self._node.usage)
-        folder = str(options.working_directory or "")
+        working_directory = str(options.working_directory or "")
         if self._state is None:  # the first pod comes at once
-            self._images.prepare_ahead(folder)
+            self._images.prepare_ahead(working_directory)
         await _gather(self._node.start(), self._start_controllers(api, certificate, submit))
         if self._state is not None:  # not earlier: it would compete with the start for the processors
-            self._images.prepare_ahead(folder)
+            self._images.prepare_ahead(working_directory)
 
     def _new_node(self, api: ApiClient, folder: Path, images: Images) -> Node:
         options = self._options

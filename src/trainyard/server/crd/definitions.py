@@ -31,7 +31,7 @@ SCOPES = ("Cluster", "Namespaced")
 _ANY_OBJECT = b'{"type":"object"}'
 
 
-class _Version(msgspec.Struct):
+class _StoredVersion(msgspec.Struct):
     """A version of a stored CRD."""
 
     name: str
@@ -45,22 +45,22 @@ class _Version(msgspec.Struct):
     additionalPrinterColumns: list[Json] | None = None
 
 
-class _Spec(msgspec.Struct):
+class _StoredSpec(msgspec.Struct):
     group: str
     names: Json
-    versions: list[_Version]
+    versions: list[_StoredVersion]
     scope: str
     preserveUnknownFields: Any = None
 
 
-class _Definition(msgspec.Struct):
+class _StoredDefinition(msgspec.Struct):
     """A stored CRD, as far as serving its resources needs it."""
 
-    spec: _Spec
+    spec: _StoredSpec
     status: Json | None = None
 
 
-_definition_decoder = msgspec.json.Decoder(_Definition)
+_stored_decoder = msgspec.json.Decoder(_StoredDefinition)
 
 
 class Definitions:
@@ -77,7 +77,7 @@ class Definitions:
         record = entry.record or entry.previous
         if record is None:
             return
-        definition = _definition_decoder.decode(record.body)
+        definition = _stored_decoder.decode(record.body)
         group, plural = definition.spec.group, definition.spec.names["plural"]
         if self._registry.built_in(group, plural):
             return  # as in kube-apiserver: the CRD is stored and has no effect
@@ -90,7 +90,7 @@ class Definitions:
             self._registry.add(replace(resource, created_revision=since))
 
 
-def _resources_of(definition: _Definition) -> list[Resource]:
+def _resources_of(definition: _StoredDefinition) -> list[Resource]:
     """One resource for each served version; none when the names of the CRD conflict with another CRD."""
     spec = definition.spec
     if naming.is_not_established(definition.status or {}):
@@ -99,7 +99,7 @@ def _resources_of(definition: _Definition) -> list[Resource]:
     return [_resource(spec, version, stored) for version in spec.versions if version.served]
 
 
-def _resource(spec: _Spec, version: _Version, stored: str) -> Resource:
+def _resource(spec: _StoredSpec, version: _StoredVersion, stored: str) -> Resource:
     names, group = spec.names, spec.group
     subresources = version.subresources or {}
     fields = {field["jsonPath"].lstrip("."): field["jsonPath"] for field in version.selectableFields or ()}

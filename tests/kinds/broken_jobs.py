@@ -16,6 +16,7 @@ from tests.support.samples import (
     pods,
     worker_set,
 )
+from trainyard.conversion.kubeflow.run_policy import TRAINING_OPERATOR
 from trainyard.kinds.kubeflow_v1.spec import MULTIKUEUE
 from trainyard.objects import Json
 
@@ -144,12 +145,16 @@ def kubeflow_jobs(kind: str) -> Iterator[Pair]:
     yield kubeflow_job(kind, name="x" * 60), None
     yield {**job, "spec": {field: {}}}, None
     yield {**job, "spec": {field: {"Servant": job["spec"][field][role]}}}, None
-    for template in (pods(container, image=""), pods(container, restartPolicy="Sometimes")):
+    bad_pods = pods(container, image=""), pods(container, restartPolicy="Sometimes")
+    templates: list[Json | None] = [*bad_pods, None, {"spec": {}}]
+    for template in templates:
         sets: dict[str, Any] = {role: {"template": template}}
         yield kubeflow_job(kind, **sets), None
     yield kubeflow_job(kind, run_policy={"managedBy": "somebody"}), None
     yield edited(job, runPolicy={"managedBy": MULTIKUEUE})
-    yield edited(kubeflow_job(kind, run_policy={"schedulingPolicy": {"queue": "a"}}), runPolicy={"suspend": True})
+    queued = kubeflow_job(kind, run_policy={"managedBy": TRAINING_OPERATOR, "schedulingPolicy": {"queue": "a"}})
+    yield edited(queued, runPolicy={"suspend": True})
+    yield edited(queued, runPolicy={"managedBy": MULTIKUEUE, "schedulingPolicy": {"queue": "b"}})
 
 
 def kubeflow_broken() -> Iterator[tuple[str, list[Pair]]]:

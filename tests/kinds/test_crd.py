@@ -69,13 +69,13 @@ def test_defaults_are_legal_values_of_their_part(kind: Kind) -> None:
 
 
 @every_kind
-def test_a_rule_is_on_an_object_or_list_and_names_an_existing_field(kind: Kind) -> None:
+def test_a_rule_has_a_type_and_names_an_existing_field(kind: Kind) -> None:
     rules = 0
     for path, node in nodes(root(kind)):
         for rule in node.get(VALIDATIONS, []):
             rules += 1
             assert path == "" or not path.startswith(".metadata"), path
-            assert node["type"] in ("object", "array"), path
+            assert node["type"] in ("object", "array", "string"), path
             assert rule["message"] and "\n" not in rule["message"] and len(rule["message"]) <= 2048
             assert rule.keys() <= {"rule", "message", "fieldPath"}
             if "fieldPath" in rule:
@@ -114,6 +114,15 @@ def test_every_list_and_map_with_rules_inside_is_bounded(kind: Kind) -> None:
             assert node["maxItems"] <= 100, path
         if isinstance(node.get("additionalProperties"), dict) and (inside or VALIDATIONS in node):
             assert node["maxProperties"] <= 100, path
+
+
+@every_kind
+def test_rules_read_few_fields_of_a_pod_spec(kind: Kind) -> None:
+    """For each read an API server copies the schemas of all 43 fields: with six reads of a role instead of one, each
+    write of a job took 0.4 ms longer, its status included."""
+    for path, node in nodes(root(kind)):
+        reads = sum(rule["rule"].count(".template.spec.") for rule in node.get(VALIDATIONS, []))
+        assert reads <= (0 if kind.gvk.group == "kubeflow.org" and kind.gvk.version != "v1alpha1" else 4), path
 
 
 NULL = re.compile(r"((?:self|oldSelf|\b[a-z])(?:\.\w+|\['\w+'\])*) [!=]= null")

@@ -57,7 +57,10 @@ def no_nulls(value: Any) -> Any:
 
 
 def places(rule: Rule, new: Json, old: Json | None) -> Iterator[tuple[str, Any, Any]]:
-    return _values(rule.path.split(".") if rule.path else [], "", new, old)
+    """The values that an API server checks by the rule, with their paths and the stored ones."""
+    for path, value, before in _values(rule.path.split(".") if rule.path else [], "", new, old):
+        if before is not None or not rule.transition:
+            yield path, value, before
 
 
 def listed(**fields: Any) -> st.SearchStrategy[Json]:

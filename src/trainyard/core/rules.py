@@ -24,8 +24,8 @@ class Rule(msgspec.Struct, frozen=True):
 
     `default_message` is the message of the CRD's rule. `detail(value)` is a message that contains the value, as the old
     operators' messages do; the embedded server, lint and the operator use it. `transition` rules compare with the
-    stored object and are skipped on create. `field` is the field below the value that the problem is reported for. An
-    `early` rule is checked on all values before the next rule is checked on any.
+    stored value, and are skipped where there was none. `field` is the field below the value that the problem is
+    reported for. An `early` rule is checked on all values before the next rule is checked on any.
     """
 
     path: str
@@ -51,7 +51,7 @@ def violations(rules: tuple[Rule, ...], new: Json, old: Json | None) -> list[Pro
         rules_of_path = list(group)
         for path, value, before in _values(rule_path.split(".") if rule_path else [], "", new, old):
             for rule in rules_of_path:
-                if not _holds(rule, value, before):
+                if (before is not None or not rule.transition) and not _holds(rule, value, before):
                     problems.append(Problem(".".join(filter(None, (path, rule.field))), rule.message(value)))
     return problems
 

@@ -13,7 +13,7 @@ from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds.immutability import IS_FIXED_CEL, is_immutable
 from trainyard.kinds.pod_templates import pod_template_schema
 from trainyard.kinds.policies import Policies, Seconds
-from trainyard.kinds.templates import NULLABLE, PRESERVE_UNKNOWN, containers_of, restart_policy_rule
+from trainyard.kinds.templates import MAX_CONTAINERS, NULLABLE, PRESERVE_UNKNOWN, containers_of, restart_policy_rule
 from trainyard.objects import Json
 
 MASTER = "master"
@@ -38,7 +38,7 @@ class MpiConfig(msgspec.Struct, kw_only=True):
 
 # The name of a container is optional: a single container without a name is named chainer (S21).
 _OPTIONAL = {"properties": {"name": {"type": "string", "maxLength": 63}}, "required": []}
-_POD_TEMPLATE = pod_template_schema(_OPTIONAL, maxItems=100)
+_POD_TEMPLATE = pod_template_schema(_OPTIONAL, maxItems=MAX_CONTAINERS)
 Template = Annotated[dict[str, Any] | None, Meta(extra_json_schema={**_POD_TEMPLATE, **NULLABLE})]
 Mpi = Annotated[MpiConfig | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from trainyard.core import Config, Job, Kind, Rule, parse_job, violations, with_aliases
 from trainyard.core.policies.managed_by import KNOWN_CONTROLLERS, is_managed_here
@@ -78,19 +78,23 @@ def schema(kind: Kind) -> Json:
         },
     }
     for rule in with_aliases(rules_of(kind), kind.api.field_aliases):
-        node = _subschema(root, rule.path)
-        node["x-kubernetes-validations"] = [*node.get("x-kubernetes-validations", []), _validation_rule(rule)]
+        root = _with_rule(root, rule.path.split(".") if rule.path else [], rule)
     return root
 
 
-def _subschema(root: Json, path: str) -> Json:
-    """The schema at the path of a rule: `name[]` is the items of a list, `name{}` the values of a map."""
-    node = root
-    for segment in filter(None, path.split(".")):
-        node = node["properties"][segment.removesuffix("[]").removesuffix("{}")]
-        if segment.endswith(("[]", "{}")):
-            node = node["items" if segment.endswith("[]") else "additionalProperties"]
-    return node
+def _with_rule(node: Json, path: Sequence[str], rule: Rule) -> Json:
+    """A copy of the schema with the rule at that path below it: `name[]` is the items of a list, `name{}` the values of
+    a map. What is not on the path is shared: the schemas of pods are those of all kinds."""
+    if not path:
+        return {**node, "x-kubernetes-validations": [*node.get("x-kubernetes-validations", []), _validation_rule(rule)]}
+    name = path[0].removesuffix("[]").removesuffix("{}")
+    field_schema = node["properties"][name]
+    if path[0] == name:
+        field_schema = _with_rule(field_schema, path[1:], rule)
+    else:
+        inner = "items" if path[0].endswith("[]") else "additionalProperties"
+        field_schema = {**field_schema, inner: _with_rule(field_schema[inner], path[1:], rule)}
+    return {**node, "properties": {**node["properties"], name: field_schema}}
 
 
 def _validation_rule(rule: Rule) -> Json:

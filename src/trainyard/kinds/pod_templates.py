@@ -42,8 +42,10 @@ def pod_template_schema(container: Json, **containers_keywords: object) -> Json:
                 "description": "The pods of a replica.",
                 **spec,
                 "properties": {**spec["properties"], "containers": containers},
+                "required": ["containers"],
             },
         },
+        "required": ["spec"],
         KEEP: True,
     }
 

@@ -14,16 +14,16 @@ from trainyard.objects.yaml_scalars import shorten
 
 PRESERVE_UNKNOWN = {"x-kubernetes-preserve-unknown-fields": True}
 NULLABLE = {"nullable": True}
+MAX_CONTAINERS = 100
+"""Of a template: an API server refuses a rule about each item of a list without a limit."""
 
-PodTemplate = Annotated[
-    dict[str, Any],
-    Meta(
-        extra_json_schema=pod_template_schema(
-            {"properties": {"name": {"type": "string", "minLength": 1, "maxLength": 63}}},
-            **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
-        )
-    ),
-]
+CONTAINER: Json = {"properties": {"name": {"type": "string", "minLength": 1, "maxLength": 63}}}
+UNIQUE_NAMES: Json = {
+    "maxItems": MAX_CONTAINERS,
+    "x-kubernetes-list-type": "map",
+    "x-kubernetes-list-map-keys": ["name"],
+}
+PodTemplate = Annotated[dict[str, Any], Meta(extra_json_schema=pod_template_schema(CONTAINER, **UNIQUE_NAMES))]
 """A PodTemplateSpec whose containers have unique names."""
 
 
@@ -57,27 +57,18 @@ RESTART_POLICIES = ("Always", "OnFailure", "Never")
 def restart_policy_rule(path: str) -> Rule:
     """The rule that the template of the object at `path` has a valid restartPolicy or none (S36).
 
-    Null and "" count as none, as in Kubernetes.
+    Null and "" count as none, as in Kubernetes. The rule is one of the field itself: each field that a rule reads of a
+    PodSpec makes the API server copy the schemas of all 43 (its map of properties is made anew for each access).
     """
-    template = "self.template"
-    policy = f"{template}.spec.restartPolicy"
     values = f"{', '.join(RESTART_POLICIES[:-1])} or {RESTART_POLICIES[-1]}"
+    text = f"is no restartPolicy of a pod: write {values}, or leave it out"
     return Rule(
-        path,
-        f"!has({template}) || {template} == null || !has({template}.spec) || !has({policy}) || dyn({policy}) == null"
-        f" || {policy} in {['', *RESTART_POLICIES]}",
-        lambda value, old: _is_known(spec_of(value.get("template")).get("restartPolicy")),
-        f"is no restartPolicy of a pod: write {values}, or leave it out",
-        detail=lambda value: (
-            f"{shorten(str(spec_of(value['template'])['restartPolicy']))} is no restartPolicy of a pod: "
-            f"write {values}, or leave it out"
-        ),
-        field="template.spec.restartPolicy",
+        f"{path}.template.spec.restartPolicy",
+        f"self in {['', *RESTART_POLICIES]}",
+        lambda policy, old: not isinstance(policy, str) or policy in ("", *RESTART_POLICIES),
+        text,
+        detail=lambda policy: f"{shorten(policy)} {text}",
     )
-
-
-def _is_known(policy: object) -> bool:
-    return not isinstance(policy, str) or policy in ("", *RESTART_POLICIES)
 
 
 def whole_number(value: object) -> int | None:

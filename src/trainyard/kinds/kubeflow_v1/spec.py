@@ -12,11 +12,13 @@ from trainyard.core import ParsedSpec, Role, Rule, violations
 from trainyard.core.names import MAX_LABEL_LENGTH, digest
 from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds.kubeflow_v1.framework import Framework
+from trainyard.kinds.pod_templates import pod_template_schema
 from trainyard.kinds.policies import Policies, policy_of
 from trainyard.kinds.templates import (
+    CONTAINER,
     NULLABLE,
     PRESERVE_UNKNOWN,
-    PodTemplate,
+    UNIQUE_NAMES,
     containers_of,
     restart_policy_rule,
     whole_number,
@@ -26,6 +28,13 @@ from trainyard.schema import Schema, from_struct
 
 RestartPolicy = Literal["Always", "OnFailure", "Never", "ExitCode"]
 Count = Annotated[int, Meta(ge=0, le=MAX_REPLICAS)]
+
+
+PodTemplate = Annotated[
+    dict[str, Any],
+    Meta(extra_json_schema=pod_template_schema({**CONTAINER, "required": ["name", "image"]}, **UNIQUE_NAMES)),
+]
+"""A PodTemplateSpec whose containers have unique names, and images."""
 
 
 class ReplicaSpec(msgspec.Struct, kw_only=True):
@@ -131,10 +140,10 @@ def rules_of(framework: Framework) -> tuple[Rule, ...]:
     return (
         _name_rule(framework),
         _roles_rule(framework, replicas),
-        _containers_rule(framework, replicas),
-        _images_rule(replicas),
+        *_container_rules(framework, replicas),
         restart_policy_rule(f"{replicas}{{}}"),
-        *(_fixed_rule(path) for path in ("managedBy", "schedulingPolicy.queue")),
+        *_fixed_rules("managedBy"),
+        *_fixed_rules("schedulingPolicy.queue"),
         _managed_by_rule(framework.managers),
         *framework.rules,
     )
@@ -162,14 +171,15 @@ def _name_rule(framework: Framework) -> Rule:
         letters = "lower-case letters, digits, '-' and '.'"
     single = "|".join(sorted(role.lower() for role in framework.single_roles))
     no_index = f"r.matches('(?i)^({single})$') || " if single else ""
-    sets = f"self.spec.{framework.replicas_field}"
-    length = "self.metadata.name.size() + r.size() + 2"
+    length = "n + r.size() + 2"
     return Rule(
         "",
         f"self.metadata.name.matches('^{pattern}$') && self.metadata.name.size() <= {MAX_LABEL_LENGTH}"
-        f" && {sets}.all(r, {no_index}{length} + 1 <= {MAX_LABEL_LENGTH}"
-        f" && (!has({sets}[r].replicas) || {sets}[r].replicas < 1"
-        f" || {length} + string({sets}[r].replicas - 1).size() <= {MAX_LABEL_LENGTH}))",
+        # Lists of one item: CEL has no variables, and each read from the root takes an API server 10 us.
+        f" && [self.metadata.name.size()].all(n, [self.spec.{framework.replicas_field}].all(s,"
+        f" s.all(r, {no_index}{length} + 1 <= {MAX_LABEL_LENGTH}"
+        f" && (!has(s[r].replicas) || s[r].replicas < 1"
+        f" || {length} + string(s[r].replicas - 1).size() <= {MAX_LABEL_LENGTH}))))",
         fits,
         f"the name is part of every {objects} name, NAME-ROLE-INDEX of at most 63 characters: write {letters}, and "
         "shorten it",
@@ -194,68 +204,71 @@ def _roles_rule(framework: Framework, path: str) -> Rule:
     )
 
 
-_HAS_CONTAINERS = (
-    "has(self.template) && self.template != null && has(self.template.spec) && has(self.template.spec.containers)"
-)
-
-
-def _containers_rule(framework: Framework, path: str) -> Rule:
+def _container_rules(framework: Framework, path: str) -> tuple[Rule, ...]:
+    """Each role has the container whose exit code counts, and each container an image. Only a missing template is a
+    matter of the role: a rule that reads fields of a PodSpec or a Container makes an API server copy the schemas of all
+    43 or 25 of them. With such rules each write of a job took 0.7 ms longer, its status included."""
+    containers = "template.spec.containers"
     if framework.main_is_first:
-        return Rule(
+        cel, text = "self.size() > 0", "must have a container: the exit code of the first one is the replica's"
+    else:
+        cel = f"self.exists(c, c.name == '{framework.container}')"
+        text = f"must have at least one container with name {framework.container}: its exit code is the replica's"
+
+    def has_main(listed: list[Json], old: Any) -> bool:
+        names = [container.get("name") for container in listed if isinstance(container, dict)]
+        return bool(names) if framework.main_is_first else framework.container in names
+
+    return (
+        Rule(
             f"{path}{{}}",
-            f"{_HAS_CONTAINERS} && self.template.spec.containers.size() > 0",
-            lambda value, old: bool(containers_of(value.get("template"))),
-            "must have a container: the exit code of the first one is the replica's",
-            field="template.spec.containers",
-        )
-    return Rule(
-        f"{path}{{}}",
-        f"{_HAS_CONTAINERS} && self.template.spec.containers.exists(c, c.name == '{framework.container}')",
-        lambda value, old: any(
-            container.get("name") == framework.container for container in containers_of(value.get("template"))
+            "has(self.template) && self.template != null",
+            lambda role, old: role.get("template") is not None,
+            text,
+            field=containers,
         ),
-        f"must have at least one container with name {framework.container}: its exit code is the replica's",
-        field="template.spec.containers",
+        Rule(f"{path}{{}}.{containers}", cel, has_main, text),
+        Rule(
+            f"{path}{{}}.{containers}[].image",
+            "self != ''",
+            lambda image, old: image != "",
+            "must not be empty: write the image of the container",
+        ),
     )
 
 
-def _images_rule(path: str) -> Rule:
-    return Rule(
-        f"{path}{{}}",
-        "!has(self.template) || self.template == null || !has(self.template.spec)"
-        " || !has(self.template.spec.containers)"
-        " || self.template.spec.containers.all(c, has(c.image) && c.image != '')",
-        lambda value, old: all(container.get("image") for container in containers_of(value.get("template"))),
-        "a container has no image: write one for each",
-        field="template.spec.containers",
-    )
-
-
-def _fixed_rule(path: str) -> Rule:
-    """A field of runPolicy that never changes."""
+def _fixed_rules(path: str) -> tuple[Rule, Rule]:
+    """A field of runPolicy that is never set, removed or changed."""
     *parents, name = path.split(".")
+    objects = [".".join(("runPolicy", *parents[:end])) for end in range(len(parents) + 1)]
 
-    objects = [".".join(("spec", "runPolicy", *parents[:end])) for end in range(len(parents) + 1)]
-    field = f"{objects[-1]}.{name}"
+    def is_set_cel(spec: str) -> str:
+        checks = [f"has({spec}.{place}) && {spec}.{place} != null" for place in objects]
+        return f"({' && '.join((*checks, f'has({spec}.runPolicy.{path})'))})"
 
-    def is_set(root: str) -> str:
-        checks = [f"has({root}.{place}) && {root}.{place} != null" for place in objects]
-        return f"({' && '.join((*checks, f'has({root}.{field})'))})"
-
-    def value(job: Json) -> Any:
-        node = job["spec"]
+    def is_set(spec: Json) -> bool:
+        node = spec
         for parent in ("runPolicy", *parents):
             node = node.get(parent) or {}
-        return node.get(name)
+        return node.get(name) is not None
 
-    new, old = is_set("self"), is_set("oldSelf")
-    return Rule(
-        "",
-        f"{new} == {old} && (!{new} || !{old} || self.{field} == oldSelf.{field})",
-        lambda new, old: value(new) == value(old),
-        f"spec.runPolicy.{path} is immutable: make a new job",
-        transition=True,
-        field=f"spec.runPolicy.{path}",
+    text = f"spec.runPolicy.{path} is immutable: make a new job"
+    return (
+        Rule(
+            "spec",
+            f"{is_set_cel('self')} == {is_set_cel('oldSelf')}",
+            lambda new, old: is_set(new) == is_set(old),
+            text,
+            transition=True,
+            field=f"runPolicy.{path}",
+        ),
+        Rule(
+            f"spec.runPolicy.{path}",
+            "self == oldSelf",
+            lambda new, old: bool(new == old),
+            text,
+            transition=True,
+        ),
     )
 
 

@@ -52,7 +52,9 @@ class SlowApi(ApiClient):
         self.may_answer = asyncio.Event()
         self.is_patched = False
 
-    async def patch(self, gvk: GVK, namespace: str, name: str, body: Json, subresource: str = "") -> Json:
+    async def patch(
+        self, gvk: GVK, namespace: str, name: str, body: Json, subresource: str = "", *, version_only: bool = False
+    ) -> Json:
         await self.may_answer.wait()
         self.is_patched = True
         return {"metadata": {"resourceVersion": "2"}}

@@ -53,7 +53,9 @@ class RecordingApi(ApiClient):
         self.creates.append(obj)
         return self._stored(obj)
 
-    async def patch(self, gvk: GVK, namespace: str, name: str, body: Json, subresource: str = "") -> Json:
+    async def patch(
+        self, gvk: GVK, namespace: str, name: str, body: Json, subresource: str = "", *, version_only: bool = False
+    ) -> Json:
         self.patches.append((gvk.kind, name, subresource, body))
         return self._stored({})
 

@@ -135,19 +135,19 @@ class ApiClient:
     ) -> Json:
         """Create `obj`; with a subresource, POST to it (`binding` of the pod that `obj` names). Returns the object;
         with `version_only` an object with no more than its uid and resourceVersion, which takes less time."""
-        request = requests.create(gvk, namespace, obj, subresource)
-        if version_only:
-            return requests.decode_version(request, await self.send(request))
-        return await self._json(request)
+        return await self._json(requests.create(gvk, namespace, obj, subresource), version_only)
 
     async def replace(self, gvk: GVK, namespace: str, name: str, obj: Json, subresource: str = "") -> Json:
         """Replace the object (PUT); its resourceVersion, if set, must be the stored one. Returns the stored object.
         Raises Conflict and other ApiErrors."""
         return await self._json(requests.replace(gvk, namespace, name, obj, subresource))
 
-    async def patch(self, gvk: GVK, namespace: str, name: str, body: Json, subresource: str = "") -> Json:
-        """Send a JSON merge patch. A null removes a key; `metadata.resourceVersion` in it is a precondition."""
-        return await self._json(requests.patch(gvk, namespace, name, body, subresource))
+    async def patch(
+        self, gvk: GVK, namespace: str, name: str, body: Json, subresource: str = "", *, version_only: bool = False
+    ) -> Json:
+        """Send a JSON merge patch. A null removes a key; `metadata.resourceVersion` in it is a precondition. Returns
+        as `create`."""
+        return await self._json(requests.patch(gvk, namespace, name, body, subresource), version_only)
 
     async def delete(
         self,
@@ -218,8 +218,9 @@ class ApiClient:
         """Send any other request. Returns the body of the response as received."""
         return await self.send(ApiRequest(method, path, query, body, content_type))
 
-    async def _json(self, request: ApiRequest) -> Json:
-        return requests.decode_object(request, await self.send(request))
+    async def _json(self, request: ApiRequest, version_only: bool = False) -> Json:
+        decode = requests.decode_version if version_only else requests.decode_object
+        return decode(request, await self.send(request))
 
     async def send(self, request: ApiRequest) -> bytes:
         """Send one request and return the body of a 2xx response. Raises an ApiError for any other.

@@ -54,9 +54,12 @@ class WriteExecutor:
                 raise NameTaken(error, answer) from None
         self.record(owner_uid, create.gvk, answer)
 
-    async def patch(self, patch: Patch, owner_uid: str) -> Json:
-        """Patch the object and return it. Raises NotFound and other ApiErrors."""
-        answer = await self._api.patch(patch.gvk, patch.namespace, patch.name, patch.body, patch.subresource)
+    async def patch(self, patch: Patch, owner_uid: str, *, version_only: bool = True) -> Json:
+        """Patch the object. Returns it, with `version_only` as `ApiClient.create`. Raises NotFound and other
+        ApiErrors."""
+        answer = await self._api.patch(
+            patch.gvk, patch.namespace, patch.name, patch.body, patch.subresource, version_only=version_only
+        )
         self.record(owner_uid, patch.gvk, answer)
         return answer
 

@@ -249,8 +249,9 @@ class PlanExecutor:
         return is_patched, creates
 
     async def _patch_job(self, reconcile: Reconcile, body: Json, subresource: str = "") -> Json:
+        """Returns the job; after a patch of a subresource only its uid and resourceVersion."""
         patch = Patch(reconcile.gvk, reconcile.namespace, reconcile.name, body, subresource)
-        return await self._executor.patch(patch, reconcile.uid)
+        return await self._executor.patch(patch, reconcile.uid, version_only=bool(subresource))
 
     async def _delete(self, reconcile: Reconcile, delete: Delete) -> None:
         try:

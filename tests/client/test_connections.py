@@ -198,6 +198,21 @@ async def test_a_response_that_does_not_come_ends_at_its_deadline_and_closes_the
         await carrier.close()
 
 
+async def test_each_response_ends_at_its_own_deadline() -> None:
+    """One timer serves all connections: the deadline of a later request may be an earlier one."""
+    async with serving(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{") as server:
+        carrier, ended = transport.HttpTransport(server.url, {}), list[float]()
+
+        async def fetch(seconds: float) -> None:
+            with pytest.raises(Unavailable, match="no response in time"):
+                await carrier.fetch(ApiRequest("GET", "/api"), Identity(), seconds, None)
+            ended.append(seconds)
+
+        await asyncio.gather(*map(fetch, (0.3, 0.1, 0.2)))
+        assert ended == [0.1, 0.2, 0.3]
+        await carrier.close()
+
+
 async def test_a_cancelled_request_closes_its_connection() -> None:
     async with serving(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{") as server, ApiClient(server.url) as api:
         request = asyncio.create_task(api.get(POD, "n", "p"))

@@ -119,13 +119,15 @@ class Response:
 
 
 class Connection(asyncio.Protocol):
-    """A connection that is open. `tls`: the context of its TLS session, None for plain HTTP. `last_used`: the time of
-    the event loop at which its last response was complete, 0.0 before."""
+    """A connection that is open. `tls`: the context of its TLS session, None for plain HTTP. Times of the event loop:
+    `last_used`, when its last response was complete, 0.0 before; `deadline`, when it is closed if its response has not
+    ended."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.tls = tls
         self.loop = asyncio.get_running_loop()  # kept: before Python 3.12 each call of this function is a system call
         self.last_used = 0.0
+        self.deadline = float("inf")
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._response: Response | None = None

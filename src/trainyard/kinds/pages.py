@@ -141,10 +141,12 @@ def _rules(kind: Kind) -> Iterator[str]:
     yield ""
     yield "| where | rule |"
     yield "|---|---|"
+    rows: dict[str, None] = {}  # in their order; two rules may check one field for one reason
     for rule in with_aliases(rules_of(kind), {}):
         path = ".".join(filter(None, (rule.path, rule.field)))
         operation = " (an edit)" if rule.transition else ""
-        yield f"| `{path}`{operation} | {_table_cell(rule.default_message)} |"
+        rows[f"| `{path}`{operation} | {_table_cell(rule.default_message)} |"] = None
+    yield from rows
     yield ""
 
 

@@ -17,13 +17,16 @@ NULLABLE = {"nullable": True}
 MAX_CONTAINERS = 100
 """Of a template: an API server refuses a rule about each item of a list without a limit."""
 
-CONTAINER: Json = {"properties": {"name": {"type": "string", "minLength": 1, "maxLength": 63}}}
+CONTAINER_FIELDS: Json = {"name": {"type": "string", "minLength": 1, "maxLength": 63}}
 UNIQUE_NAMES: Json = {
     "maxItems": MAX_CONTAINERS,
     "x-kubernetes-list-type": "map",
     "x-kubernetes-list-map-keys": ["name"],
 }
-PodTemplate = Annotated[dict[str, Any], Meta(extra_json_schema=pod_template_schema(CONTAINER, **UNIQUE_NAMES))]
+PodTemplate = Annotated[
+    dict[str, Any],
+    Meta(extra_json_schema=pod_template_schema({"properties": CONTAINER_FIELDS}, **UNIQUE_NAMES)),
+]
 """A PodTemplateSpec whose containers have unique names."""
 
 

@@ -15,7 +15,7 @@ from trainyard.kinds.kubeflow_v1.framework import Framework
 from trainyard.kinds.pod_templates import pod_template_schema
 from trainyard.kinds.policies import Policies, policy_of
 from trainyard.kinds.templates import (
-    CONTAINER,
+    CONTAINER_FIELDS,
     NULLABLE,
     PRESERVE_UNKNOWN,
     UNIQUE_NAMES,
@@ -32,7 +32,12 @@ Count = Annotated[int, Meta(ge=0, le=MAX_REPLICAS)]
 
 PodTemplate = Annotated[
     dict[str, Any],
-    Meta(extra_json_schema=pod_template_schema({**CONTAINER, "required": ["name", "image"]}, **UNIQUE_NAMES)),
+    Meta(
+        extra_json_schema=pod_template_schema(
+            {"properties": {**CONTAINER_FIELDS, "image": {"type": "string"}}, "required": ["name", "image"]},
+            **UNIQUE_NAMES,
+        )
+    ),
 ]
 """A PodTemplateSpec whose containers have unique names, and images."""
 

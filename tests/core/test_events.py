@@ -13,16 +13,15 @@ def created(count: int) -> list[Event]:
 
 def test_a_small_job_has_an_event_for_each_pod_and_a_large_one_for_all_of_them() -> None:
     end = Event("Normal", "PyTorchJobSucceeded", "PyTorchJob j is successfully completed.")
-    assert recorded_events([*created(2), end], {}) == (*created(2), end)
-    assert recorded_events(created(3), {})[0].message == "Created pod: j-worker-0 and 2 more"
+    assert recorded_events([*created(4), end], {}) == (*created(4), end)
     (pods, last) = recorded_events([*created(1000), end], {})
     assert (pods.message, last) == ("Created pod: j-worker-0 and 999 more", end)
 
 
 def test_an_event_of_a_child_whose_write_was_refused_is_not_recorded() -> None:
     refused = {Ref("Pod", "j-worker-0"), Ref("Pod", "j-worker-3")}
-    messages = [event.message for event in recorded_events(created(4), refused)]
-    assert messages == [f"Created pod: j-worker-{number}" for number in (1, 2)]
+    messages = [event.message for event in recorded_events(created(5), refused)]
+    assert messages == [f"Created pod: j-worker-{number}" for number in (1, 2, 4)]
     (event,) = recorded_events(created(7), refused)
     assert event.message == "Created pod: j-worker-1 and 4 more"
 

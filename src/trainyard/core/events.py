@@ -7,10 +7,9 @@ from collections.abc import Container, Iterable
 from trainyard.core.model import Event
 from trainyard.objects import Ref
 
-MAX_ALIKE = 2
+MAX_ALIKE = 4
 """So many events of one type and reason in one plan are recorded each; of more, there is one. The README of ElasticJob
-shows one for each Pod of its job of two. With an event for each of four Pods and Services, the events of a small job
-were as many requests as all else."""
+shows one for each Pod of its job of two."""
 
 
 def recorded_events(events: Iterable[Event], refused: Container[Ref]) -> tuple[Event, ...]:

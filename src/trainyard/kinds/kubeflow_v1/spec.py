@@ -283,9 +283,8 @@ MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 def _managed_by_rule(managers: tuple[str, ...]) -> Rule:
     known = [*managers, MULTIKUEUE]
     return Rule(
-        "spec.runPolicy",
-        f"!has(self.managedBy) || self.managedBy in {known}",
-        lambda policy, old: policy.get("managedBy") in (None, *known),
+        "spec.runPolicy.managedBy",
+        f"self in {known}",
+        lambda manager, old: manager in known,
         f"managedBy names the controller of the job: {', '.join(known[:-1])} or {known[-1]}",
-        field="managedBy",
     )

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_UNPACKED = 256  # objects that are not packed yet; one of 11 KiB is a large one
+MAX_UNPACKED = 128  # objects that are not packed yet; one of 11 KiB is a large one
 
 
 class ObjectAdapter(msgspec.Struct, Generic[T], frozen=True):

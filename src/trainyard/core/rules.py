@@ -20,7 +20,8 @@ Check = Callable[[Any, Any], bool]
 
 class Rule(msgspec.Struct, frozen=True):
     """One rule. `path` is from the object's root; `[]` stands for every item of a list, `{}` for every value of a map:
-    `spec.replicaSpecs[].tfPort`.
+    `spec.replicaSpecs[].tfPort`. It is the path of the field that the rule is about, not of a parent: for each field
+    that a rule reads of an object, an API server copies the schemas of all its fields, and a PodSpec has 43.
 
     `default_message` is the message of the CRD's rule. `detail(value)` is a message that contains the value, as the old
     operators' messages do; the embedded server, lint and the operator use it. `transition` rules compare with the

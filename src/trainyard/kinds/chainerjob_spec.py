@@ -98,8 +98,8 @@ def _has_chainer_cel(item: str) -> str:
     """`has_chainer` as a CEL expression on the template of `item`."""
     containers = f"{item}.template.spec.containers"
     return (
-        f"(has({item}.template) && {item}.template != null && has({item}.template.spec)"
-        f" && has({containers}) && ({containers}.exists(c, has(c.name) && c.name == '{CONTAINER}')"
+        f"(has({item}.template) && {item}.template != null"
+        f" && ({containers}.exists(c, has(c.name) && c.name == '{CONTAINER}')"
         f" || ({containers}.size() == 1 && {containers}.all(c, !has(c.name) || c.name == ''))))"
     )
 

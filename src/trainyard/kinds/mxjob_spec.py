@@ -159,8 +159,7 @@ RULES = (
     ),
     Rule(
         _ITEM,
-        f"!{has_template_cel('self')} || (has(self.template.spec) && has(self.template.spec.containers)"
-        " && self.template.spec.containers.exists(c, c.name == 'mxnet'))",
+        f"!{has_template_cel('self')} || self.template.spec.containers.exists(c, c.name == 'mxnet')",
         lambda item, old: item.get("template") is None or has_container(item["template"], CONTAINER),
         "invalid job spec: Replica type is missing a container for mxnet; name the container of the program mxnet",
         detail=_no_container_message,

@@ -60,8 +60,7 @@ RESTART_POLICIES = ("Always", "OnFailure", "Never")
 def restart_policy_rule(path: str) -> Rule:
     """The rule that the template of the object at `path` has a valid restartPolicy or none (S36).
 
-    Null and "" count as none, as in Kubernetes. The rule is one of the field itself: each field that a rule reads of a
-    PodSpec makes the API server copy the schemas of all 43 (its map of properties is made anew for each access).
+    Null and "" count as none, as in Kubernetes.
     """
     values = f"{', '.join(RESTART_POLICIES[:-1])} or {RESTART_POLICIES[-1]}"
     text = f"is no restartPolicy of a pod: write {values}, or leave it out"

@@ -156,8 +156,8 @@ RULES = (
     ),
     Rule(
         _ITEM,
-        f"self.tfReplicaType == 'PS' || !{has_template_cel('self')} || (has(self.template.spec)"
-        " && has(self.template.spec.containers) && self.template.spec.containers.exists(c, c.name == 'tensorflow'))",
+        f"self.tfReplicaType == 'PS' || !{has_template_cel('self')}"
+        " || self.template.spec.containers.exists(c, c.name == 'tensorflow')",
         lambda item, old: (
             item.get("tfReplicaType") == PS
             or item.get("template") is None

@@ -28,7 +28,7 @@ from trainyard.app.background import error_text
 from trainyard.app.cluster_folders import HISTORY, BackgroundError, command_line
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
-from trainyard.app.daemon_interpreter import HandOver, receive
+from trainyard.app.hand_over import HandOver, receive
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.logs import configure_logging
 from trainyard.app.record_index import HistoryOptions
@@ -207,6 +207,7 @@ async def _run_unless(first: asyncio.Event, second: asyncio.Event, work: Corouti
 def main() -> None:
     """Wait for the hand-over, write the process id into the lock file, and run the cluster."""
     collect_seldom()
+    os.chdir("/")
     if (received := receive()) is None:
         return
     for fd in (1, 2):

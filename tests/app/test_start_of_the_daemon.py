@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ START = """
 import os, sys
 sys.argv[1:] = {arguments!r}
 def hook(event, arguments):
-    if event == "subprocess.Popen":
+    if event in ("os.posix_spawn", "subprocess.Popen"):
         name = os.path.basename(arguments[1][-1])
         print("starts", name, "before click is imported:", "click" not in sys.modules, flush=True)
 sys.addaudithook(hook)
@@ -57,7 +58,19 @@ def test_the_certificates_of_a_new_cluster_are_made_while_the_daemon_imports_its
 def test_the_process_ends_when_nothing_is_handed_over() -> None:
     interpreter = DaemonInterpreter()
     interpreter.close()
-    assert interpreter.process.wait(120) == 0
+    assert os.waitpid(interpreter.pid, 0)[1] == 0
+
+
+def test_the_process_inherits_no_descriptor_of_the_shell() -> None:
+    with Path(os.devnull).open() as file:
+        os.set_inheritable(file.fileno(), True)
+        interpreter = DaemonInterpreter()
+        try:
+            inherited = Path(f"/proc/{interpreter.pid}/fd/{file.fileno()}")
+            assert not (inherited.exists() and inherited.samefile(os.devnull))
+        finally:
+            interpreter.close()
+            os.waitpid(interpreter.pid, 0)
 
 
 def test_the_error_names_what_python_printed_before_it_had_a_log(

@@ -39,8 +39,7 @@ from trainyard.client.request import create
 from trainyard.objects import labels_of, name_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import CRD, NAMESPACE, NODE, POD
-from trainyard.server import Server
-from trainyard.server.crd.validation import trust_crd
+from trainyard.server import Server, trust_crd
 from trainyard.server.http.limits import Limits
 from trainyard.server.storage.log import LogEntry, RevisionLog
 from trainyard.workloads import ControllerManager

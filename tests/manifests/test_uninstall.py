@@ -18,8 +18,7 @@ from trainyard.cli.install_manifests import to_yaml
 from trainyard.client import ApiClient
 from trainyard.objects import uid_of
 from trainyard.objects.resources import CRD, DEPLOYMENT
-from trainyard.server import Server
-from trainyard.server.crd.validation import trust_crd
+from trainyard.server import Server, trust_crd
 
 MXJOB = kinds.MXJOB.gvk
 

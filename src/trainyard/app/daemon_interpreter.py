@@ -1,85 +1,47 @@
 """The Python process that becomes the daemon of a background cluster (trainyard/daemon.py).
 
-`trainyard up` starts it before it imports its own modules: the two import theirs at the same time, on two cores, which
-takes an eighth off. The process waits for its hand-over; if `up` ends without one, it ends, too.
+`trainyard up` starts it before it imports anything else: the two import their modules at the same time, on two cores.
+So this module imports three of the standard library: with `subprocess`, `json` and `pathlib` the daemon started 10 ms
+later. The process waits for its hand-over (hand_over.py); if `up` ends without one, it ends, too.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import socket
-import subprocess
 import sys
-from pathlib import Path
-from typing import Any, NamedTuple
-
-MAX_MESSAGE = 1 << 20  # bytes
-
-
-class HandOver(NamedTuple):
-    """What the daemon gets. All but `folder` and `options` are open file descriptors."""
-
-    folder: Path
-    options: dict[str, Any]
-    lock: int
-    pipe: int
-    log: int
-    certificates: int | None = None
-    """The output of a CertificateProcess, for a cluster that has no certificate yet."""
 
 
 class DaemonInterpreter:
-    """A process that imports the daemon's modules and then waits for `hand_over`. Raises OSError."""
+    """A process that imports the daemon's modules and then waits for what is sent to `connection`. Raises OSError."""
 
     def __init__(self) -> None:
-        self._socket, standard_input = socket.socketpair()
+        self.connection, standard_input = socket.socketpair()
         # What Python prints before it has the log, such as the traceback of a failed import.
         self._output = os.memfd_create("trainyard-daemon")
-        with standard_input:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "trainyard.daemon"],
-                stdin=standard_input.fileno(),
-                stdout=self._output,
-                stderr=self._output,
-                env=_environment(),
-                cwd="/",
-                umask=0o077,
-                start_new_session=True,
-            )
-
-    def hand_over(self, what: HandOver) -> None:
-        """Let the process go on as the daemon. Raises OSError."""
-        message = json.dumps([str(what.folder), what.options]).encode()
-        fds = [what.lock, what.pipe, what.log, *([] if what.certificates is None else [what.certificates])]
-        sent = socket.send_fds(self._socket, [message], fds)
-        self._socket.sendall(message[sent:])
-        self._socket.shutdown(socket.SHUT_WR)
+        umask = os.umask(0o077)
+        try:
+            with standard_input:
+                self.pid = os.posix_spawn(
+                    sys.executable,
+                    [sys.executable, "-P", "-m", "trainyard.daemon"],
+                    _environment(),
+                    file_actions=_file_actions(standard_input.fileno(), self._output),
+                    setsid=True,
+                )
+        finally:
+            os.umask(umask)
 
     def close(self) -> None:
         """Close what this process has of it. Without a hand-over the other process ends."""
-        self._socket.close()
+        self.connection.close()
         os.close(self._output)
 
     def last_line(self) -> str:
         """The last line that the process has printed before its hand-over, "" for none."""
-        lines = os.pread(self._output, MAX_MESSAGE, 0).decode(errors="replace").splitlines()
+        size = os.fstat(self._output).st_size
+        lines = os.pread(self._output, size, 0).decode(errors="replace").splitlines()
         return lines[-1] if lines else ""
-
-
-def receive() -> HandOver | None:
-    """In the process: wait for the hand-over. None when `trainyard up` has ended without one."""
-    with socket.socket(fileno=os.dup(0)) as connection:
-        message, fds, _, _ = socket.recv_fds(connection, MAX_MESSAGE, 4)
-        if not message:
-            return None
-        for fd in fds:
-            os.set_inheritable(fd, False)
-        while part := connection.recv(MAX_MESSAGE):
-            message += part
-    folder, options = json.loads(message)
-    return HandOver(Path(folder), options, *fds)
 
 
 _early: list[DaemonInterpreter] = []
@@ -87,13 +49,30 @@ _early: list[DaemonInterpreter] = []
 
 def start_early() -> None:
     """Start the process that `take` returns, if it can be started: `take` reports why it cannot."""
-    with contextlib.suppress(OSError):
+    try:
         _early.append(DaemonInterpreter())
+    except OSError:
+        return
 
 
 def take() -> DaemonInterpreter:
     """The process that was started early, or a new one. Raises OSError."""
     return _early.pop() if _early else DaemonInterpreter()
+
+
+def _file_actions(standard_input: int, output: int) -> list[tuple[int, ...]]:
+    """No other descriptor is inherited: whoever reads a pipe that the shell has opened would wait for the daemon."""
+    # Input first: where the command was started without one, its socket may be descriptor 1 or 2.
+    copies = [(os.POSIX_SPAWN_DUP2, *pair) for pair in ((standard_input, 0), (output, 1), (output, 2))]
+    inherited = (int(name) for name in os.listdir("/proc/self/fd"))
+    return [*copies, *((os.POSIX_SPAWN_CLOSE, fd) for fd in inherited if fd > 2 and _is_inheritable(fd))]
+
+
+def _is_inheritable(fd: int) -> bool:
+    try:
+        return os.get_inheritable(fd)
+    except OSError:  # the descriptor of the list itself
+        return False
 
 
 def _environment() -> dict[str, str]:

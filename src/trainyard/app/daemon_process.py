@@ -12,16 +12,15 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trainyard.app import daemon_interpreter
+from trainyard.app import daemon_interpreter, hand_over
 from trainyard.app.certificate_process import CertificateProcess
 from trainyard.app.cluster_folders import BackgroundError, command_line, folder_error
-from trainyard.app.daemon_interpreter import DaemonInterpreter, HandOver
+from trainyard.app.daemon_interpreter import DaemonInterpreter
 from trainyard.app.file_locks import POLL_SECONDS, try_lock
 from trainyard.app.folder import PREFIX, remove_abandoned
 
@@ -91,9 +90,9 @@ class DaemonProcess:
         log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             interpreter = daemon_interpreter.take()
-            daemon = interpreter.process
+            what = hand_over.HandOver(self.folder, options, lock, write_end, log, certificates)
             with contextlib.suppress(ConnectionError):  # it has ended: the pipe tells so
-                interpreter.hand_over(HandOver(self.folder, options, lock, write_end, log, certificates))
+                hand_over.send(interpreter.connection, what)
         finally:
             os.close(log)
             os.close(write_end)
@@ -101,12 +100,11 @@ class DaemonProcess:
             with os.fdopen(read_end, "rb") as messages:
                 _wait_until_ready(messages, say, self.log_path, interpreter)
         except BaseException:
-            _terminate(daemon)
+            _terminate(interpreter.pid)
             self.remove_leftovers()
             raise
         finally:
             interpreter.close()
-        daemon.returncode = 0  # the daemon outlives this process: Popen must not warn that it was not waited for
 
     def signal_and_wait(self, signum: int, seconds: float) -> bool:
         """Send a signal; True when it has ended within `seconds`."""
@@ -160,10 +158,12 @@ def _wait_until_ready(messages: Any, say: Print, log: Path, interpreter: DaemonI
     raise BackgroundError(f"the cluster ended during its start; its last message: {last_line}\nSee {log}")
 
 
-def _terminate(daemon: subprocess.Popen[bytes]) -> None:
-    """End a daemon that did not get ready. Its supervisor ends the processes of the pods."""
-    for stop in (daemon.terminate, daemon.kill):
-        stop()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            daemon.wait(KILL_TIMEOUT)
-            return
+def _terminate(pid: int) -> None:
+    """End a daemon that did not get ready, a child of this process. Its supervisor ends the processes of the pods."""
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        os.kill(pid, signum)
+        deadline = time.monotonic() + KILL_TIMEOUT
+        while time.monotonic() < deadline:
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                return
+            time.sleep(POLL_SECONDS)

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from trainyard.app.certificate_process import CertificateProcess
 from trainyard.app.folder import PrivateFolder
-from trainyard.node.kubelet.supervisor_process import SupervisorProcess
+from trainyard.node.kubelet.supervisor_process import start_supervisor
 
 
 class EarlyStart:
@@ -20,9 +20,8 @@ class EarlyStart:
         with ExitStack() as stack:
             self._folder: PrivateFolder | None = PrivateFolder()
             stack.callback(self._close_folder)
-            log = self._folder.path / "supervisor.log"
             # The supervisor goes first: the first pod waits for it, and only the TLS listener for the certificates.
-            self.supervisor = SupervisorProcess("namespace" if network == "auto" else network, log)
+            self.supervisor = start_supervisor(network, self._folder.path)
             stack.callback(self.supervisor.close)
             self.certified = stack.enter_context(CertificateProcess()).make_certificates
             self._stack = stack.pop_all()

@@ -46,6 +46,7 @@ from trainyard.controller_runtime import TaskSupervisor
 from trainyard.core import Config, Kind
 from trainyard.node.images import Images
 from trainyard.node.kubelet.node import LOG_SIZE, Node
+from trainyard.node.kubelet.supervisor_process import SupervisorProcess, start_supervisor
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import NAMESPACE
 from trainyard.objects.structs import replace
@@ -98,6 +99,7 @@ class LocalCluster:
         self._workloads: ControllerManager | None = None
         self._images: Images | None = None
         self._later_installation: asyncio.Task[None] | None = None
+        self._supervisor: SupervisorProcess | None = None
         self._node: Node | None = None
         self.history: HistoryRecorder | None = None
         self.interruption = ""  # the message of unfinished jobs in the history
@@ -175,6 +177,8 @@ class LocalCluster:
             progress=options.progress,
         )
         self._folder = self._state or (options.early.take_folder() if options.early else PrivateFolder(options.parent))
+        if options.early is None:  # it gets ready, on another core, while the server starts
+            self._supervisor = start_supervisor(options.network, self._folder.path)
         raise_descriptor_limit()
         # Making certificates is slow, mostly importing the library: the other components start meanwhile.
         certificate = asyncio.create_task(
@@ -215,7 +219,7 @@ class LocalCluster:
             working_directory=options.working_directory,
             log_folder=self.history.log_folder if self.history else lambda pod: None,
             hidden=(options.state_folder or folder, *options.hidden),
-            supervisor=options.early.supervisor if options.early else None,
+            supervisor=options.early.supervisor if options.early else self._supervisor,
             # Logs in a folder that the user chose are not cut.
             log_size=0 if options.history and options.history.logs else LOG_SIZE,
         )
@@ -316,6 +320,8 @@ class LocalCluster:
                 stack.push_async_callback(self._api.close)
             if self.history is not None:
                 stack.push_async_callback(self.history.close, kill, self.interruption)
+            if self._supervisor is not None:
+                stack.push_async_callback(asyncio.to_thread, self._supervisor.close)
             if self._node is not None:
                 stack.push_async_callback(self._node.stop, kill, self._state is not None)
             if self._images is not None:

@@ -15,7 +15,7 @@ Rules for this package:
 """
 
 from trainyard.server.auth.certificates import CertificateAuthority
-from trainyard.server.crd.validation import trust_crd
+from trainyard.server.crd.trusted_schemas import trust_crd
 from trainyard.server.server import Server
 from trainyard.server.storage.database import DiskError
 from trainyard.server.storage.disk import DiskLog

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.node.kubelet.supervisor_client import Process, Sandbox, SandboxCallbacks, SandboxError, StartError
-from trainyard.node.kubelet.supervisor_process import SupervisorProcess
+from trainyard.node.kubelet.supervisor_process import LOG, SupervisorProcess
 from trainyard.node.network.directory import Directory
 from trainyard.node.network.namespaced import NamespaceNetwork
 from trainyard.node.network.pod_network import ClusterNetwork, Network
@@ -91,7 +91,7 @@ class NetworkStarter:
         """The supervisor that was passed to the node, which is for the first network it tries; later a new one.
         Raises OSError."""
         supervisor, self._early_supervisor = self._early_supervisor, None
-        return supervisor or SupervisorProcess(mode, self._state / "supervisor.log")
+        return supervisor or SupervisorProcess(mode, self._state / LOG)
 
 
 async def _probe(sandbox: Sandbox, folder: Path, exit_code: asyncio.Future[int]) -> None:

@@ -16,7 +16,14 @@ from pathlib import Path
 from trainyard.node.supervisor.channel import Channel
 
 PROGRAM = Path(__file__).parents[1] / "supervisor"
+LOG = "supervisor.log"
 EXIT_SECONDS = 10.0  # from closing its socket to its exit
+
+
+def start_supervisor(network: str, folder: Path) -> SupervisorProcess:
+    """The supervisor for a node that is made later, its log in `folder`. `network`: of the node, which tries
+    "namespace" first for "auto". Raises OSError."""
+    return SupervisorProcess("namespace" if network == "auto" else network, folder / LOG)
 
 
 class SupervisorProcess:

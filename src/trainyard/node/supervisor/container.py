@@ -10,8 +10,7 @@ import os
 import resource
 import signal
 import termios
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from . import reaper, root_filesystem, syscalls  # relative: see the package's docstring
 from .init import Init, Output, write_line
@@ -44,8 +43,7 @@ class Failed(Exception):
             return cls(128, "StartError", f"the container's init ended while it reported its error: {text}")
 
 
-@dataclass(frozen=True, slots=True)
-class InitDescriptors:
+class InitDescriptors(NamedTuple):
     """File descriptors and objects that an init inherits from the supervisor: the pipe for its report, the socket for
     exec requests (`exec_socket`), the write end of its program's output, the read end with the log (see init.py), and
     the memory limit."""

@@ -26,8 +26,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import reaper  # relative: see the package's docstring
 from .log_file import LimitedLogFile
@@ -42,8 +41,7 @@ Start = Callable[[dict[str, Any], list[int]], int]
 """Forks a program: its spec, and the descriptors of its three streams and its result pipe. Returns the pid."""
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(NamedTuple):
     """The read end of a program's output pipe, and the log to which the output is appended."""
 
     read_fd: int

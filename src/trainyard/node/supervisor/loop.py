@@ -32,10 +32,8 @@ import selectors
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from . import memory, reaper, syscalls  # relative: see the package's docstring
 from .channel import Channel, Message
@@ -46,8 +44,7 @@ from .log_file import LimitedLogFile
 from .namespaces import Pods, enter_namespaces
 
 
-@dataclass(slots=True)
-class StartingContainer:
+class StartingContainer(NamedTuple):
     """A container whose program has not been exec'ed yet; exec closes the pipe. `request`: id of the spawn request."""
 
     container: str
@@ -129,7 +126,7 @@ class Supervisor:
         except Failed as failure:
             reply = {"re": message["id"], "error": failure.fields}
         except Exception as error:
-            traceback.print_exc()
+            sys.excepthook(type(error), error, error.__traceback__)  # the module `traceback` is slow to import
             reply = {
                 "re": message["id"],
                 "error": {"code": 128, "reason": "StartError", "message": f"{message['do']}: {error}"},
@@ -307,8 +304,8 @@ def _logged_errors() -> Iterator[None]:
         yield
     except ConnectionError:
         raise
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        sys.excepthook(type(error), error, error.__traceback__)
 
 
 def _listen(address: str, port: int, udp: bool) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import reaper, syscalls  # relative: this program runs without its package, see the package's docstring
 
@@ -32,8 +32,7 @@ def mechanism() -> str:
     return _find_mechanism()[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Cgroup:
+class Cgroup(NamedTuple):
     """A container's cgroup: its folder, and open descriptors of its files, because a container may have another
     /sys."""
 
@@ -59,8 +58,7 @@ class Cgroup:
         os.close(self.counter)
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(NamedTuple):
     """The memory limit of a container, as used by its init: `size` in bytes. Without a group the init samples."""
 
     size: int

@@ -274,7 +274,7 @@ SCHEMA = Schema({
                             "name": _LABEL,
                             "served": {"type": "boolean"},
                             "storage": {"type": "boolean"},
-                            "schema": {**_FREE, "properties": {"openAPIV3Schema": _FREE}},
+                            "schema": _FREE,  # crd/validation.py examines it
                             "subresources": _FREE,
                             "additionalPrinterColumns": _COLUMNS,
                             "selectableFields": _PATHS,

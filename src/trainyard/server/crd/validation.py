@@ -18,6 +18,7 @@ from trainyard.schema.checks import json_text
 from trainyard.schema.structural import structure_problems
 from trainyard.server.crd import cel
 from trainyard.server.crd.rules import compile_rules, rule_problems
+from trainyard.server.crd.trusted_schemas import is_trusted
 from trainyard.server.registry.jsonpath import compile_path
 
 log = logging.getLogger("trainyard.server")
@@ -27,7 +28,6 @@ COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int6
 LONGEST_WARNING = 256
 APPROVAL = "api-approved.kubernetes.io"
 PROTECTED = (".k8s.io", ".kubernetes.io")
-_trusted_schemas: set[bytes] = set()
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:
@@ -39,7 +39,7 @@ def warnings(new: Json, old: Json | None) -> Iterator[str]:
     """A Warning when a CRD has validation rules and the CEL engine is not installed. None for a trusted CRD: its kind
     has Python checks in place of the rules, so the engine, which takes 4 MB, is not even loaded."""
     schemas = [_schema_of(version) for version in new["spec"]["versions"]]
-    untrusted_schemas = [schema for schema in schemas if schema and encode(schema) not in _trusted_schemas]
+    untrusted_schemas = [schema for schema in schemas if schema and not is_trusted(encode(schema))]
     if untrusted_schemas and not cel.is_engine_installed() and any(map(_has_validation_rules, untrusted_schemas)):
         name = new["metadata"].get("name", "")
         text = f"{name}: its rules (x-kubernetes-validations) are not checked: install the engine, trainyard[local]"
@@ -128,14 +128,8 @@ def _schema_problems(version: Json, path: str, required_path: str) -> Iterator[P
         yield Problem(f"{required_path or path}.openAPIV3Schema", "Required value: schemas are required")
         return
     encoded = encode(schema)
-    if encoded not in _trusted_schemas:
+    if not is_trusted(encoded):
         yield from schema_problems(encoded, f"{path}.openAPIV3Schema", cel.is_engine_installed())
-
-
-def trust_crd(definition: Json) -> None:
-    """Mark the schemas of a CRD as valid, so that they are not examined again: a test has examined them. The server of
-    such a CRD must have Python checks in place of its rules."""
-    _trusted_schemas.update(encode(version["schema"]["openAPIV3Schema"]) for version in definition["spec"]["versions"])
 
 
 @lru_cache(64)

@@ -119,8 +119,8 @@ MAX_BODY = 3 * 1024 * 1024
 """Maximum size of a request body, bytes."""
 
 
-def decode_body(request: Request, accepted: str = JSON) -> Any:
-    """The decoded body. Raises StatusError 415, 413 or 400."""
+def decode_body(request: Request, accepted: str = JSON, decode: Callable[[bytes], Any] = decode) -> Any:
+    """The body, decoded with `decode` where it is JSON. Raises StatusError 415, 413 or 400."""
     if len(request.body) > MAX_BODY:
         text = f"Request entity too large: limit is {MAX_BODY}"
         raise errors.StatusError(413, "RequestEntityTooLarge", text)

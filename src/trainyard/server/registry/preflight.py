@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainyard.objects import Json, Problem
+from trainyard.objects import Json, Problem, decode
 from trainyard.server import errors
 from trainyard.server.http.paths import Target
 from trainyard.server.http.requests import Request, decode_body, dry_run_problems, is_shallow, options_kind
@@ -38,7 +38,7 @@ def check_request(resource: Resource, target: Target, request: Request, clock: C
 def decode_object(resource: Resource, target: Target, request: Request) -> Decoded:
     """The object in the body of a POST or a PUT. Raises StatusError 400 for a body that is no such object or has
     another name, whether the object exists or not."""
-    sent = decode_body(request)
+    sent = decode_body(request, decode=resource.decode_new if request.method == "POST" else decode)
     plain = admission.require_decodable(resource, sent, is_shallow(request))
     warnings = field_validation.field_warnings(resource, request, sent, plain=plain)
     if request.method == "PUT":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from trainyard.objects import Json, NamespacedName, Problem
+from trainyard.objects import Json, NamespacedName, Problem, decode
 from trainyard.schema import Schema
 
 if TYPE_CHECKING:
@@ -131,6 +131,8 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     immutable: tuple[str, ...] = ()
     """Paths of immutable fields: "spec.template"."""
 
+    decode_new: Callable[[bytes], Any] = decode
+    """Decodes the JSON of a create. Raises ValueError."""
     schema: Schema | None = None
     prune: bool = False
     """Fields that the schema does not declare are pruned. Off for built-in resources, which keep fields of newer

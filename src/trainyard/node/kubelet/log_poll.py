@@ -2,7 +2,8 @@
 
 With a timer and a read for each followed log, `trainyard run` of 300 replicas that print nothing took a tenth of a
 core; now it takes less than half of that. The fewer logs are followed, the more often they are looked at: one takes
-the same part of a core as three hundred, 1 % of a busy one.
+the same part of a core as three hundred, 1 % of a busy one. An empty log is looked at sooner at first: most programs
+that print at once do so within a few milliseconds of their start, for which their users wait.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.05  # seconds
+_FIRST_PAUSE, _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.01, 0.05  # seconds; the first one doubles with each look
 _PAUSE_PER_FOLLOWER = 0.0004  # seconds
 
 
@@ -31,12 +32,15 @@ class LogPoll:
     def __init__(self) -> None:
         self._followers: list[_Follower] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._pause = _SHORTEST_PAUSE
 
     async def wait(self, fd: int, offset: int, done: Callable[[], bool]) -> None:
         """Return when the file `fd` has more than `offset` bytes, or `done()` is true. Moves the position of
         `fd`, which the caller closes only after that."""
         follower = _Follower(fd, offset, done, asyncio.get_running_loop().create_future())
         self._followers.append(follower)
+        if offset == 0:
+            self._pause = _FIRST_PAUSE
         if self._timer is None:
             self._start_timer()
         await follower.changed
@@ -60,5 +64,6 @@ class LogPoll:
             self._start_timer()
 
     def _start_timer(self) -> None:
-        pause = min(_LONGEST_PAUSE, _SHORTEST_PAUSE + _PAUSE_PER_FOLLOWER * len(self._followers))
+        pause = min(_LONGEST_PAUSE, self._pause + _PAUSE_PER_FOLLOWER * len(self._followers))
+        self._pause = min(_SHORTEST_PAUSE, 2 * self._pause)
         self._timer = asyncio.get_running_loop().call_later(pause, self._check)

@@ -1,5 +1,5 @@
 """The process behind `trainyard up`: a LocalCluster and its window until SIGTERM. Only app/daemon_interpreter.py starts
-it, and hands over the folder, the options and three file descriptors: the lock, a pipe to `up`, and the log.
+it, and app/hand_over.py gives it the folder, the options and file descriptors: the lock, a pipe to `up`, the log.
 
 Rules:
 - It writes its progress into the pipe until the cluster is ready, one JSON object a line. When the reader closes the

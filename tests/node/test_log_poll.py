@@ -35,6 +35,7 @@ async def pauses(monkeypatch: pytest.MonkeyPatch, offset: int, followers: int) -
     ("offset", "followers", "expected"),
     [
         (0, 1, [1.4, 2.4, 4.4, 8.4, 10.4, 10.4]),
+        (0, 4, [1.4, 5.6, 9.6, 11.6, 11.6, 11.6]),
         (80, 1, [10.4] * LOOKS),
         (80, 50, [10.4, *[30.0] * (LOOKS - 1)]),
         (0, 300, [1.4, *[50.0] * (LOOKS - 1)]),

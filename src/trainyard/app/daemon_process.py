@@ -160,10 +160,11 @@ def _wait_until_ready(messages: Any, say: Print, log: Path, interpreter: DaemonI
 
 def _terminate(pid: int) -> None:
     """End a daemon that did not get ready, a child of this process. Its supervisor ends the processes of the pods."""
-    for signum in (signal.SIGTERM, signal.SIGKILL):
-        os.kill(pid, signum)
-        deadline = time.monotonic() + KILL_TIMEOUT
-        while time.monotonic() < deadline:
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                return
-            time.sleep(POLL_SECONDS)
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):  # it has ended, and SIGCHLD is ignored
+        for signum in (signal.SIGTERM, signal.SIGKILL):
+            os.kill(pid, signum)
+            deadline = time.monotonic() + KILL_TIMEOUT
+            while time.monotonic() < deadline:
+                if os.waitpid(pid, os.WNOHANG)[0]:
+                    return
+                time.sleep(POLL_SECONDS)

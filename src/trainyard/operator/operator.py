@@ -38,9 +38,10 @@ from trainyard.operator.runtime_ids import RuntimeIds
 log = logging.getLogger(__name__)
 
 MAX_PARSED_SPECS = 1024  # jobs whose parsed spec, which is as large as the job, is kept between reconciles
-PLAN_PAUSE_FACTOR = 4.0
+PLAN_PAUSE_FACTOR = 10.0
 """A job is planned again only after so many times what its last plan took, however many of its Pods change: a plan of
-1,000 replicas takes 50 ms, and planning for each of their events would be quadratic."""
+1,000 replicas takes 50 ms, and planning for each of their events would be quadratic. With 4 instead of 10, `trainyard
+run` of 1,000 replicas took 6 % more CPU; with 10 a job of that size is planned twice a second at most."""
 MAX_PLAN_PAUSE = 1.0  # seconds
 
 

@@ -64,6 +64,8 @@ class LogPoll:
             self._start_timer()
 
     def _start_timer(self) -> None:
-        pause = min(_LONGEST_PAUSE, self._pause + _PAUSE_PER_FOLLOWER * len(self._followers))
+        followers = len(self._followers)
+        shortest = min(_SHORTEST_PAUSE, self._pause * followers)  # no sooner when there are many
+        pause = min(_LONGEST_PAUSE, shortest + _PAUSE_PER_FOLLOWER * followers)
         self._pause = min(_SHORTEST_PAUSE, 2 * self._pause)
         self._timer = asyncio.get_running_loop().call_later(pause, self._check)

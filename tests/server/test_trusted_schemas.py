@@ -10,7 +10,7 @@ import pytest
 from trainyard import kinds
 from trainyard.objects import Json, decode, encode
 from trainyard.server import trust_crd
-from trainyard.server.crd.trusted_schemas import decode_definition
+from trainyard.server.crd.definitions import decode_new
 
 DEFINITIONS = {definition["metadata"]["name"]: definition for definition in kinds.crds(kinds.ALL)}
 
@@ -27,7 +27,7 @@ def trusted() -> None:
 
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_only_the_schemas_of_a_trusted_definition_stay_json(name: str) -> None:
-    decoded = decode_definition(encode(DEFINITIONS[name]))
+    decoded = decode_new(encode(DEFINITIONS[name]))
     assert {type(schema) for schema in schemas_of(decoded)} == {msgspec.Raw}
     assert encode(decoded) == encode(DEFINITIONS[name])
 
@@ -36,13 +36,13 @@ def test_only_the_schemas_of_a_trusted_definition_stay_json(name: str) -> None:
 def test_one_other_schema_is_enough_for_a_definition_to_be_decoded(name: str) -> None:
     definition = decode(encode(DEFINITIONS[name]))
     schemas_of(definition)[-1]["description"] = "changed"
-    assert decode_definition(encode(definition)) == definition
+    assert decode_new(encode(definition)) == definition
 
 
 def test_a_schema_that_stands_in_another_place_first_is_decoded() -> None:
     definition = DEFINITIONS["pytorchjobs.kubeflow.org"]
     body = encode({"elsewhere": schemas_of(definition)[0], **definition})
-    assert decode_definition(body) == decode(body)
+    assert decode_new(body) == decode(body)
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_a_schema_that_stands_in_another_place_first_is_decoded() -> None:
     ],
 )
 def test_what_is_no_definition_is_decoded_as_it_is(body: bytes) -> None:
-    assert decode_definition(body) == decode(body)
+    assert decode_new(body) == decode(body)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000])
 def test_what_is_not_json_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match="not JSON"):
-        decode_definition(body)
+        decode_new(body)

@@ -177,8 +177,10 @@ class LocalCluster:
             progress=options.progress,
         )
         self._folder = self._state or (options.early.take_folder() if options.early else PrivateFolder(options.parent))
-        if options.early is None:  # it gets ready, on another core, while the server starts
-            self._supervisor = start_supervisor(options.network, self._folder.path)
+        # It gets ready, on another core, while the server starts.
+        self._supervisor = (
+            options.early.supervisor if options.early else start_supervisor(options.network, self._folder.path)
+        )
         raise_descriptor_limit()
         # Making certificates is slow, mostly importing the library: the other components start meanwhile.
         certificate = asyncio.create_task(
@@ -219,7 +221,7 @@ class LocalCluster:
             working_directory=options.working_directory,
             log_folder=self.history.log_folder if self.history else lambda pod: None,
             hidden=(options.state_folder or folder, *options.hidden),
-            supervisor=options.early.supervisor if options.early else self._supervisor,
+            supervisor=self._supervisor,
             # Logs in a folder that the user chose are not cut.
             log_size=0 if options.history and options.history.logs else LOG_SIZE,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainyard.server.builtin import columns
-from trainyard.server.crd import definitions, trusted_schemas, validation
+from trainyard.server.crd import definitions, validation
 from trainyard.server.registry.resources import Resource
 
 RESOURCES = (
@@ -17,7 +17,7 @@ RESOURCES = (
         contents="definition",
         status=True,
         generation=True,
-        decode_new=trusted_schemas.decode_definition,
+        decode_new=definitions.decode_new,
         schema=definitions.SCHEMA,
         prepare=definitions.prepare,
         warnings=validation.warnings,

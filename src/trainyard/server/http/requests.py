@@ -119,8 +119,8 @@ MAX_BODY = 3 * 1024 * 1024
 """Maximum size of a request body, bytes."""
 
 
-def decode_body(request: Request, accepted: str = JSON, decode: Callable[[bytes], Any] = decode) -> Any:
-    """The body, decoded with `decode` where it is JSON. Raises StatusError 415, 413 or 400."""
+def decode_body(request: Request, accepted: str = JSON, decode_json: Callable[[bytes], Any] = decode) -> Any:
+    """The decoded body; JSON is decoded by `decode_json`. Raises StatusError 415, 413 or 400."""
     if len(request.body) > MAX_BODY:
         text = f"Request entity too large: limit is {MAX_BODY}"
         raise errors.StatusError(413, "RequestEntityTooLarge", text)
@@ -128,7 +128,7 @@ def decode_body(request: Request, accepted: str = JSON, decode: Callable[[bytes]
         if request.content_type == protobuf.CONTENT_TYPE and accepted == JSON:
             return protobuf.decode(request.body)
         if request.content_type in (accepted, ""):
-            return decode(request.body)
+            return decode_json(request.body)
     except ValueError as error:
         raise errors.bad_request(f"the object provided is unrecognized: {errors.printable(str(error))}") from None
     raise errors.unsupported_media_type((accepted,), request.content_type)

@@ -38,7 +38,8 @@ def check_request(resource: Resource, target: Target, request: Request, clock: C
 def decode_object(resource: Resource, target: Target, request: Request) -> Decoded:
     """The object in the body of a POST or a PUT. Raises StatusError 400 for a body that is no such object or has
     another name, whether the object exists or not."""
-    sent = decode_body(request, decode=resource.decode_new if request.method == "POST" else decode)
+    # An update is compared with the stored object, so all of it is decoded.
+    sent = decode_body(request, decode_json=resource.decode_new if request.method == "POST" else decode)
     plain = admission.require_decodable(resource, sent, is_shallow(request))
     warnings = field_validation.field_warnings(resource, request, sent, plain=plain)
     if request.method == "PUT":

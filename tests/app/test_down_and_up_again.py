@@ -158,6 +158,7 @@ def test_jobs_and_logs_survive_down_up_and_a_killed_daemon(tmp_path: Path) -> No
         for part in ("1 job: TfJob default/mnist", "logs and files of pods", "volumes of claims", str(home.state)):
             assert part in err, part
         assert not home.state.exists()
+        assert not list(home.state.parent.rglob("default.json")), "the port and the key of its page are left"
         assert home.say("down", "--delete")[:2] == (0, "The cluster is not up.\nThe cluster has nothing to delete.\n")
 
 

@@ -71,6 +71,7 @@ def _job_texts(cluster: Background) -> list[str]:
 def _delete(cluster: Background, cluster_text: str) -> None:
     from trainyard.app import kubeconfig_merge
     from trainyard.app.kubeconfig import KubeconfigError
+    from trainyard.window.registry import forget_window
 
     deleted_items = _items_to_delete(cluster)
     for path in cluster.merged_kubeconfigs():
@@ -82,6 +83,7 @@ def _delete(cluster: Background, cluster_text: str) -> None:
     if not cluster.delete(note):
         click.echo(f"{cluster_text} has nothing to delete.")
         return
+    forget_window(cluster.name)
     click.echo(f"{cluster_text} is deleted.")
     for item in deleted_items:
         note(f"Gone: {item}")

@@ -75,6 +75,12 @@ class WindowFile:
                 path.unlink(missing_ok=True)
 
 
+def forget_window(name: str) -> None:
+    """Remove the file that keeps port and key of the window of a cluster, which is deleted."""
+    with contextlib.suppress(OSError):  # nothing of the cluster uses it any more
+        (_folder() / f"{name}.json").unlink()
+
+
 def open_windows() -> list[OpenWindow]:
     """The windows of this user that are open, the newest first."""
     with contextlib.suppress(OSError):

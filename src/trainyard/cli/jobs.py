@@ -137,11 +137,11 @@ async def _no_job_text(context: ClusterContext, candidate_kinds: Iterable[Kind],
     return f"{text}; there are none at all"
 
 
-async def list_jobs(context: ClusterContext, candidate_kinds: Iterable[Kind] = kinds.ALL) -> list[JobInfo]:
-    """All jobs of these kinds in the namespace ("": in all namespaces), sorted by namespace, then oldest first.
+async def list_jobs(context: ClusterContext, candidate_kinds: Iterable[Kind] | None = None) -> list[JobInfo]:
+    """All jobs of these kinds (None: of all kinds) in the namespace ("": in all namespaces), sorted by namespace, then oldest first.
 
     Raises CommandError when the cluster serves none of the kinds."""
-    candidate_kinds = tuple(candidate_kinds)
+    candidate_kinds = kinds.ALL if candidate_kinds is None else tuple(candidate_kinds)
     pages = await asyncio.gather(*(list_or_none(context.api, kind.gvk, context.namespace) for kind in candidate_kinds))
     if candidate_kinds and all(page is None for page in pages):
         names = ", ".join(dict.fromkeys(kind.gvk.kind for kind in candidate_kinds))

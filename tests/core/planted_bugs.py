@@ -76,11 +76,11 @@ def forgotten(job: Any, replicas: Any, status: JobStatus) -> CountedFailures:
     visible = {uid for replica in replicas for uid in replica.failed_attempts}
     counted: CountedFailures = COUNT(job, replicas, status)
     keys = tuple(uid for uid in counted.status.counted_failures if uid in visible)
-    return counted._replace(status=replace(counted.status, counted_failures=keys))
+    return replace(counted, status=replace(counted.status, counted_failures=keys))
 
 
 def unscheduled(*args: Any) -> Restarts:
-    return RESTARTS(*args)._replace(wakeups=())
+    return replace(RESTARTS(*args), wakeups=())
 
 
 def not_restarted(job: Any, replicas: Any, owned: Any, status: JobStatus, *rest: Any) -> Restarts:

@@ -80,7 +80,9 @@ def counted_one_by_one(job: Any, replicas: Any, status: JobStatus) -> CountedFai
 def counted_for_the_next(job: Any, replicas: Any, status: JobStatus) -> CountedFailures:
     """A failure of a gang, counted for the attempt that begins."""
     moved = [
-        replica._replace(child=msgspec.structs.replace(child, attempt=status.role(replica.slot.role).attempt))
+        msgspec.structs.replace(
+            replica, child=msgspec.structs.replace(child, attempt=status.role(replica.slot.role).attempt)
+        )
         if (child := replica.child)
         else replica
         for replica in replicas

@@ -13,7 +13,7 @@ from trainyard.objects.structs import replace
 def reworded() -> Kind:
     """A TfJob that renames the reason of every condition, as the kinds of kubeflow.org/v1 do."""
     shape = replace(
-        TFJOB.status, condition_message=lambda job, update, replicas: update._replace(reason=f"TfJob{update.type}")
+        TFJOB.status, condition_message=lambda job, update, replicas: replace(update, reason=f"TfJob{update.type}")
     )
     return replace(TFJOB, status=shape)
 

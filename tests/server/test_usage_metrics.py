@@ -9,6 +9,7 @@ import pytest
 
 from tests.server.asking import PODS, START, Cluster, pod
 from trainyard.objects import decode
+from trainyard.objects.structs import replace
 from trainyard.objects.usage import ContainerUsage, NodeUsage, PodUsage, UsageReport
 from trainyard.server.auth.users import User
 from trainyard.server.builtin import metrics
@@ -117,7 +118,7 @@ def test_a_node_that_has_not_been_measured_is_not_found(cluster: Usage) -> None:
 
 def test_a_measurement_is_not_that_of_a_pod_with_the_same_name_or_that_has_ended(cluster: Usage) -> None:
     (usage,) = cluster.report.pods
-    cluster.report = UsageReport((usage._replace(uid="other"),))
+    cluster.report = UsageReport((replace(usage, uid="other"),))
     assert cluster.ask("GET", f"{METRICS}/pods")["items"] == []
     cluster.report = UsageReport((usage,))
     cluster.ask("PATCH", f"{PODS}/b/status", {"status": {"phase": "Succeeded"}}, MERGE)
@@ -211,8 +212,8 @@ def test_windows_are_durations_as_go_writes_them(seconds: float, text: str) -> N
 
 def test_a_pod_of_which_one_process_cannot_be_measured_proportionally_says_rss(cluster: Usage) -> None:
     (usage,) = cluster.report.pods
-    side = usage.containers[0]._replace(name="side", is_proportional=False)
-    cluster.report = UsageReport((usage._replace(containers=(usage.containers[0], side)),))
+    side = replace(usage.containers[0], name="side", is_proportional=False)
+    cluster.report = UsageReport((replace(usage, containers=(usage.containers[0], side)),))
     metric = cluster.ask("GET", f"{METRICS}/namespaces/default/pods/b")
     assert metric["metadata"]["annotations"]["trainyard.dev/memory-measure"] == "RSS"
     assert table(cluster, f"{METRICS}/pods")["rows"][0]["cells"][1] == "1975308642n"

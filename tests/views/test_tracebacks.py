@@ -10,6 +10,7 @@ import pytest
 
 from trainyard.core.diagnosis import ContainerContext, MissingModules
 from trainyard.kinds import ELASTICJOB
+from trainyard.objects.structs import replace
 from trainyard.views.diagnosis.output import cause_of, ports_in
 from trainyard.views.diagnosis.tracebacks import last_exception
 
@@ -111,9 +112,11 @@ def test_ports_that_a_line_names() -> None:
     assert {2222, 8080, 29500} <= set(ports_in(lines)) and 99999 not in ports_in(lines)
 
 
-OWN_PACKAGE = LOCAL._replace(modules=MissingModules(packages={"pkg": "/home/ann"}))
-SYSTEM = LOCAL._replace(
-    modules=MissingModules(interpreters={"torch": "/usr/bin/python3"}), module_fixes=ELASTICJOB.diagnosis.module_fixes
+OWN_PACKAGE = replace(LOCAL, modules=MissingModules(packages={"pkg": "/home/ann"}))
+SYSTEM = replace(
+    LOCAL,
+    modules=MissingModules(interpreters={"torch": "/usr/bin/python3"}),
+    module_fixes=ELASTICJOB.diagnosis.module_fixes,
 )
 
 

@@ -16,11 +16,11 @@ import base64
 import binascii
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import yaml
 
 from trainyard.app.background import Background
@@ -40,22 +40,25 @@ class KubeconfigError(Exception):
     """The cluster cannot be determined. The message names the fix."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterAccess:
+class ClusterAccess(msgspec.Struct, frozen=True):
     """One cluster, and the credentials for it."""
 
     server: str
     namespace: str = "default"
-    token: str = field(default="", repr=False)
+    token: str = ""
     ca: bytes = b""  # PEM
-    certificate: bytes = field(default=b"", repr=False)  # PEM, with its key
+    certificate: bytes = b""  # PEM, with its key
     insecure: bool = False
     server_name: str = ""  # the name in the server's certificate, if it is not the host of the URL
-    proxy: str = field(default="", repr=False)  # its URL may hold a password
+    proxy: str = ""  # its URL may hold a password
     source: str = ""
-    exec_plugin: Json | None = field(default=None, repr=False, compare=False)  # `exec`, with `command` as a path
-    files: tuple[Path, ...] = field(default=(), repr=False, compare=False)  # the files that this was read from
-    reread: Callable[[], ClusterAccess] | None = field(default=None, repr=False, compare=False)
+    exec_plugin: Json | None = None  # `exec`, with `command` as a path
+    files: tuple[Path, ...] = ()  # the files that this was read from
+    reread: Callable[[], ClusterAccess] | None = None
+
+    def __repr__(self) -> str:
+        """Without the secrets."""
+        return f"ClusterAccess(server={self.server!r}, source={self.source!r})"
 
     def api(self, agent: str = "trainyard", credentials: Credentials | None = None) -> ApiClient:
         """A client of that cluster. Raises OSError or ValueError for certificates that cannot be used."""

@@ -15,7 +15,6 @@ ignored would be worse than none.
 from __future__ import annotations
 
 import os
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +124,8 @@ def unknown_variables(group: click.Group, context: click.Context, invoked: str) 
 
 def did_you_mean(name: str, names: list[str]) -> str:
     """The text " (did you mean NAME?)" with the most similar of the names, "" when none is similar."""
+    from difflib import get_close_matches  # not at the top: every command imports this module
+
     match = get_close_matches(name, names, 1)
     return f" (did you mean {match[0]}?)" if match else ""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 import msgspec
 
@@ -114,6 +113,8 @@ async def _get_or_none(context: ClusterContext, gvk: GVK, name: str) -> Json | N
 
 async def _no_job_text(context: ClusterContext, candidate_kinds: Iterable[Kind], name: str) -> str:
     """The error message for a name that no job has, with similar names or the job's other namespace."""
+    from difflib import get_close_matches
+
     infos = await list_jobs(context, candidate_kinds)
     names = [info.name for info in infos]
     near = get_close_matches(name, names, 3, 0.5)
@@ -138,7 +139,8 @@ async def _no_job_text(context: ClusterContext, candidate_kinds: Iterable[Kind],
 
 
 async def list_jobs(context: ClusterContext, candidate_kinds: Iterable[Kind] | None = None) -> list[JobInfo]:
-    """All jobs of these kinds (None: of all kinds) in the namespace ("": in all namespaces), sorted by namespace, then oldest first.
+    """All jobs of these kinds (None: of all) in the namespace ("": in all namespaces), sorted by namespace, then oldest
+    first.
 
     Raises CommandError when the cluster serves none of the kinds."""
     candidate_kinds = kinds.ALL if candidate_kinds is None else tuple(candidate_kinds)

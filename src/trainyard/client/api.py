@@ -18,7 +18,8 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+
+import msgspec
 
 from trainyard import __version__
 from trainyard.client import request as requests
@@ -34,7 +35,7 @@ WATCH_TIMEOUT = 480
 DEAD_PEER_MARGIN = 30.0  # a watch that lasts this much longer than its timeoutSeconds has a dead peer
 
 
-class Endpoint(NamedTuple):
+class Endpoint(msgspec.Struct, frozen=True):
     """How another HTTP client connects as an ApiClient does; the fields are as in its constructor."""
 
     url: str

@@ -23,9 +23,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from trainyard.client.errors import Unavailable
 from trainyard.objects import Json, parse_time
@@ -38,13 +39,16 @@ PLUGIN_TIMEOUT = 60.0  # timeout of a plugin
 RENEW_BEFORE_EXPIRY = 10.0  # an ExecCredential is renewed this many seconds before it expires
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Identity:
+class Identity(msgspec.Struct, frozen=True, eq=False):
     """The credentials of one request: a bearer token ("" for none) and a TLS context (None: the system's CAs, no client
     certificate)."""
 
-    token: str = field(default="", repr=False)
+    token: str = ""
     secure: ssl.SSLContext | None = None
+
+    def __repr__(self) -> str:
+        """Without the secrets."""
+        return f"Identity(secure={self.secure!r})"
 
 
 class Credentials(Protocol):
@@ -124,8 +128,7 @@ def _stamp(path: Path) -> object:
     return stat.st_mtime_ns, stat.st_ino, stat.st_size
 
 
-@dataclass(frozen=True, slots=True)
-class ExecConfig:
+class ExecConfig(msgspec.Struct, frozen=True):
     """The `exec` section of a user in a kubeconfig. `api_version` is its apiVersion, `install_hint` its installHint.
 
     `cluster` is the cluster information for the plugin, set with `provideClusterInfo`.
@@ -134,9 +137,13 @@ class ExecConfig:
     api_version: str
     command: str
     args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    env: Mapping[str, str] = {}
     cluster: Json | None = None
     install_hint: str = ""
+
+    def __repr__(self) -> str:
+        """Without the secrets."""
+        return f"ExecConfig(command={self.command!r}, args={self.args!r})"
 
 
 class PluginError(Unavailable):
@@ -216,16 +223,19 @@ class ExecPlugin:
             raise PluginError(self._program, f"returned an unusable certificate ({error.reason})") from None
 
 
-@dataclass(frozen=True, slots=True)
-class ExecCredentialStatus:
+class ExecCredentialStatus(msgspec.Struct, frozen=True):
     """The `status` of an ExecCredential: a token, a client certificate with its key (PEM), or both.
 
     `expiration` is the expirationTimestamp in seconds since the epoch, infinity without one.
     """
 
-    token: str = field(default="", repr=False)
-    certificate: bytes = field(default=b"", repr=False)
+    token: str = ""
+    certificate: bytes = b""
     expiration: float = float("inf")
+
+    def __repr__(self) -> str:
+        """Without the secrets."""
+        return f"ExecCredentialStatus(expiration={self.expiration!r})"
 
 
 def parse_exec_credential(program: ExecConfig, text: bytes) -> ExecCredentialStatus:

@@ -89,7 +89,7 @@ def _resource_of(path: str) -> tuple[str, bool]:
     return "/".join((parts[0], *parts[2:3])) if parts else "", len(parts) == 1
 
 
-class Selectors(NamedTuple):
+class Selectors(msgspec.Struct, frozen=True):
     """The selectors of a list or watch; "" selects all objects."""
 
     label_selector: str = ""

@@ -6,7 +6,8 @@ An invalid child fails the job; all else is retried, and the conditions Blocked 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from trainyard.core import changes
 from trainyard.core.conditions import Condition
@@ -21,7 +22,7 @@ NO_POD_SECONDS = 30.0
 """Seconds that a missing pod, or a pod past its grace period, may take before condition Blocked reports it."""
 
 
-class Blocks(NamedTuple):
+class Blocks(msgspec.Struct, frozen=True):
     """`outcome`: that of a job with an invalid child, else None. `conditions`: Blocked and NameConflict."""
 
     outcome: Outcome | None
@@ -29,7 +30,7 @@ class Blocks(NamedTuple):
     wakeups: tuple[float, ...]
 
 
-class _Wait(NamedTuple):
+class _Wait(msgspec.Struct, frozen=True):
     """A message for condition Blocked, or the time when it will be due; "" and None when nothing blocks the job."""
 
     message: str = ""

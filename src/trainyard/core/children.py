@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import sys
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -40,7 +40,7 @@ def _shared_status(status: ChildStatus) -> ChildStatus:
     return status
 
 
-class ContainerRecord(NamedTuple):
+class ContainerRecord(msgspec.Struct, frozen=True):
     """The status of one container of a pod. `state` is waiting, running or terminated. `exit_code` is the exit code of
     its termination; while it waits or runs, that of its last termination, after which the kubelet restarted it."""
 

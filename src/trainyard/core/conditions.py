@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from trainyard.core.children import decode_containers
 from trainyard.core.job import Job, JobStatus, Outcome, OwnedObjects, Replica
 from trainyard.core.kind import ConditionUpdate
@@ -36,7 +38,7 @@ class Condition(NamedTuple):
     message: str
 
 
-class WrittenConditions(NamedTuple):
+class WrittenConditions(msgspec.Struct, frozen=True):
     """The conditions of the status, and the updates that events report: what became True or changed its reason."""
 
     conditions: tuple[Json, ...]

@@ -38,7 +38,7 @@ class Cause(NamedTuple):
     fix: str = ""
 
 
-class OutputPattern(NamedTuple):
+class OutputPattern(msgspec.Struct, frozen=True):
     """What a line of a program's output tells. `pattern`: a regular expression that is searched for in any case, and
     compiled at its first use. `{name}` in `explanation` and `fix` stands for its first group that matched. `anywhere`:
     a line with which a launcher explains its own end, so that neither its place nor the exit code matters: mpirun ends
@@ -50,7 +50,7 @@ class OutputPattern(NamedTuple):
     anywhere: bool = False
 
 
-class LauncherOutput(NamedTuple):
+class LauncherOutput(msgspec.Struct, frozen=True):
     """How the output of a launcher, such as torchrun, is told from that of the processes that it starts. All fields are
     regular expressions.
 
@@ -64,14 +64,14 @@ class LauncherOutput(NamedTuple):
     lost_peer: str
 
 
-class MissingModules(NamedTuple):
+class MissingModules(msgspec.Struct, frozen=True):
     """Where this machine has Python modules that a program did not find, as far as it was looked up."""
 
     packages: Mapping[str, str] = {}
     interpreters: Mapping[str, str] = {}
 
 
-class ContainerContext(NamedTuple):
+class ContainerContext(msgspec.Struct, frozen=True):
     """What is known about a terminated container beside its output."""
 
     on_process_node: bool = False  # it ran as processes on a Trainyard node, not in a container with an image
@@ -100,7 +100,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     ready_pods: int = 0  # number of ready pods behind it
 
 
-class ObservedReplicas(NamedTuple):
+class ObservedReplicas(msgspec.Struct, frozen=True):
     """What the rules of a kind know beside the job: the state of each replica that has a pod, as `describe` shows it,
     and the kind's endpoint."""
 

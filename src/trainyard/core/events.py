@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable
 
 from trainyard.core.model import Event
 from trainyard.objects import Ref
+from trainyard.objects.structs import replace
 
 MAX_ALIKE = 4
 """So many events of one type and reason in one plan are recorded each; of more, there is one. The README of ElasticJob
@@ -26,4 +27,4 @@ def _summary(events: list[Event]) -> list[Event]:
     if len(events) <= MAX_ALIKE:
         return events
     first = events[0]
-    return [first._replace(message=f"{first.message} and {len(events) - 1} more", regarding=None)]
+    return [replace(first, message=f"{first.message} and {len(events) - 1} more", regarding=None)]

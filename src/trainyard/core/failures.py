@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from trainyard.core.job import Job, JobStatus, Replica
 from trainyard.core.status import MAX_DELETED_UIDS
 from trainyard.objects.structs import replace
 
 
-class CountedFailures(NamedTuple):
+class CountedFailures(msgspec.Struct, frozen=True):
     """The status with every visible failure counted, and the replicas of the newly counted failures, one for each."""
 
     status: JobStatus

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -258,7 +258,7 @@ NO_POD = "has no pod yet"
 """The message of a replica whose object exists, but whose controller has not created its pod yet."""
 
 
-class Replica(NamedTuple):
+class Replica(msgspec.Struct, frozen=True):
     """The observed state of one slot."""
 
     slot: Slot

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -105,7 +105,7 @@ class AuxiliaryObject(msgspec.Struct, frozen=True):
         return Ref(self.gvk.kind, self.name)
 
 
-class ConditionUpdate(NamedTuple):
+class ConditionUpdate(msgspec.Struct, frozen=True):
     """Reason and message of a condition that holds."""
 
     type: str

@@ -8,7 +8,7 @@ Rules for this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import msgspec
 
@@ -155,7 +155,7 @@ class MasterWait(msgspec.Struct, frozen=True):
     containers: tuple[Json, ...] = ()
 
 
-class SSHKey(NamedTuple):
+class SSHKey(msgspec.Struct, frozen=True):
     """A private key in PEM, and the line of the public key for `authorized_keys`."""
 
     private: str
@@ -204,7 +204,7 @@ class PlannedCreate(msgspec.Struct, frozen=True):
         return Ref(self.gvk.kind, self.name)
 
 
-class Event(NamedTuple):
+class Event(msgspec.Struct, frozen=True):
     """A Kubernetes Event, recorded after the writes. `type` is Normal or Warning."""
 
     type: str

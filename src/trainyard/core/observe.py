@@ -7,6 +7,7 @@ from typing import NamedTuple
 from trainyard.core.failures import is_counted
 from trainyard.core.job import Job, OwnedObjects, Replica
 from trainyard.core.policies.restart import BASE_DELAY
+from trainyard.objects.structs import replace
 
 
 class Observation(NamedTuple):
@@ -29,6 +30,6 @@ def observe(job: Job, owned: OwnedObjects, now: float) -> Observation:
         termination = replica.termination
         if termination and now < termination.ignored_until <= now + BASE_DELAY and not is_counted(job, replica):
             wakeups.append(termination.ignored_until)
-            replica = replica._replace(termination=None, failed_attempts=(), state="Starting")
+            replica = replace(replica, termination=None, failed_attempts=(), state="Starting")
         replicas.append(replica)
     return Observation(replicas, tuple(wakeups))

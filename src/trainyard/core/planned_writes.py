@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from trainyard.core import changes
 from trainyard.core.job import Job, Outcome, OwnedObjects, Replica
@@ -12,7 +13,7 @@ from trainyard.core.policies import clean_pod_policy, node_lost
 from trainyard.objects.writes import Delete, Patch
 
 
-class PlannedWrites(NamedTuple):
+class PlannedWrites(msgspec.Struct, frozen=True):
     """In the order in which they are sent: deletes, patches, creates. `wakeups`: when further ones will be due."""
 
     deletes: tuple[Delete, ...] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import msgspec
 
@@ -13,7 +12,7 @@ LOCAL_IMAGE = "trainyard/local"
 """Image name that the shipped catalogue maps to this machine's own Python and files; no cluster can pull it."""
 
 
-class ProgramCommand(NamedTuple):
+class ProgramCommand(msgspec.Struct, frozen=True):
     """The command line of a program. `torchrun_args`: the program as the last arguments of `python -m
     torch.distributed.run`."""
 

@@ -74,12 +74,10 @@ def _served(module: str) -> tuple[Kind, ...]:
     return per_api_group((_kind(module),))
 
 
-@cache
 def _kinds() -> tuple[Kind, ...]:
     return tuple(map(_kind, MODULES.values()))
 
 
-@cache
 def _all() -> tuple[Kind, ...]:
     return tuple(kind for module in MODULES.values() for kind in _served(module))
 
@@ -95,8 +93,8 @@ def all_versions() -> list[Kind]:
 
 
 def kinds_named(name: str, candidates: Iterable[Kind] | None = None) -> tuple[Kind, ...]:
-    """The candidates, all kinds if None, with that name: TfJob, tfjob, tfjobs, a short name, or tfjobs.tensorflow.org. `tfjob` names two:
-    TfJob of tensorflow.org and TFJob of kubeflow.org."""
+    """The candidates (None: all kinds) with that name: TfJob, tfjob, tfjobs, a short name, or tfjobs.tensorflow.org.
+    `tfjob` names two: TfJob of tensorflow.org and TFJob of kubeflow.org."""
     name, _, group = name.lower().partition(".")
     return tuple(
         kind

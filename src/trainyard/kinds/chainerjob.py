@@ -228,7 +228,7 @@ def condition_message(job: Job, update: ConditionUpdate, replicas: Sequence[Repl
         return update
     name = update.message.partition(":")[0].rpartition(" ")[2]
     text = f'Resource "{name}" already exists and is not managed by ChainerJob; {update.message}'
-    return update._replace(message=text)
+    return replace(update, message=text)
 
 
 def condition_event(job: Job, update: ConditionUpdate) -> Event | None:
@@ -237,9 +237,9 @@ def condition_event(job: Job, update: ConditionUpdate) -> Event | None:
         return Event("Normal", "Synced", "ChainerJob synced successfully")
     event = default_condition_event(update)
     if update.type == "NameConflict":
-        return event._replace(reason="ErrResourceExists")
+        return replace(event, reason="ErrResourceExists")
     if update.reason == "InvalidSpec" and update.message.startswith("backend:"):
-        return event._replace(reason="FailedSynced")
+        return replace(event, reason="FailedSynced")
     return event
 
 

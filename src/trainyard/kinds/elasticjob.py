@@ -56,6 +56,7 @@ from trainyard.kinds.policies import Policies, policy_of
 from trainyard.kinds.templates import append_to_list, containers_of, copy_template, has_container, spec_of, whole_number
 from trainyard.objects import GVK, Json, Problem, Ref
 from trainyard.objects.resources import POD, SERVICE
+from trainyard.objects.structs import replace
 from trainyard.objects.writes import Delete
 from trainyard.schema import Schema, from_struct
 
@@ -275,7 +276,7 @@ def condition_event(job: Job, update: ConditionUpdate) -> Event | None:
         return None
     event = default_condition_event(update)
     if update.type == "Failed" and update.reason in ("BackoffLimitExceeded", "DeadlineExceeded"):
-        return event._replace(reason="JobFailed")
+        return replace(event, reason="JobFailed")
     return event
 
 

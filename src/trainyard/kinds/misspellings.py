@@ -11,7 +11,9 @@ type, so new fields of a newer Kubernetes are not rejected (tests/kinds/test_mis
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from trainyard.objects import Json, Problem, decode, encode
 
@@ -27,7 +29,7 @@ MIN_LENGTH_FOR_ONE_EDIT = 4  # one edit is a misspelling when the longer name ha
 MIN_LENGTH_FOR_TWO_EDITS = 8
 
 
-class Misspelling(NamedTuple):
+class Misspelling(msgspec.Struct, frozen=True):
     """A misspelt field: its path, the object that has it, its name, and the name that was probably meant."""
 
     path: str

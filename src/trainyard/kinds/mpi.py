@@ -7,7 +7,8 @@ of Open MPI, and `kubexeb.sh`, which is spelled so in the old operator.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from trainyard.core import AuxiliaryObject, Job
 from trainyard.core.names import digest
@@ -37,7 +38,7 @@ _VARIABLES = {
 }
 
 
-class WorkerStatefulSet(NamedTuple):
+class WorkerStatefulSet(msgspec.Struct, frozen=True):
     """A StatefulSet of workers; `slots` are MPI slots in each pod."""
 
     name: str

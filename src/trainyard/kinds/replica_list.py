@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from trainyard.core import ExitAction, Job, Role, Rule, Slot
 from trainyard.core.job import JobResult
@@ -155,7 +157,7 @@ def has_template_cel(item: str) -> str:
     return f"(has({item}.template) && {item}.template != null)"
 
 
-class ReplicaType(NamedTuple):
+class ReplicaType(msgspec.Struct, frozen=True):
     """The field of a replica set that has its type, and the type of a set without it."""
 
     field: str
@@ -229,7 +231,7 @@ def _has_no_duplicates(names: list[str], but: str) -> bool:
     return all(names.count(name) == 1 for name in names if name != but)
 
 
-class ImmutableFields(NamedTuple):
+class ImmutableFields(msgspec.Struct, frozen=True):
     """Further fields that are fixed once a job has started, compared in CEL and, as a function, in Python.
 
     `spec_cel` and `is_same_spec` compare fields of the spec, `replica_set_cel` and `is_same_replica_set` fields of a

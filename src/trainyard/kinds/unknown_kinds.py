@@ -8,13 +8,14 @@ Rules for this file:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+
+import msgspec
 
 from trainyard.core import Kind
 from trainyard.kinds.misspellings import most_similar_name
 
 
-class ForeignKind(NamedTuple):
+class ForeignKind(msgspec.Struct, frozen=True):
     """The system that runs a kind, and the kind of Trainyard for the same programs ("" when there is none)."""
 
     system: str

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 from trainyard.objects.meta import Json
 
 
-class ContainerStatus(NamedTuple):
+class ContainerStatus(msgspec.Struct, frozen=True):
     """The ContainerStatus of one container. `status` is the entry as the API has it; `init`: an init container, also
     one that runs on as a sidecar."""
 

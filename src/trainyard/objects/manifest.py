@@ -9,8 +9,9 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from trainyard.objects.lines import Lines
 from trainyard.objects.meta import Json
@@ -21,8 +22,7 @@ from trainyard.objects.yaml_reader import ManifestError, load
 __all__ = ["Document", "ManifestError", "read"]
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """One object of a manifest, its file and the line on which it begins.
 
     `lines` are the lines of the whole document; `prefix` is the path of the object in it ("" unless it is an item of a
@@ -32,7 +32,7 @@ class Document:
     obj: Json
     source: str
     line: int
-    lines: Lines | None = field(default=None, repr=False, compare=False)
+    lines: Lines | None = None
     prefix: str = ""
 
     @property

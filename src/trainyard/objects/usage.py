@@ -6,7 +6,8 @@ Units: CPU in cores, memory in bytes, `time` in Unix seconds, `window` in second
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from trainyard.objects.codec import decode, encode
 from trainyard.objects.labels import PREFIX
@@ -29,7 +30,7 @@ METRICS = PREFIX + "metrics"
 progress."""
 
 
-class Progress(NamedTuple):
+class Progress(msgspec.Struct, frozen=True):
     """The last values that a program has reported, such as {"step": 10.0, "loss": 0.4}. `steps_per_second`: None
     before a second step. `source`: where they were read: file, output, or pattern (an output line that is no JSON)."""
 
@@ -44,7 +45,7 @@ class Progress(NamedTuple):
         return {PROGRESS: encode(fields).decode()}
 
 
-class ContainerUsage(NamedTuple):
+class ContainerUsage(msgspec.Struct, frozen=True):
     """The usage of one run of a container. `peak`: the largest memory since its start. `is_proportional`: PSS.
     `stopped_pid`: a process that a signal has stopped, 0 for none."""
 
@@ -57,7 +58,7 @@ class ContainerUsage(NamedTuple):
     stopped_pid: int = 0
 
 
-class PodUsage(NamedTuple):
+class PodUsage(msgspec.Struct, frozen=True):
     """The usage of a pod whose running containers have all been measured."""
 
     namespace: str
@@ -69,7 +70,7 @@ class PodUsage(NamedTuple):
     progress: Progress | None = None
 
 
-class NodeUsage(NamedTuple):
+class NodeUsage(msgspec.Struct, frozen=True):
     """The usage of a node's machine by all programs."""
 
     name: str
@@ -79,7 +80,7 @@ class NodeUsage(NamedTuple):
     memory: int
 
 
-class UsageReport(NamedTuple):
+class UsageReport(msgspec.Struct, frozen=True):
     """The usage that a node has measured. `node` is None before its first measurement."""
 
     pods: tuple[PodUsage, ...] = ()

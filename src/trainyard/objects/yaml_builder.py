@@ -9,7 +9,6 @@ Rules:
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -25,13 +24,12 @@ MAX_ALIAS_WEIGHT = 1024 * 1024  # limit for the copies of all aliases of a file:
 MAX_PROBLEMS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(msgspec.Struct, frozen=True):
     """The value of one document, the line on which it begins, and the lines of its fields."""
 
     value: Any
     line: int
-    lines: Lines = field(repr=False, compare=False)
+    lines: Lines
 
 
 class ParsingStopped(Exception):

@@ -10,8 +10,9 @@ count.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from trainyard.core import Config, Job, parse_job
 from trainyard.kinds import kind_of
@@ -68,16 +69,15 @@ def job_message(job: Json) -> str:
     return ""
 
 
-@dataclass(slots=True)
-class JobView:
+class JobView(msgspec.Struct):
     """All observed jobs and replicas. Deleted pods stay in it: the final table shows them, too."""
 
-    jobs: dict[str, Json] = field(default_factory=dict)  # by uid
-    replicas: dict[str, dict[str, ReplicaView]] = field(default_factory=dict)  # by the job's uid, then by the pod's
-    waiting: dict[str, float] = field(default_factory=dict)  # time since which a pod or owner (by uid) lacks an object
-    refused: dict[str, str] = field(default_factory=dict)  # why no pod of an owner (by uid) can be created
-    _parsed: dict[str, tuple[Json, Job | None]] = field(default_factory=dict)  # by uid: a job and how it parses
-    _slots: dict[str, tuple[Json, dict[str, ReplicaView | None]]] = field(default_factory=dict)
+    jobs: dict[str, Json] = {}  # by uid
+    replicas: dict[str, dict[str, ReplicaView]] = {}  # by the job's uid, then by the pod's
+    waiting: dict[str, float] = {}  # time since which a pod or owner (by uid) lacks an object
+    refused: dict[str, str] = {}  # why no pod of an owner (by uid) can be created
+    _parsed: dict[str, tuple[Json, Job | None]] = {}  # by uid: a job and how it parses
+    _slots: dict[str, tuple[Json, dict[str, ReplicaView | None]]] = {}
     """By uid: a job and its slots by name, in order; None for a slot of which a pod has changed since."""
 
     @classmethod

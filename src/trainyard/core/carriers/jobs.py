@@ -43,7 +43,8 @@ def observe_job(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
     if child is None:
         return Replica(slot, None, "Unknown")
     replica = _observed(job, slot, child, pods, pod)
-    return replica._replace(
+    return replace(
+        replica,
         pods_ended=_pods_ended(job, slot, child, pod),
         last_restart_reason=last_restart_reason(pod) if replica.restart_count else "",
     )
@@ -68,7 +69,7 @@ def _observed(job: Job, slot: Slot, child: Child, pods: tuple[Child, ...], pod: 
     stale = child.attempt < job.status.role(slot.role).attempt
     replaced = Replica(slot, child, "Unknown", message="is being replaced")
     if stale:  # an older attempt: its state has no effect, but its failures are counted
-        replaced = replaced._replace(failed_attempts=_stale_failures(job, slot, child, pod) if supervised else failed)
+        replaced = replace(replaced, failed_attempts=_stale_failures(job, slot, child, pod) if supervised else failed)
     if stale and job.restarts_gang():
         return replaced
     if child.phase == "Complete" or (pod and not child.deleting and succeeded(job, slot, pod, supervised)):
@@ -80,9 +81,9 @@ def _observed(job: Job, slot: Slot, child: Child, pods: tuple[Child, ...], pod: 
         return _observe_supervised(job, Replica(slot, child, "Unknown", restart_count=restarts), child, pod)
     replica = Replica(slot, child, "Unknown", failed_attempts=failed, restart_count=restarts)
     if child.phase == "Failed":
-        return replica._replace(state="Failed", message=child.message or child.reason)
+        return replace(replica, state="Failed", message=child.message or child.reason)
     state, message = run_state(job, slot, pod)
-    return replica._replace(state=state, message=message)
+    return replace(replica, state=state, message=message)
 
 
 def _failed_pods(pods: tuple[Child, ...]) -> tuple[str, ...]:
@@ -99,9 +100,10 @@ def _observe_supervised(job: Job, replica: Replica, child: Child, pod: Child | N
     termination = _termination(job, replica.slot, child, pod) if pod else _termination_without_pod(child)
     state, message = run_state(job, replica.slot, pod)
     if termination is None:
-        return replica._replace(state=state, message=message)
+        return replace(replica, state=state, message=message)
     failed = () if termination.disrupted else (termination.uid,)
-    return replica._replace(
+    return replace(
+        replica,
         state="Failed" if termination.fails_job else "Starting",
         termination=termination,
         failed_attempts=failed,
@@ -144,15 +146,18 @@ def observe_retrying_job(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
     # A succeeded pod completes the Job, whose status may lag.
     done = any(candidate.phase == "Succeeded" for candidate in pods) and not child.deleting
     if child.phase == "Complete" or done:
-        return replica._replace(state="Succeeded", pods_ended=True)
+        return replace(replica, state="Succeeded", pods_ended=True)
     if child.deleting or child.attempt < job.status.role(slot.role).attempt:
-        return replica._replace(message="is being replaced")
+        return replace(replica, message="is being replaced")
     if child.phase == "Failed":
-        return replica._replace(
-            state="Failed", termination=_job_termination(job, slot, child, pod), message=child.message or child.reason
+        return replace(
+            replica,
+            state="Failed",
+            termination=_job_termination(job, slot, child, pod),
+            message=child.message or child.reason,
         )
     state, message = run_state(job, slot, pod)
-    return replica._replace(state=state, message=message, last_restart_reason=last_restart_reason(pod))
+    return replace(replica, state=state, message=message, last_restart_reason=last_restart_reason(pod))
 
 
 def _job_termination(job: Job, slot: Slot, child: Child, pod: Child | None) -> Termination:

@@ -20,6 +20,7 @@ from trainyard.core.kind import WorkloadAdapter
 from trainyard.core.model import Child, Slot
 from trainyard.objects import Json, Ref
 from trainyard.objects.resources import POD
+from trainyard.objects.structs import replace
 from trainyard.objects.writes import Delete
 
 
@@ -39,18 +40,19 @@ def observe_pod(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
     )
     stale = pod.attempt < job.status.role(slot.role).attempt
     if pod.deleting:  # a program that exits with 0 on SIGTERM has not finished its work
-        return replica._replace(message="is being replaced")
+        return replace(replica, message="is being replaced")
     if not (stale and job.restarts_gang()) and succeeded(job, slot, pod, slot in job.supervised_slots()):
-        return replica._replace(state="Succeeded")
+        return replace(replica, state="Succeeded")
     termination = _termination(job, slot, pod)
     counted = termination is not None and not (termination.disrupted or termination.ignored)
     failed = (termination.uid,) if termination is not None and counted else ()
     if stale:  # an older attempt: its state has no effect, but its failures are counted
-        return replica._replace(failed_attempts=failed, message="is being replaced")
+        return replace(replica, failed_attempts=failed, message="is being replaced")
     if termination is None:
         state, message = run_state(job, slot, pod)
-        return replica._replace(state=state, message=message)
-    return replica._replace(
+        return replace(replica, state=state, message=message)
+    return replace(
+        replica,
         state="Failed" if termination.fails_job or termination.ignored else "Starting",
         termination=termination,
         failed_attempts=failed,

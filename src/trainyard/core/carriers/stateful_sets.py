@@ -9,6 +9,7 @@ from trainyard.core.model import Slot
 from trainyard.objects import Json, Ref
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import STATEFUL_SET
+from trainyard.objects.structs import replace
 from trainyard.objects.writes import Patch
 
 
@@ -20,13 +21,17 @@ def observe_stateful_set(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
     pods = tuple(sorted(owned.pods_by_owner.get(child.uid, ()), key=lambda pod: pod.name))
     replica = Replica(slot, child, "Unknown", restart_count=restart_count(pods), pods_ended=child.replicas == 0)
     if child.deleting or child.attempt < job.status.role(slot.role).attempt:
-        return replica._replace(message="is being replaced")
+        return replace(replica, message="is being replaced")
     states = [run_state(job, slot, pod) for pod in pods]
     running = sum(state == "Running" for state, _ in states)
     message = next((text for state, text in states if state != "Running"), "" if states else NO_POD)
     crash = next((text for pod in pods if (text := last_restart_reason(pod))), "")
-    return replica._replace(
-        state="Running" if running else "Starting", message=message, last_restart_reason=crash, running_pods=running
+    return replace(
+        replica,
+        state="Running" if running else "Starting",
+        message=message,
+        last_restart_reason=crash,
+        running_pods=running,
     )
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from trainyard.core.job import Job, JobStatus, Outcome, OwnedObjects, Replica, RoleStatus, Termination
 from trainyard.core.kind import RestartScope
@@ -20,7 +20,7 @@ BASE_DELAY = 10.0
 MAX_DELAY = 360.0
 
 
-class Restarts(NamedTuple):
+class Restarts(msgspec.Struct, frozen=True):
     """`status` has a new attempt for each role that restarts now. `slots`: the replicas that restart without a new
     attempt of their role (RestartScope.SLOT). `message`: of condition Restarting, "" when it does not hold."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from trainyard.core import ConditionUpdate, Job, Replica
 from trainyard.core.conditions import Condition, WrittenConditions
 from trainyard.objects import Json, find_condition, format_time, set_condition
+from trainyard.objects.structs import replace
 
 TYPES = ("Created", "Suspended", "Running", "Restarting", "Succeeded", "Failed")
 """The conditions of the Training Operator, in the order in which those of one reconcile are written."""
@@ -63,7 +64,7 @@ def _updates(
             update = ConditionUpdate(name, condition.reason, condition.message)
             update = job.kind.status.condition_message(job, update, replicas)
             if name == "Suspended" and running is not None and running.get("status") == "True":
-                updates.append((update._replace(type="Running"), False))
+                updates.append((replace(update, type="Running"), False))
             updates.append((update, True))
         elif name == "Suspended" and suspended is not None and suspended.get("status") == "True":
             resumed = ConditionUpdate(name, "JobResumed", "")

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from trainyard import kinds
+
 JOB = """
 apiVersion: tensorflow.org/v1alpha1
 kind: TfJob
@@ -21,7 +23,7 @@ from trainyard.cli import main
 try:
     main(sys.argv[1:], prog_name="trainyard")
 except SystemExit as ended:
-    print([name for name in sys.modules if name.startswith({HEAVY!r})], ended.code, file=sys.stderr)
+    print(sorted(name for name in sys.modules if name.startswith({HEAVY!r})), ended.code, file=sys.stderr)
 """
 
 
@@ -47,6 +49,16 @@ def test_commands_without_a_cluster_import_no_server_and_no_http_library(line: s
     arguments = [path if argument == "FILE" else argument for argument in line.split()]
     ended = subprocess.run([sys.executable, "-c", LOOK, *arguments], capture_output=True, text=True, check=True)
     assert ended.stderr.splitlines()[-1] == ("[] 2" if "MISSING" in arguments else "[] 0")
+
+
+@pytest.mark.parametrize("command", ["lint", "plan"])
+def test_a_command_for_one_manifest_imports_the_module_of_its_kind_alone(command: str, tmp_path: object) -> None:
+    path = f"{tmp_path}/job.yaml"
+    with open(path, "w") as file:
+        file.write(JOB)
+    look = LOOK.replace(repr(HEAVY), repr(tuple(f"trainyard.kinds.{module}" for module in kinds.MODULES.values())))
+    ended = subprocess.run([sys.executable, "-c", look, command, path], capture_output=True, text=True, check=True)
+    assert ended.stderr.splitlines()[-1] == "['trainyard.kinds.tfjob', 'trainyard.kinds.tfjob_spec'] 0"
 
 
 def test_every_command_in_the_list_is_there() -> None:

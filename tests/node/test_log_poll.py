@@ -34,8 +34,8 @@ async def pauses(monkeypatch: pytest.MonkeyPatch, offset: int, followers: int) -
 @pytest.mark.parametrize(
     ("offset", "followers", "expected"),
     [
-        (0, 1, [1.4, 2.4, 4.4, 8.4, 10.4, 10.4]),
-        (0, 4, [1.4, 5.6, 9.6, 11.6, 11.6, 11.6]),
+        (0, 1, [1.4, 1.6, 2.0, 2.4, 2.8, 3.5]),
+        (0, 4, [1.4, 5.6, 6.6, 7.9, 9.4, 11.4]),
         (80, 1, [10.4] * LOOKS),
         (80, 50, [10.4, *[30.0] * (LOOKS - 1)]),
         (0, 300, [1.4, *[50.0] * (LOOKS - 1)]),

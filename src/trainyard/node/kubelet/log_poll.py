@@ -13,7 +13,8 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-_FIRST_PAUSE, _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.01, 0.05  # seconds; the first one doubles with each look
+_FIRST_PAUSE, _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.01, 0.05  # seconds
+_GROWTH = 1.25  # of the first pause, with each look: a first line is late by a fourth of the program's start at most
 _PAUSE_PER_FOLLOWER = 0.0004  # seconds
 
 
@@ -67,5 +68,5 @@ class LogPoll:
         followers = len(self._followers)
         shortest = min(_SHORTEST_PAUSE, self._pause * followers)  # no sooner when there are many
         pause = min(_LONGEST_PAUSE, shortest + _PAUSE_PER_FOLLOWER * followers)
-        self._pause = min(_SHORTEST_PAUSE, 2 * self._pause)
+        self._pause = min(_SHORTEST_PAUSE, _GROWTH * self._pause)
         self._timer = asyncio.get_running_loop().call_later(pause, self._check)

@@ -245,6 +245,8 @@ class Probe:
         """As `idle`, while a job of `replicas` is created, in another namespace and in its own in turn; at most `count`
         of each, and only those that came before its end."""
         namespace, other = await self.namespace(), await self.namespace()
+        # The first pod of a namespace waits for admission's lookup of limits: 0.1 s, if another namespace is newer.
+        await self.first_pod(other, "first")
         await self.create(namespace, "big", replicas)
         await self.pods.until(lambda: self.pods.counts[namespace] > 0)
         seconds: dict[str, list[float]] = {"another": [], "same": []}

@@ -10,6 +10,7 @@ import pytest
 from tests.support.builders import NOW, replicas, tfjob
 from trainyard import core
 from trainyard.client import ApiClient
+from trainyard.controller_runtime.concurrency_limiter import ConcurrencyLimiter, WriteSlot
 from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.core import Config, Job, Observed, PlannedCreate, Slot
@@ -64,8 +65,8 @@ class SlowApi(ApiClient):
         return {"metadata": {"uid": obj["metadata"]["name"], "resourceVersion": "3"}}
 
 
-async def apply_first_plan(api: ApiClient) -> None:
-    job = tfjob(replicas("MASTER"))
+async def apply_first_plan(api: ApiClient, workers: int = 0) -> None:
+    job = tfjob(replicas("MASTER"), *([replicas("WORKER", workers)] if workers else []))
     plan = replace(
         core.decide(core.parse_job(TFJOB, job, Config()), Observed((), config=Config()), NOW), spec_patch=None
     )
@@ -101,3 +102,17 @@ async def test_a_reconcile_that_cannot_render_waits_for_its_status_patch(monkeyp
     with pytest.raises(ValueError, match="the config has changed"):
         await apply_first_plan(api)
     assert api.is_patched
+
+
+async def test_each_write_of_a_large_job_counts_as_one_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first replica, a wave of its own, counted as the write of a small job: the others made room for it."""
+    api, slot, batches = SlowApi(), ConcurrencyLimiter.slot, list[int]()
+    api.may_answer.set()
+
+    def recorded_slot(self: ConcurrencyLimiter, namespace: str, uid: str, batch: int) -> WriteSlot:
+        batches.append(batch)
+        return slot(self, namespace, uid, batch)
+
+    monkeypatch.setattr(ConcurrencyLimiter, "slot", recorded_slot)
+    await apply_first_plan(api, workers=40)
+    assert len(batches) >= 42 and set(batches) == {len(batches)}

@@ -6,8 +6,8 @@ out. So an object with one item waits for at most one item of each other object,
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -27,11 +27,12 @@ class FairQueue(Generic[T]):
         objects = self._namespaces.setdefault(namespace, OrderedDict())
         objects.setdefault(uid, deque()).append(item)
 
-    def pop(self, longest: int = sys.maxsize) -> T | None:
-        """Remove and return the next item of an object that has at most `longest`; None when there is none."""
+    def pop(self, accepts: Callable[[T], bool] = lambda item: True) -> T | None:
+        """Remove and return the next item that `accepts`, of those that are first in their line; None when there is
+        none."""
         for namespace, objects in self._namespaces.items():
             for uid, items in objects.items():
-                if len(items) <= longest:
+                if accepts(items[0]):
                     return self._pop_of(namespace, uid)
         return None
 

@@ -116,6 +116,11 @@ class Reconcile(msgspec.Struct, frozen=True):
         return uid_of(self.job)
 
     @property
+    def batch(self) -> int:
+        """How many writes the plan has, that of the status included."""
+        return 1 + len(self.plan.deletes) + len(self.plan.creates)
+
+    @property
     def requeue_after(self) -> float | None:
         """Seconds to requeue after, from the plan's `requeue_at`; None: no requeue."""
         return None if self.plan.requeue_at is None else self.plan.requeue_at - self.now
@@ -223,8 +228,7 @@ class PlanExecutor:
         elif changes := merge_patch(old_status, reconcile.plan.status):
             body["status"] = changes
         try:
-            batch = 1 + len(reconcile.plan.deletes) + len(reconcile.plan.creates)
-            async with self.limiter.slot(reconcile.namespace, reconcile.uid, batch):
+            async with self.limiter.slot(reconcile.namespace, reconcile.uid, reconcile.batch):
                 await self._patch_job(reconcile, body, "status")
         except NotFound:
             log.debug("job is gone kind=%s job=%s/%s", reconcile.gvk.kind, reconcile.namespace, reconcile.name)
@@ -343,7 +347,7 @@ class PlanExecutor:
         async def work() -> None:
             for call in remaining:
                 try:
-                    async with self.limiter.slot(reconcile.namespace, reconcile.uid, len(calls)):
+                    async with self.limiter.slot(reconcile.namespace, reconcile.uid, reconcile.batch):
                         if errors:
                             return
                         await call()

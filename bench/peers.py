@@ -107,7 +107,7 @@ async def measure(probe: Probe, rows: frozenset[str], options: argparse.Namespac
     for size in sizes(rows, whole, options.replicas):
         namespace, measured = await probe.big(size)
         add(f"{curve}.{size}", measured)
-        if size == options.replicas and whole in rows:
+        if whole in rows:
             add(f"{curve}.{size}.ceiling", await probe.ceiling(namespace, size))
     for size in sizes(rows, "many", options.jobs) if curve == "replicas" else ():
         namespace, measured = await probe.many(size, PODS)
@@ -169,14 +169,17 @@ class Table:
         unit: str,
         values: Callable[[Samples], list[float]],
         goal: Goal | None = None,
-        ceiling: str = "",
+        ceiling: str | Callable[[Samples], list[float]] = "",
     ) -> None:
-        """`values` gives those of one operator, in this unit; `ceiling` is the name of our sample of the ceiling."""
+        """`values` gives those of one operator, in this unit; `ceiling` those of the ceiling from our samples, or it is
+        the name of their sample."""
         by_operator = {operator: values(samples) for operator, samples in self._results.items()}
         ours = by_operator.pop(OURS, [])
         peers = {operator: measured for operator, measured in by_operator.items() if measured}
         if ours or peers:
-            top = [value * (1000 if unit == "ms" else 1) for value in self._results.get(OURS, {}).get(ceiling, [])]
+            if isinstance(ceiling, str):
+                ceiling = sample(ceiling, 1000 if unit == "ms" else 1)
+            top = ceiling(self._results.get(OURS, {}))
             self.rows.append(Row(name, unit, goal, top, peers, ours))
 
 
@@ -264,7 +267,8 @@ def table(results: dict[str, Samples], replicas: int, jobs: int) -> list[Row]:
         add(f"  {metric}, each job", "", sample(f"{at}.{metric}", 1 / jobs), goal)
     for curve, name in (("replicas", "replicas"), ("jobs", "jobs"), ("tfjob", "replicas of a TfJob")):
         for metric, measured in (("seconds", "time"), ("CPU", "CPU"), ("requests", "requests")):
-            add(f"growth in {name}: exponent of {measured}", "", exponents(curve, metric), Goal(1.05))
+            ceiling = exponents(curve, f"ceiling.{metric}")
+            add(f"growth in {name}: exponent of {measured}", "", exponents(curve, metric), Goal(1.05), ceiling)
     return made.rows
 
 

@@ -83,7 +83,7 @@ async def call(limiter: ConcurrencyLimiter, clock: Clock, seconds: float, batch:
 async def test_the_limit_of_a_job_that_is_alone_grows_while_its_writes_wait_in_the_server() -> None:
     """It fell above 50 ms, and a TfJob of 1,000 took 1.7 times as long as its objects by themselves."""
     clock = Clock()
-    limiter = ConcurrencyLimiter(clock)
+    limiter = ConcurrencyLimiter(clock=clock)
     for _ in range(40):
         await call(limiter, clock, 0.005, batch=200)
     for _ in range(40):
@@ -94,7 +94,7 @@ async def test_the_limit_of_a_job_that_is_alone_grows_while_its_writes_wait_in_t
 
 async def test_the_limit_doubles_with_each_round_of_answers_until_its_threshold() -> None:
     clock = Clock()
-    limiter = ConcurrencyLimiter(clock)
+    limiter = ConcurrencyLimiter(clock=clock)
     limits = []
     while limiter.limit < INITIAL_THRESHOLD:
         limits.append(int(limiter.limit))
@@ -111,7 +111,7 @@ async def test_the_limit_doubles_with_each_round_of_answers_until_its_threshold(
 
 async def test_an_overload_halves_the_rate_and_successes_restore_it() -> None:
     clock = Clock()
-    limiter = ConcurrencyLimiter(clock)
+    limiter = ConcurrencyLimiter(clock=clock)
     for _ in range(10):
         with pytest.raises(Unavailable):
             await call(limiter, clock, 0.01, fails=True)
@@ -121,9 +121,19 @@ async def test_an_overload_halves_the_rate_and_successes_restore_it() -> None:
     assert limiter.limit == MAX_LIMIT
 
 
+async def test_the_limit_never_exceeds_that_of_its_owner() -> None:
+    clock = Clock()
+    limiter = ConcurrencyLimiter(3, clock)
+    limits = []
+    for _ in range(50):
+        await call(limiter, clock, 0.01)
+        limits.append(limiter.limit)
+    assert set(limits) == {3}
+
+
 async def test_a_burst_of_429s_reduces_the_rate_once() -> None:
     clock = Clock()
-    limiter = ConcurrencyLimiter(clock)
+    limiter = ConcurrencyLimiter(clock=clock)
     all_running = asyncio.Barrier(int(INITIAL_LIMIT))
 
     async def refused() -> None:
@@ -138,7 +148,7 @@ async def test_a_burst_of_429s_reduces_the_rate_once() -> None:
 
 async def test_a_server_that_turns_slow_is_given_air_but_one_that_is_slow_for_good_is_not_strangled() -> None:
     clock = Clock()
-    limiter = ConcurrencyLimiter(clock)
+    limiter = ConcurrencyLimiter(clock=clock)
     for _ in range(50):
         await call(limiter, clock, 0.01)
     before = limiter.limit
@@ -193,7 +203,7 @@ class Writes:
     """Writes of jobs, each of which is in flight until it is answered."""
 
     def __init__(self, clock: Clock) -> None:
-        self.limiter = ConcurrencyLimiter(clock)
+        self.limiter = ConcurrencyLimiter(clock=clock)
         self.limiter.limit = self.limiter.threshold = 40.0
         self._answers: dict[str, list[asyncio.Event]] = {}
         self._tasks: list[asyncio.Task[None]] = []

@@ -59,6 +59,9 @@ from trainyard.workloads import ControllerManager
 IN_PROCESS_URL = "http://localhost"  # the URL of in-process requests; it is never resolved
 INSTALL_DELAY = 0.5  # seconds after the start: installing all kinds takes a third as long as the rest of a start
 
+CONCURRENT_WRITES = 4
+"""The server is in this process: more writes at a time take no less time, and the node waits behind them. The first of
+1,000 replicas printed after 0.9 s with 64, and after 0.4 with 4."""
 NOT_SERVED = frozenset(gvk for kind in kinds.ALL for gvk in kind.roles.optional_resources)
 """Resources of children that the embedded API server lacks, so that the operator does not ask for them."""
 
@@ -285,7 +288,14 @@ class LocalCluster:
         which is stopped."""
         await self.stop_operator()
         config = replace(self._options.config, missing_resources=NOT_SERVED)
-        self._operator = Operator(api or self.api, kinds.ALL, config, now=self._now, report=self._options.say)
+        self._operator = Operator(
+            api or self.api,
+            kinds.ALL,
+            config,
+            now=self._now,
+            report=self._options.say,
+            concurrent_writes=CONCURRENT_WRITES,
+        )
         await self._operator.start()
         return self._operator
 

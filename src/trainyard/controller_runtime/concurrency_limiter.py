@@ -41,11 +41,12 @@ NOW_SECONDS = 0.05  # a single one for so long: the requests of a small job foll
 
 class ConcurrencyLimiter:
     """A semaphore with a varying `limit`: each write is sent inside `async with limiter.slot(namespace, uid):`.
-    `running` counts the slots in use; waiting callers get slots by the rules of FairQueue. `clock` returns monotonic
-    seconds."""
+    `running` counts the slots in use; waiting callers get slots by the rules of FairQueue. The limit is `most` at most.
+    `clock` returns monotonic seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.limit = INITIAL_LIMIT
+    def __init__(self, most: float = MAX_LIMIT, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limit = min(INITIAL_LIMIT, most)
+        self._most = most
         self.threshold = INITIAL_THRESHOLD
         self.running = 0
         self._running_big = 0  # those of big objects
@@ -126,7 +127,7 @@ class ConcurrencyLimiter:
         if latency > MIN_SLOW_LATENCY and latency > SLOW_FACTOR * usual:
             self._decrease(started)
         else:
-            self.limit = min(MAX_LIMIT, self.limit + (1.0 if self.limit < self.threshold else 1.0 / self.limit))
+            self.limit = min(self._most, self.limit + (1.0 if self.limit < self.threshold else 1.0 / self.limit))
         # The usual latency falls to a lower one at once and rises by 5 % per answer, so the limit recovers even when
         # the server stays slow.
         self._usual_latency = min(latency, usual * 1.05) if latency < usual else usual * 1.05

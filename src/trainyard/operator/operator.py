@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from trainyard import core
 from trainyard.client import ApiClient, Selectors, Unavailable
 from trainyard.controller_runtime import TaskSupervisor
+from trainyard.controller_runtime.concurrency_limiter import MAX_LIMIT
 from trainyard.controller_runtime.controller import Controller, Latch
 from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.in_flight_writes import InFlightWrites
@@ -79,6 +80,7 @@ class Operator:
         namespace: str = "",
         now: Callable[[], float] = time.time,
         report: Callable[[str], object] | None = None,
+        concurrent_writes: float = MAX_LIMIT,
     ) -> None:
         self.on_job_changed: Callable[[GVK, Json | None, Json | None], None] | None = None  # old job, new job
         self._config = config
@@ -95,7 +97,7 @@ class Operator:
         stores: dict[GVK, Store[Any]] = {**self._jobs, **self._children}
         self.writes: InFlightWrites[GVK] = InFlightWrites(stores)
         self._recorder = EventRecorder(api, now)
-        self._executor = PlanExecutor(api, config, self.writes, self._recorder, now)
+        self._executor = PlanExecutor(api, config, self.writes, self._recorder, now, concurrent_writes)
 
     @property
     def synced(self) -> Latch:

@@ -127,8 +127,8 @@ class Reconcile(msgspec.Struct, frozen=True):
 
 
 class PlanExecutor:
-    """Sends the writes of plans to the API server, through one `ConcurrencyLimiter`. `now` is the wall clock (Unix
-    seconds)."""
+    """Sends the writes of plans to the API server, at most `concurrent_writes` at a time, through one
+    `ConcurrencyLimiter`. `now` is the wall clock (Unix seconds)."""
 
     def __init__(
         self,
@@ -137,8 +137,9 @@ class PlanExecutor:
         writes: InFlightWrites[GVK],
         recorder: EventRecorder,
         now: Callable[[], float] = time.time,
+        concurrent_writes: float = MAX_LIMIT,
     ) -> None:
-        self.limiter = ConcurrencyLimiter()
+        self.limiter = ConcurrencyLimiter(concurrent_writes)
         self._executor = WriteExecutor(api, writes, OWNER)
         self.config = config
         self._recorder = recorder

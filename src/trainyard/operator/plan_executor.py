@@ -117,7 +117,7 @@ class Reconcile(msgspec.Struct, frozen=True):
 
     @property
     def batch(self) -> int:
-        """How many writes the plan has, that of the status included."""
+        """How many objects the plan creates and deletes, and one for the status: the batch of each of these writes."""
         return 1 + len(self.plan.deletes) + len(self.plan.creates)
 
     @property

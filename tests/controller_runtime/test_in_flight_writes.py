@@ -88,9 +88,10 @@ class OwnWrites(RuleBasedStateMachine):
         if name in self.world:
             self.revision += 1
             pod = self.world[name]._replace(revision=self.revision, deleting=True)
+            before = self.writes.cached_revision(PODS, pod.uid)
             self.write("MODIFIED" if gracefully else "DELETED", pod)
             if ours and self.store.by_uid(pod.uid):  # the operator deletes cached pods only
-                self.record_write(AcknowledgedWrite(PODS, pod.uid, deleted=True))
+                self.record_write(AcknowledgedWrite(PODS, pod.uid, before, deleted=True))
 
     @precondition(lambda self: self.delivered < len(self.log))
     @rule()
@@ -118,7 +119,8 @@ class OwnWrites(RuleBasedStateMachine):
         for write in self.recorded:
             versions = [pod for _, pod in received if pod.uid == write.uid]
             if write.deleted:
-                assert versions[-1].deleting or self.store.by_uid(write.uid) is None
+                is_newer = versions[-1].revision > int(write.revision)
+                assert self.store.by_uid(write.uid) is None or (versions[-1].deleting and is_newer)
             else:
                 assert versions and int(write.revision) <= max(pod.revision for pod in versions)
 
@@ -153,6 +155,17 @@ def test_with_opaque_revisions_a_list_before_the_time_out_proves_nothing(store: 
     assert writes.has_pending(JOB)
     store.apply(ObjectChanged("ADDED", Pod("a", "new", 0)._replace(), "opaque-c"))
     assert writes.has_pending(JOB)  # cached, but at another revision than that of the write
+
+
+def test_a_force_delete_is_in_flight_until_the_terminating_pod_is_gone(store: Store[Pod]) -> None:
+    """A plan between the answer and the watch event deleted the pod of a lost node once more, and got a 404."""
+    writes: InFlightWrites[str] = InFlightWrites({PODS: store})
+    terminating = Pod("a", "u", 7, deleting=True)
+    store.apply(ObjectChanged("MODIFIED", terminating, "7"))
+    writes.record(JOB, AcknowledgedWrite(PODS, "u", writes.cached_revision(PODS, "u"), deleted=True), 0.0)
+    assert writes.has_pending(JOB)
+    store.apply(ObjectChanged("DELETED", terminating, "8"))
+    assert not writes.has_pending(JOB)
 
 
 def test_jobs_wait_for_their_own_writes_only(store: Store[Pod]) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.model.simulated_job import NOW, SimulatedJob, simulate
-from tests.support.samples import chainerjob, elasticjob, worker_set
+from tests.support.samples import chainerjob, elasticjob, sample, worker_set
 from trainyard.core import Config, Plan, Refusal
-from trainyard.kinds import CHAINERJOB, ELASTICJOB
+from trainyard.kinds import CHAINERJOB, ELASTICJOB, TFJOB
 from trainyard.objects import Json, Ref, find_condition, format_time
 
 WORDS = 'User "operator" cannot patch resource "roles" in API group "rbac.authorization.k8s.io"'
@@ -124,6 +124,31 @@ def test_a_refused_delete_does_not_delay_the_force_deletion_on_a_lost_node() -> 
     (gone,) = due.deletes
     assert gone.grace_period_seconds == 0 and "--node-lost-timeout" in gone.reason
     assert not due.creates and not due.status["restarts"]  # its name is not free yet, and nobody's fault is counted
+
+
+def test_a_pod_that_was_deleted_by_force_is_not_deleted_again() -> None:
+    """A finalizer may keep it, such as that of the controller of batch Jobs; a third DELETE changes nothing."""
+    simulated = going(30)
+    simulated.get("Pod", simulated.names("Pod")[0])["metadata"]["deletionGracePeriodSeconds"] = 0
+    assert not simulated.look().deletes
+
+
+@pytest.mark.parametrize(
+    ("grace", "fix"),
+    [(30, "see whether its node answers, set --node-lost-timeout"), (0, "only its metadata.finalizers keep it")],
+)
+def test_the_condition_names_the_terminating_pod_of_an_older_attempt_and_what_keeps_it(grace: int, fix: str) -> None:
+    simulated = simulate(TFJOB, sample("TfJob"))
+    simulated.run()
+    simulated.settle()
+    batch_job = simulated.names("Job")[0]
+    (pod,) = simulated.pods(batch_job)
+    deletion = {"deletionTimestamp": format_time(simulated.now - 40), "deletionGracePeriodSeconds": grace}
+    simulated.get("Pod", pod)["metadata"] |= deletion
+    del simulated.objects[Ref("Job", batch_job)]
+    condition = blocked(simulated.look())
+    assert condition["reason"] == "PodTerminating"
+    assert f"Pod {pod} of attempt 0" in condition["message"] and fix in condition["message"]
 
 
 def test_without_node_lost_timeout_a_terminating_pod_may_stay_without_limit() -> None:

@@ -65,6 +65,7 @@ class WriteExecutor:
 
     async def delete(self, delete: Delete, owner_uid: str) -> None:
         """Delete the object if it exists with that uid. Raises ApiErrors."""
+        revision = self.in_flight.cached_revision(delete.gvk, delete.uid)
         with suppress(NotFound, Conflict):  # already gone, or re-created with another uid
             await self._api.delete(
                 delete.gvk,
@@ -74,7 +75,8 @@ class WriteExecutor:
                 delete.propagation,
                 delete.grace_period_seconds,
             )
-        self.in_flight.record(owner_uid, AcknowledgedWrite(delete.gvk, delete.uid, deleted=True), time.monotonic())
+        write = AcknowledgedWrite(delete.gvk, delete.uid, revision, deleted=True)
+        self.in_flight.record(owner_uid, write, time.monotonic())
 
     def record(self, owner_uid: str, gvk: GVK, answer: Json) -> None:
         """Record an accepted write from its answer, the object as it is stored now."""

@@ -3,7 +3,8 @@
 The write of a status carries the resourceVersion of its object, the owner of the children, so it fails if the cached
 owner is stale. It cannot detect that the cached children are stale. So after a reconcile that wrote, the owner is
 reconciled again only when the stores show every write: a created or patched object, or the owner itself, at the
-resourceVersion of the answer or later; a deleted object absent or with a deletionTimestamp.
+resourceVersion of the answer or later; a deleted object absent, or with a deletionTimestamp and another resourceVersion
+than before the request: the pod of a lost node is deleted by force when it has its deletionTimestamp.
 
 Rules for this file:
 - Writes are not counted (as ControllerExpectations does): uids and resourceVersions are compared with the stores.
@@ -31,11 +32,12 @@ SWEEP_THRESHOLD = 64  # from so many owners on, `record` removes the writes that
 
 class AcknowledgedWrite(msgspec.Struct, Generic[R], frozen=True):
     """One write that the API server accepted. `resource` selects the store that must show it; `uid` and `revision` are
-    the uid and the resourceVersion of the written object; `deleted` is true for a delete."""
+    the uid and the resourceVersion of the written object. `deleted`: for a delete, whose `revision` is the one that the
+    store showed before the request."""
 
     resource: R
     uid: str
-    revision: str = ""  # "" for a delete
+    revision: str = ""
     deleted: bool = False
 
 
@@ -64,6 +66,12 @@ class InFlightWrites(Generic[R]):
             for uid in list(self._in_flight):
                 self.has_pending(uid)
             self._sweep_at = 2 * len(self._in_flight) + SWEEP_THRESHOLD
+
+    def cached_revision(self, resource: R, uid: str) -> str:
+        """The resourceVersion at which the store of the resource shows the object; "" when it does not."""
+        store = self._stores.get(resource)
+        cached = store and store.by_uid(uid)
+        return store.adapter.revision(cached) if store and cached is not None else ""
 
     def forget(self, owner_uid: str) -> None:
         """Remove all entries of this owner."""
@@ -102,7 +110,8 @@ class InFlightWrites(Generic[R]):
             return True
         cached = store.by_uid(write.uid)
         if write.deleted:
-            return cached is None or store.adapter.is_deleting(cached)
+            adapter = store.adapter
+            return cached is None or (adapter.is_deleting(cached) and adapter.revision(cached) != write.revision)
         if store.has_reached(write.revision):
             return True
         return cached is not None and write.revision in ("", store.adapter.revision(cached))

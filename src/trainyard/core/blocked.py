@@ -133,8 +133,10 @@ def _terminating_pod(job: Job, owned: OwnedObjects, creates: Sequence[PlannedCre
     pod = min(late, key=lambda pod: (pod.delete_deadline, pod.name))
     if now < pod.delete_deadline + NO_POD_SECONDS:
         return _Wait(due=pod.delete_deadline + NO_POD_SECONDS)
+    fix = "see whether its node answers, set --node-lost-timeout or delete it by force"
+    if pod.held_by_finalizers:
+        fix = "only its metadata.finalizers keep it; see whose they are"
     return _Wait(
         f"a new attempt waits for Pod {pod.name} of attempt {pod.attempt}, which should have ended at "
-        f"{format_time(pod.delete_deadline)}: see whether its node answers, set --node-lost-timeout or delete it "
-        "by force"
+        f"{format_time(pod.delete_deadline)}: {fix}"
     )

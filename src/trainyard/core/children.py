@@ -97,6 +97,7 @@ class _Meta(msgspec.Struct, gc=False):
     resourceVersion: str = ""
     creationTimestamp: str | None = None
     deletionTimestamp: str | None = None
+    deletionGracePeriodSeconds: int | None = None
     labels: dict[str, str] | None = None
     ownerReferences: list[_Owner] | None = None
 
@@ -176,6 +177,7 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         digest=_shared(labels.get(DIGEST, "")),
         deleting=meta.deletionTimestamp is not None,
         delete_deadline=_parse_time(meta.deletionTimestamp) or 0.0,
+        held_by_finalizers=meta.deletionTimestamp is not None and meta.deletionGracePeriodSeconds == 0,
         created=_parse_time(meta.creationTimestamp) or 0.0,
         start_time=_parse_time(status.startTime) or 0.0,
         finished_at=finished_at,

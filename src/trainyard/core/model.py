@@ -66,6 +66,7 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     attempt: int = 0
     deleting: bool = False
     delete_deadline: float = 0.0  # metadata.deletionTimestamp: when the grace period ends
+    held_by_finalizers: bool = False  # deleted with a grace period of 0, or by force: nothing else keeps it
     created: float = 0.0
     start_time: float = 0.0  # batch Job, Pod
     finished_at: float = 0.0  # batch Job, Pod: when the last container ended, or its last transition

@@ -15,7 +15,10 @@ def force_deletes(job: Job, owned: OwnedObjects, now: float) -> tuple[list[Delet
     if timeout is None:
         return [], None
     terminating = {
-        pod.uid: pod for pods in owned.pods_by_owner.values() for pod in pods if pod.deleting and pod.delete_deadline
+        pod.uid: pod
+        for pods in owned.pods_by_owner.values()
+        for pod in pods
+        if pod.deleting and pod.delete_deadline and not pod.held_by_finalizers
     }
     reason = f"it is still there {timeout:g} s after it should have ended: its node is lost (--node-lost-timeout)"
     lost = [pod for pod in terminating.values() if pod.delete_deadline + timeout <= now]

@@ -49,7 +49,8 @@ BLOCKED_FIXES = {
     "AdmissionPolicy": "mend in the template what the policy asks for, or ask whoever keeps that policy",
     "AdmissionWebhook": "mend in the template what the webhook asks for, or ask whoever keeps that webhook",
     "LimitRange": "write requests and limits that `kubectl describe limitranges` allows in the namespace",
-    "PodTerminating": "see whether the node of that pod answers; set --node-lost-timeout, or delete the pod by force",
+    "PodTerminating": "see whether the node of that pod answers; set --node-lost-timeout, or delete the pod by force; "
+    "if only its finalizers keep it, see whose they are",
     "NotAdmitted": "see `kubectl describe` of the PodGroup and its queue: it may be full, or its scheduler not run",
     "NoPod": "see `kubectl describe` of the object that the message names: its events say who refuses the pod",
 }

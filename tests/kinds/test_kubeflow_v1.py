@@ -286,3 +286,17 @@ def test_a_pod_of_a_job_whose_replicas_restart_alone_is_replaced_alone(kind: Kin
     simulated.settle()
     after = uids(simulated)
     assert [name for name in after if after[name] != before[name]] == [deleted]
+
+
+def test_a_scheduler_name_without_a_value_is_that_of_the_gang() -> None:
+    for value in ("", None):
+        worker = {"replicas": 1, "template": pods("pytorch", schedulerName=value)}
+        simulated = started(PYTORCHJOB, kubeflow_job("PyTorchJob", Worker=worker), gang_scheduler="scheduler-plugins")
+        (pod,) = simulated.names("Pod")
+        assert simulated.get("Pod", pod)["spec"]["schedulerName"] == "scheduler-plugins"
+
+
+def test_a_policy_of_an_mpi_job_without_a_value_does_not_hide_the_older_field() -> None:
+    job = kubeflow_job("MPIJob", run_policy={"cleanPodPolicy": None})
+    job["spec"]["cleanPodPolicy"] = "All"
+    assert parse_job(MPIJOB, job, Config()).policy.clean_pod_policy == "All"

@@ -67,7 +67,8 @@ def find_blocks(
         planned = {(write.ref, write.verb) for write in planned_writes}
         blocks |= {ref: refusal for ref, refusal in observed.refused.items() if (ref, refusal.verb) in planned}
     edited = _without_template(job, replicas) if outcome.phase != "Suspended" else ""
-    missing, terminating = _missing_pod(job, replicas, owned, now), _terminating_pod(job, owned, creates, now)
+    waiting = replicas if outcome.phase != "Suspended" else []
+    missing, terminating = _missing_pod(job, replicas, owned, now), _terminating_pod(job, waiting, owned, creates, now)
     wakeups = tuple(wait.due for wait in (missing, terminating) if wait.due is not None)
     not_admitted = _not_admitted(job, owned) if creates else ""
     waits = {"TemplateEdited": edited, "NoPod": missing.message, "PodTerminating": terminating.message}
@@ -123,9 +124,13 @@ def _missing_pod(job: Job, replicas: list[Replica], owned: OwnedObjects, now: fl
     return _Wait(f"{replica.name} waits: {child.kind} {child.name} has no pod, and its events say why")
 
 
-def _terminating_pod(job: Job, owned: OwnedObjects, creates: Sequence[PlannedCreate], now: float) -> _Wait:
-    """The wait of a new attempt for an older pod that is in Terminating NO_POD_SECONDS past its grace period."""
+def _terminating_pod(
+    job: Job, replicas: list[Replica], owned: OwnedObjects, creates: Sequence[PlannedCreate], now: float
+) -> _Wait:
+    """The wait of a new attempt for an older pod that is in Terminating NO_POD_SECONDS past its grace period: one that
+    blocks the creates, or one that still has the name of its replica."""
     older = {child.uid for child in changes.blocking_pods(job, owned)} if creates else set()
+    older |= {replica.child.uid for replica in replicas if replica.child and replica.child.deleting}
     pods = [*owned.pods_without_owner, *(pod for pods in owned.pods_by_owner.values() for pod in pods)] if older else []
     late = [pod for pod in pods if pod.delete_deadline and {pod.uid, pod.owner_uid} & older]
     if not late:

@@ -9,6 +9,7 @@ import msgspec
 from trainyard.core.children import decode_containers
 from trainyard.core.job import Job, JobStatus, Outcome, OwnedObjects, Replica
 from trainyard.core.kind import ConditionUpdate
+from trainyard.core.policies.failure_policy import join_texts
 from trainyard.core.read import describe_ignored_edits, ignores_edits
 from trainyard.objects import Json, find_condition, format_time, set_condition
 from trainyard.objects.resources import DEPLOYMENT
@@ -122,7 +123,7 @@ def _degraded(job: Job, replicas: list[Replica], owned: OwnedObjects, outcome: O
     unavailable = _unavailable_deployment(job, owned)
     reason = "ReplicaFailed" if failed else "DeploymentUnavailable" if unavailable else "Restored"
     holds = bool(failed or unavailable) and not outcome.finished
-    return Condition("Degraded", holds, reason, "; ".join([*texts, *unavailable]))
+    return Condition("Degraded", holds, reason, "; ".join(filter(None, (join_texts(texts), *unavailable))))
 
 
 def _unavailable_deployment(job: Job, owned: OwnedObjects) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainyard.core.job import Job, Outcome, Replica
-from trainyard.core.policies.failure_policy import MAX_NAMED_REPLICAS, crash_text, termination_text
+from trainyard.core.policies.failure_policy import crash_text, join_texts, termination_text
 
 
 def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:
@@ -14,7 +14,7 @@ def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:
     if job.policy.backoff_limit is None:
         replicas = [replica for replica in replicas if replica.slot in job.supervised_slots()]
     failures = [failure for replica in replicas if (failure := _failure(replica))]
-    return Outcome("Failed", "BackoffLimitExceeded", "; ".join([text, *failures[:MAX_NAMED_REPLICAS]]))
+    return Outcome("Failed", "BackoffLimitExceeded", "; ".join(filter(None, (text, join_texts(failures)))))
 
 
 def exceeded(job: Job, in_place: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainyard.core.job import Job, Outcome, Replica
-from trainyard.core.policies.failure_policy import MAX_NAMED_REPLICAS, crash_text
+from trainyard.core.policies.failure_policy import crash_text, join_texts
 
 
 def expires_at(job: Job, start: float | None) -> float | None:
@@ -20,4 +20,4 @@ def outcome(job: Job, replicas: list[Replica], now: float) -> Outcome | None:
         return None
     text = f"still running after activeDeadlineSeconds ({job.policy.active_deadline_seconds} s)"
     crashes = [crash for replica in replicas if (crash := crash_text(replica))]
-    return Outcome("Failed", "DeadlineExceeded", "; ".join([text, *crashes[:MAX_NAMED_REPLICAS]]))
+    return Outcome("Failed", "DeadlineExceeded", "; ".join(filter(None, (text, join_texts(crashes)))))

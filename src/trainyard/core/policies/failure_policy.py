@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trainyard.core.job import Job, Outcome, Replica, Termination
 from trainyard.core.model import Refusal
 
 MAX_NAMED_REPLICAS = 5
-"""How many replicas the message of a job's failure names."""
+"""How many replicas the message of a condition names: the status must not grow with the replicas."""
+
+
+def join_texts(texts: Sequence[str]) -> str:
+    """The first MAX_NAMED_REPLICAS of the texts about single replicas, and how many more there are."""
+    more = len(texts) - MAX_NAMED_REPLICAS
+    return "; ".join([*texts[:MAX_NAMED_REPLICAS], *([f"and {more} more"] if more > 0 else [])])
 
 
 def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:

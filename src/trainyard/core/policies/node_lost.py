@@ -16,7 +16,7 @@ def force_deletes(job: Job, owned: OwnedObjects, now: float) -> tuple[list[Delet
         return [], None
     terminating = {
         pod.uid: pod
-        for pods in owned.pods_by_owner.values()
+        for pods in (*owned.pods_by_owner.values(), owned.pods_without_owner)
         for pod in pods
         if pod.deleting and pod.delete_deadline and not pod.held_by_finalizers
     }

@@ -11,7 +11,7 @@ from trainyard.core.job import Job, JobStatus, Outcome, OwnedObjects, Replica, R
 from trainyard.core.kind import RestartScope
 from trainyard.core.model import Child, Slot
 from trainyard.core.names import digest, same_digest
-from trainyard.core.policies.failure_policy import termination_text
+from trainyard.core.policies.failure_policy import join_texts, termination_text
 from trainyard.objects import exponential_delay
 from trainyard.objects.resources import POD
 from trainyard.objects.structs import replace
@@ -39,7 +39,8 @@ def plan_restarts(
     slots: list[Replica] = []
     wakeups: list[float] = []
     suspended = outcome.phase == "Suspended"
-    retried = [replica for replica in replicas if not (replica.termination and replica.termination.ignored)]
+    tried = () if suspended else replicas
+    retried = [replica for replica in tried if not (replica.termination and replica.termination.ignored)]
     failed = any(replica.termination and not replica.termination.disrupted for replica in retried)
     for replica in retried:
         termination, role = replica.termination, roles.get(replica.slot.role)
@@ -47,7 +48,7 @@ def plan_restarts(
             continue
         cause = "disrupted" if termination.disrupted else "retryable"
         messages.append(f"{termination_text(replica, termination)}; {cause}, tried again")
-        if suspended or (job.restarts_gang() and failed and termination.disrupted):
+        if job.restarts_gang() and failed and termination.disrupted:
             continue  # in a gang that has a failure, only the failure's back-off counts
         if (due := _due(job, termination, role, status, now)) > now:
             wakeups.append(due)
@@ -55,12 +56,13 @@ def plan_restarts(
             slots.append(replica)
         else:
             roles |= _next_attempts(status, roles if job.restarts_gang() else (replica.slot.role,), roles)
-    if (lost := _lost_member(job, replicas, owned, status)) and not suspended and not failed:
-        messages.append(lost)
+    lost = "" if suspended or failed else _lost_member(job, replicas, owned, status)
+    if lost:
         roles |= _next_attempts(status, roles, roles)
     status = replace(status, roles=roles)
     status = replace(status, gang="" if suspended else _gang(job, replicas, status))
-    return Restarts(status, tuple(slots), "; ".join(messages), tuple(wakeups))
+    message = "; ".join(filter(None, (join_texts(messages), lost)))
+    return Restarts(status, tuple(slots), message, tuple(wakeups))
 
 
 def backoff(failures: int) -> float:

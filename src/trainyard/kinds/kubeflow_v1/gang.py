@@ -131,7 +131,8 @@ def schedule_in_gang(template: Json, job: Job, slot: Slot) -> None:
     scheduler = job.config.gang_scheduler
     if not scheduler:
         return
-    template["spec"].setdefault("schedulerName", scheduler)
+    spec = template["spec"]
+    spec["schedulerName"] = spec.get("schedulerName") or scheduler
     stored = template.get("metadata")
     metadata = template["metadata"] = dict(stored) if isinstance(stored, dict) else {}
     if scheduler == VOLCANO:

@@ -32,7 +32,9 @@ class MPIJobSpec(TrainingSpec, kw_only=True):
 def run_policy(spec: Json) -> object:
     """`runPolicy`, with the cleanPodPolicy of the spec where it has none."""
     policy, clean = spec.get("runPolicy"), spec.get("cleanPodPolicy")
-    return {"cleanPodPolicy": clean, **(policy if isinstance(policy, dict) else {})}
+    policies = policy if isinstance(policy, dict) else {}
+    own = policies.get("cleanPodPolicy")
+    return {**policies, "cleanPodPolicy": clean if own is None else own}
 
 
 MPIJOB = training_job(

@@ -63,8 +63,8 @@ def environment(job: Job, slot: Slot) -> list[Json]:
 
 
 def leading_role(job: Job) -> str:
-    """Master, the parameter servers; in collective mode Worker."""
-    return MASTER if job.role(MASTER) else WORKER
+    """Master, the parameter servers; in collective mode, without any of them, Worker."""
+    return MASTER if (role := job.role(MASTER)) and role.replicas else WORKER
 
 
 def restart_scope(job: Job) -> RestartScope:

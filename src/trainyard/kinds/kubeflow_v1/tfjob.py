@@ -45,8 +45,8 @@ RULES = (
 
 
 def chief_of(job: Job) -> str:
-    """Chief or Master, whichever the job has; "" without one."""
-    return next((role for role in CHIEFS if job.role(role)), "")
+    """Chief or Master, whichever the job has; "" without one, or with none of its replicas."""
+    return next((name for name in CHIEFS if (role := job.role(name)) and role.replicas), "")
 
 
 def is_dynamic(job: Job) -> bool:

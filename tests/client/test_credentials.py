@@ -100,6 +100,25 @@ async def test_after_a_401_the_token_file_is_read_even_if_it_looks_unchanged(doo
     assert door.asked == ["Bearer one", "Bearer two"]
 
 
+async def test_after_a_401_a_new_client_certificate_is_used_although_no_token_changed(tmp_path: Path) -> None:
+    """The file was replaced between two checks: the old certificate stayed until it changed once more."""
+    path = tmp_path / "client.crt"
+    path.write_text("old")
+    loaded: list[Identity] = []
+
+    def load() -> Identity:
+        loaded.append(Identity(""))
+        return loaded[-1]
+
+    credentials = FileCredentials([path], load)
+    old = await credentials.identity()
+    (tmp_path / "new").write_text("renewed")
+    os.replace(tmp_path / "new", path)
+    assert await credentials.renew(old) is loaded[1]
+    assert await credentials.identity() is loaded[1]
+    assert await credentials.renew(loaded[1]) is loaded[1]  # nothing has changed: the caller does not retry
+
+
 async def test_a_401_with_unchanged_credentials_is_not_retried(door: Doorkeeper, tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("stale")

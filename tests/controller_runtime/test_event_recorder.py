@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
-from trainyard.client import ApiClient, ApiRequest, Forbidden
+from trainyard.client import ApiClient, ApiRequest, Forbidden, Unavailable
 from trainyard.controller_runtime import event_recorder
-from trainyard.controller_runtime.event_recorder import BUFFER_SIZE, DEDUPLICATION_SECONDS, MAX_RECENT, EventRecorder
+from trainyard.controller_runtime.event_recorder import (
+    BUFFER_SIZE,
+    DEDUPLICATION_SECONDS,
+    MAX_RECENT,
+    MAX_TRIES,
+    EventRecorder,
+)
 from trainyard.core import Event
 from trainyard.objects import Json, decode
 
@@ -92,6 +98,18 @@ async def test_a_refused_event_does_not_silence_the_next() -> None:
         recorder.record(JOB, (Event("Normal", f"Reason{number}", ""),), SOURCE)
     assert [event["reason"] for event in await sent_events(recorder, api)] == ["Reason0", "Reason1", "Reason2"]
     assert recorder.dropped == 2
+
+
+async def test_an_event_is_sent_again_while_the_server_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_recorder, "RETRY_SECONDS", (0.001, 0.002))
+    away = Unavailable(503, "ServiceUnavailable", "starting")
+    api = ScriptedApi([away, None, *[away] * MAX_TRIES, None])
+    recorder = EventRecorder(api, lambda: 0.0)
+    for number in range(3):
+        recorder.record(JOB, (Event("Normal", f"Reason{number}", ""),), SOURCE)
+    sent = [event["reason"] for event in await sent_events(recorder, api)]
+    assert sent == ["Reason0"] * 2 + ["Reason1"] * MAX_TRIES + ["Reason2"]
+    assert recorder.dropped == 1
 
 
 async def test_beyond_the_size_of_the_buffer_the_oldest_event_is_dropped_without_blocking() -> None:

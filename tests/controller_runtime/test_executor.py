@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainyard.client import AlreadyExists, ApiClient, ApiError, Conflict, Forbidden, NotFound
-from trainyard.controller_runtime.executor import NameTaken, WriteExecutor
+from trainyard.controller_runtime.executor import QUOTA_TRIES, NameTaken, WriteExecutor
 from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.controller_runtime.store import Store
@@ -31,7 +31,7 @@ class Api(ApiClient):
     """Answers every write with `answer`, or raises it, and lists `existing`."""
 
     def __init__(self, answer: Json | ApiError, *existing: Json) -> None:
-        self.answer, self.existing = answer, existing
+        self.answer, self.existing, self.creates = answer, existing, 0
 
     async def _answer(self) -> Json:
         if isinstance(self.answer, ApiError):
@@ -39,6 +39,7 @@ class Api(ApiClient):
         return self.answer
 
     async def create(self, *arguments: Any, **options: Any) -> Json:
+        self.creates += 1
         return await self._answer()
 
     async def patch(self, *arguments: Any, **options: Any) -> Json:
@@ -71,6 +72,14 @@ async def test_a_write_of_a_resource_without_a_store_is_not_waited_for() -> None
     sender = executor(Api(pod()))
     await sender.patch(Patch(SERVICE, "n", "p", {}), OWNER)
     assert not sender.in_flight.has_pending(OWNER)
+
+
+@pytest.mark.parametrize(("kind", "tries"), [("resourcequotas", QUOTA_TRIES), ("pods", 1)])
+async def test_a_create_is_sent_again_when_other_creates_changed_the_quota(kind: str, tries: int) -> None:
+    api = Api(Conflict(409, "Conflict", "the object has been modified", {"kind": kind, "name": "compute"}))
+    with pytest.raises(Conflict):
+        await executor(api).create(CREATE, OWNER)
+    assert api.creates == tries
 
 
 async def test_an_existing_object_of_the_same_owner_is_the_created_one() -> None:

@@ -121,6 +121,21 @@ async def test_an_overload_halves_the_rate_and_successes_restore_it() -> None:
     assert limiter.limit == MAX_LIMIT
 
 
+async def test_a_slot_in_which_nothing_is_sent_leaves_the_limit_as_it_is() -> None:
+    """The rest of a wave is skipped after an overload, and each skipped write counted as a fast answer."""
+    clock = Clock()
+    limiter = ConcurrencyLimiter(clock=clock)
+    with pytest.raises(Unavailable):
+        await call(limiter, clock, 0.01, fails=True)
+    before = limiter.limit
+    for _ in range(50):
+        async with limiter.slot(batch=200) as slot:
+            slot.skip()
+    assert limiter.limit == before
+    await call(limiter, clock, 0.01)
+    assert limiter.limit > before
+
+
 async def test_the_limit_never_exceeds_that_of_its_owner() -> None:
     clock = Clock()
     limiter = ConcurrencyLimiter(3, clock)

@@ -143,6 +143,29 @@ async def test_a_410_on_the_second_page_restarts_the_list() -> None:
     assert names(store) == ["b"] and api.request_log == ["list", "list p2", "list", "watch 11"]
 
 
+async def test_relists_during_a_list_do_not_begin_it_again() -> None:
+    """Each job whose write is overdue asks for one: with many of them no list ended."""
+    store: Store[Json] = Store(dict_adapter())
+
+    class Asking(Scripted):
+        async def list_bytes(self, *arguments: Any, **options: Any) -> bytes:
+            answer = await super().list_bytes(*arguments, **options)
+            reflector.relist()
+            await asyncio.sleep(0)
+            return answer
+
+    def apply(event: StoreEvent[Json]) -> None:
+        store.apply(event)
+
+    api = Asking([page(pod("a", 1), cont="p2"), page(pod("b", 2))], [])
+    reflector = Reflector(api, WatchTarget(POD), store.adapter, apply)
+    running = asyncio.create_task(reflector.run())
+    await asyncio.wait_for(api.used_up.wait(), 20)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert names(store) == ["a", "b"] and api.request_log == ["list", "list p2", "watch 10"]
+
+
 async def test_repeated_410s_are_retried_with_back_off() -> None:
     gone = Gone(410, "Expired", "too old")
     api = Scripted([page()] * 4, [[gone]] * 3)

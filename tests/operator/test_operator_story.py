@@ -384,6 +384,34 @@ async def test_a_stale_child_watch_never_causes_a_second_child_and_recovers(clus
         assert len(posts) == 3
 
 
+async def test_writes_are_overdue_in_time_also_when_no_watch_delivers_anything(cluster: OperatorCluster) -> None:
+    """All connections of the watches are half open after the first event: nothing enqueues the job."""
+    submitted = asyncio.Event()
+
+    class HalfOpen(Troubled):
+        async def stream(self, request: ApiRequest, *more: Any) -> AsyncGenerator[bytes, None]:
+            is_first = not submitted.is_set()
+            async for chunk in super().stream(request, *more):
+                if is_first and submitted.is_set():
+                    await asyncio.Event().wait()
+                submitted_now = is_first and b'"ADDED"' in chunk and b"TfJob" in chunk
+                yield chunk
+                if submitted_now:
+                    submitted.set()
+
+    api = HalfOpen(cluster.server.url)
+
+    def lists() -> int:
+        return sum(request.path.endswith("/batch/v1/jobs") for request in api.sent if request.method == "GET")
+
+    async with cluster.operator(api) as operator:
+        operator.writes.timeout = 0.3
+        await operator.synced
+        before = lists()
+        await cluster.submit(tf_job())
+        await cluster.until(lambda job: lists() > before)
+
+
 async def test_jobs_of_many_namespaces_run_side_by_side(cluster: OperatorCluster) -> None:
     namespaces = [f"team-{index}" for index in range(3)]
     for namespace in namespaces:

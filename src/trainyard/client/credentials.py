@@ -99,11 +99,12 @@ class FileCredentials:
         return self._identity
 
     async def renew(self, refused: Identity) -> Identity:
-        """Read the files again after a 401. Returns `refused` itself when their token has not changed."""
+        """Read the files again after a 401. Returns `refused` itself when neither they nor their token have changed:
+        the caller does not retry then. A new client certificate changes no token."""
         if refused is self._identity:
-            old_identity = self._identity
+            old_identity, old_stamps = self._identity, self._stamps
             self._reload(self._get_stamps())
-            if self._identity.token == old_identity.token:  # unchanged: the same object tells the caller not to retry
+            if self._identity.token == old_identity.token and self._stamps == old_stamps:
                 self._identity = old_identity
         return self._identity
 

@@ -22,6 +22,7 @@ from trainyard.objects.resources import POD
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+MAX_RETRY_AFTER = 30.0  # seconds
 
 _REASONS = {
     400: "BadRequest",
@@ -289,12 +290,13 @@ def _decode_status(body: bytes) -> Mapping[str, Any]:
 
 
 def _retry_after(headers: Mapping[str, str], details: Mapping[str, Any]) -> float | None:
-    """The server's Retry-After in seconds; None without one, or when it is an HTTP date or an hour or more."""
+    """The server's Retry-After in seconds, at most MAX_RETRY_AFTER: a load balancer's page may name the hours of a
+    maintenance. None without one, or when it is an HTTP date."""
     for text in (headers.get("Retry-After"), details.get("retryAfterSeconds")):
         try:
             seconds = float(str(text))
         except ValueError:
             continue
-        if 0 < seconds < 3600:
-            return seconds
+        if seconds > 0:
+            return min(seconds, MAX_RETRY_AFTER)
     return None

@@ -74,11 +74,11 @@ class ConcurrencyLimiter:
             self._take(is_big)
         return self._clock()
 
-    def release(self, started: float, batch: int, error: BaseException | None) -> None:
-        """Free a slot; `error` is that of the write."""
-        if error is None:
+    def release(self, started: float | None, batch: int, error: BaseException | None) -> None:
+        """Free a slot; `error` is that of the write. `started`: as `acquire` returned it; None if nothing was sent."""
+        if started is not None and error is None:
             self._succeeded(started)
-        elif isinstance(error, Unavailable):
+        elif started is not None and isinstance(error, Unavailable):
             self._decrease(started)
         self._release(batch > BIG_BATCH)
 
@@ -151,10 +151,15 @@ class WriteSlot:
 
     def __init__(self, limiter: ConcurrencyLimiter, namespace: str, uid: str, batch: int) -> None:
         self._limiter, self._namespace, self._uid, self._batch = limiter, namespace, uid, batch
-        self._started = 0.0
+        self._started: float | None = None
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> WriteSlot:
         self._started = await self._limiter.acquire(self._namespace, self._uid, self._batch)
+        return self
+
+    def skip(self) -> None:
+        """Nothing is sent in this slot: it says nothing about the API server."""
+        self._started = None
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable
 from secrets import token_hex
 from typing import Protocol
 
-from trainyard.client import ApiClient, ApiError
+from trainyard.client import ApiClient, ApiError, Unavailable
+from trainyard.controller_runtime.backoff import Backoff
 from trainyard.objects import Json, format_time, name_of, namespace_of, uid_of
 from trainyard.objects.resources import EVENT
 
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 DEDUPLICATION_SECONDS = 600.0  # for so long an equal event is not recorded again
 MAX_RECENT = 4096  # remembered events; as many as client-go's correlator remembers
 BUFFER_SIZE = 4000  # events
+MAX_TRIES = 5  # requests of an event while the API server is unavailable
+RETRY_SECONDS = 1.0, 30.0  # the shortest and the longest pause between them
 QUIET_SECONDS, MAX_WAIT = 0.2, 1.0
 MAX_MESSAGE_LENGTH = 1024  # characters, the limit of the Kubernetes API
 
@@ -84,7 +87,9 @@ class EventRecorder:
                     self._urgent.set()
 
     async def run(self) -> None:
-        """Send buffered events until cancelled. An event that cannot be sent is logged and dropped."""
+        """Send buffered events until cancelled. An event is sent again while the API server is unavailable, up to
+        MAX_TRIES times; then, and when it is refused, it is logged and dropped."""
+        unavailable = Backoff(*RETRY_SECONDS)
         while True:
             if not self._buffer:
                 self._not_empty.clear()
@@ -95,11 +100,17 @@ class EventRecorder:
                 try:
                     await self._api.create(EVENT, namespace_of(obj), obj, version_only=True)
                 except ApiError as error:
+                    if isinstance(error, Unavailable) and unavailable.failures < MAX_TRIES - 1:
+                        pause = unavailable.next_delay(error.retry_after)
+                        self._buffer.appendleft(obj)
+                        await asyncio.sleep(pause)
+                        continue
                     self.dropped += 1
                     log.debug("event not recorded object=%s error=%s", obj["involvedObject"]["name"], error)
                 except Exception:
                     self.dropped += 1
                     log.exception("event not recorded, unexpected error object=%s", obj["involvedObject"]["name"])
+                unavailable.reset()
 
     async def _wait_for_pause(self) -> None:
         """Wait until the events that may wait have waited, or until one is recorded that may not."""

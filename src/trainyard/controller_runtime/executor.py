@@ -11,13 +11,19 @@ All other errors of the API server are raised; the controller decides what they 
 
 from __future__ import annotations
 
+import asyncio
+import random
 import time
 from contextlib import suppress
+from itertools import count
 
 from trainyard.client import AlreadyExists, ApiClient, Conflict, Forbidden, NotFound
 from trainyard.controller_runtime.in_flight_writes import AcknowledgedWrite, InFlightWrites
 from trainyard.objects import GVK, Json, controller_of, labels_of, resource_version_of, uid_of
 from trainyard.objects.writes import Create, Delete, Patch
+
+QUOTA_TRIES = 5  # requests of a create whose quota other creates change at the same time
+QUOTA_DELAY = 0.04  # seconds, the longest pause before the second of them; it doubles
 
 
 class NameTaken(AlreadyExists):
@@ -44,7 +50,7 @@ class WriteExecutor:
     async def create(self, create: Create, owner_uid: str) -> None:
         """Create the object. Raises NameTaken, Conflict when the existing object is gone by now, other ApiErrors."""
         try:
-            answer = await self._api.create(create.gvk, create.namespace, create.obj, version_only=True)
+            answer = await self._send_create(create)
         except AlreadyExists as error:
             try:
                 answer = await self._read_existing(create)
@@ -77,6 +83,18 @@ class WriteExecutor:
             )
         write = AcknowledgedWrite(delete.gvk, delete.uid, revision, deleted=True)
         self.in_flight.record(owner_uid, write, time.monotonic())
+
+    async def _send_create(self, create: Create) -> Json:
+        """Send a create, and again after a Conflict about a ResourceQuota: many creates of a namespace at once update
+        its usage, and the API server gives up after some tries of its own (kubernetes/kubernetes#67761)."""
+        for tries in count(1):
+            try:
+                return await self._api.create(create.gvk, create.namespace, create.obj, version_only=True)
+            except Conflict as error:
+                if error.details.get("kind") != "resourcequotas" or tries == QUOTA_TRIES:
+                    raise
+                await asyncio.sleep(random.uniform(0.0, QUOTA_DELAY * 2 ** (tries - 1)))
+        raise AssertionError("unreachable")
 
     def record(self, owner_uid: str, gvk: GVK, answer: Json) -> None:
         """Record an accepted write from its answer, the object as it is stored now."""

@@ -258,7 +258,10 @@ class Reflector(Generic[T]):
             await asyncio.sleep(pause)
 
     def relist(self) -> None:
-        """Cancel the list or watch in progress, forget its resourceVersion, and list again now."""
+        """Cancel the watch in progress, forget its resourceVersion, and list again now. A list in progress goes on:
+        requests that come during one, each of another job, would begin it again and again."""
+        if not isinstance(self.state, Watching):
+            return
         log.warning("relist resource=%s", self.target.gvk.plural)
         self.state = NotListed()
         if self._request is not None:

@@ -228,7 +228,10 @@ class Operator:
         plan = core.decide(parsed, observed, now)
         state.next_plan = started + min(MAX_PLAN_PAUSE, PLAN_PAUSE_FACTOR * (time.monotonic() - started))
         try:
-            return await self._executor.apply(Reconcile(kind, job, plan, state, now))
+            requeue_after = await self._executor.apply(Reconcile(kind, job, plan, state, now))
+            overdue = self.writes.deadline(uid)  # also when no watch delivers anything
+            waits = [requeue_after, None if overdue is None else overdue - time.monotonic()]
+            return min((wait for wait in waits if wait is not None), default=None)
         except Unavailable:
             if state.progressed:
                 self._controller.forget(job_key)

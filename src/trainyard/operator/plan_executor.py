@@ -348,8 +348,9 @@ class PlanExecutor:
         async def work() -> None:
             for call in remaining:
                 try:
-                    async with self.limiter.slot(reconcile.namespace, reconcile.uid, reconcile.batch):
+                    async with self.limiter.slot(reconcile.namespace, reconcile.uid, reconcile.batch) as slot:
                         if errors:
+                            slot.skip()
                             return
                         await call()
                 except Exception as error:

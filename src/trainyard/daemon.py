@@ -56,7 +56,8 @@ class StartupPipe:
 
     def note(self, text: str) -> None:
         """Write a note into the log and the pipe."""
-        print(printable(text, line=True), flush=True)  # standard output is the log
+        with contextlib.suppress(OSError):  # the disk is full: no pod ends for that
+            print(printable(text, line=True), flush=True)  # standard output is the log
         self.send(note=text)
 
     def send(self, **message: Any) -> None:

@@ -373,6 +373,7 @@ def test_the_number_of_replicas_is_known_without_the_pods(tmp_path: Path) -> Non
 def test_a_long_log_keeps_its_beginning_and_end_and_notes_the_gap(tmp_path: Path) -> None:
     path = tmp_path / "1.log"
     path.write_bytes(b"".join(b"line %04d\n" % number for number in range(1000)))
+    path.with_name(".1.log.new").write_text("of a process that was killed meanwhile")
     cut_log(path, 1000)
     lines = path.read_text().splitlines()
     first, last = lines.index("line 0024"), lines.index("line 0926")

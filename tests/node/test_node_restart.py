@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -32,4 +33,42 @@ async def test_a_pod_whose_start_was_not_reported_is_not_run_twice(state: Path) 
         assert ended is not None and (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
         assert await cluster.logs("once") == "begun\n"
         await node.stop(kill=True)
+    await server.stop()
+
+
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, lambda *_: print("told", flush=True))
+print("up", flush=True)
+while True:
+    time.sleep(1)
+"""
+
+
+async def test_a_stop_that_is_cancelled_kills_the_pods_and_writes_how_they_ended(state: Path) -> None:
+    """`down --grace 3` took ten seconds more: the daemon closed the supervisor, and then waited for its reports."""
+    server = Server(token=TOKEN)
+    await server.start()
+    async with ApiClient(server.url, TOKEN) as api:
+        node = Node(api, state, CurrentInterpreter(state), network="shared", token=TOKEN, print_message=lambda _: None)
+        cluster = NodeCluster(api, node, [])
+        await node.start()
+        await cluster.pod("stubborn", STUBBORN, terminationGracePeriodSeconds=120)
+        await cluster.phase("stubborn", "Running")
+        async with asyncio.timeout(30):
+            stopping: asyncio.Task[None] | None = None
+            log = ""
+            async for piece in api.logs("default", "stubborn", "main", follow=True):
+                log += piece.decode()
+                if stopping is None and "up" in log:
+                    stopping = asyncio.create_task(node.stop(will_restart=True))
+                if "told" in log:
+                    break
+            assert stopping is not None
+            stopping.cancel()
+            await asyncio.gather(stopping, return_exceptions=True)
+        status = (await cluster.phase("stubborn", "Failed"))["status"]
+        ended = terminated(status)
+        assert ended is not None and ended["exitCode"] == 137
+        assert find_condition(status["conditions"], "DisruptionTarget") is not None
     await server.stop()

@@ -159,6 +159,7 @@ def cut_log(path: Path, max_size: int) -> None:
     )
 
     new_file = path.with_name(f".{path.name}.new")
+    new_file.unlink(missing_ok=True)  # of a process that was killed, or had no space, while it wrote this
     with os.fdopen(open_log(path), "rb", buffering=0) as log, new_file.open("xb") as kept:
         size = log.seek(0, os.SEEK_END)
         # The part that the node left out while the program ran; the note about it is the first line of `last`.

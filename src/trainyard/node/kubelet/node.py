@@ -154,21 +154,17 @@ class Node:
             return await self._cluster.deregister()
 
     async def stop(self, kill: bool = False, will_restart: bool = False) -> None:
-        """End all pods, within their grace periods or (`kill`) at once, then everything else. May be called again to
-        kill. `will_restart`: the node will be started again. Pods that may restart keep their status for that; pods
-        with restartPolicy Never end as Failed, as with a kubelet whose machine is shut down."""
+        """End all pods, within their grace periods or (`kill`) at once, then everything else. When it is cancelled, it
+        kills the pods and completes. `will_restart`: the node will be started again. Pods that may restart keep their
+        status for that; pods with restartPolicy Never end as Failed, as with a kubelet whose machine is shut down."""
         context = self._context
         if context is None:
             return
-        if will_restart:
-            await node_shutdown.leave_for_restart(list(self._pods.workers.values()), kill)
-        context.closing = True
-        self.tasks.cancel_all()
         try:
-            # With a timeout: closing the sandbox kills the containers that are left.
-            await node_shutdown.stop(list(self._pods.workers.values()), kill)
-        except TimeoutError:
-            self._say("node: some containers did not end in time; killing them")
+            await self._end_pods(context, kill, will_restart)
+        except asyncio.CancelledError:  # before the supervisor is closed: a killed pod reports its end through it
+            await self._end_pods(context, True, will_restart)
+            raise
         finally:
             if not will_restart:
                 owner = "node" if self._member.joined else "cluster"
@@ -181,6 +177,18 @@ class Node:
                 *(worker.cancel_tasks() for worker in self._pods.workers.values()), return_exceptions=True
             )
             self._context = self._pods.context = None
+
+    async def _end_pods(self, context: NodeContext, kill: bool, will_restart: bool) -> None:
+        workers = list(self._pods.workers.values())
+        if will_restart:
+            await node_shutdown.leave_for_restart(workers, kill)
+        context.closing = True
+        self.tasks.cancel_all()
+        try:
+            # With a timeout: closing the sandbox kills the containers that are left.
+            await node_shutdown.stop(workers, kill)
+        except TimeoutError:
+            self._say("node: some containers did not end in time; killing them")
 
     def resync(self) -> None:
         """Feed a `Tick` to every pod: for a caller that has set the clock."""
@@ -223,7 +231,7 @@ class Node:
         try:
             context.sandbox, context.network = await self._network_starter.start(context.network.name)
             self._problem = ""
-        except SandboxError as error:
+        except (SandboxError, OSError) as error:  # OSError: no process or descriptor is left
             self._problem = f"node: the supervisor cannot be started again: {error}"
             self._say(self._problem)
         self._node_status.refresh()

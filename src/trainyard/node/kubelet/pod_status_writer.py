@@ -74,7 +74,7 @@ class PodStatusWriter:
 
     async def _write_until_current(self) -> None:
         backoff, refusal = Backoff(*_RETRY_SECONDS), ""
-        while not self._node_context.closing:
+        while not (self._node_context.closing or self._suspended):
             desired = self._status()
             if desired == self._written:
                 return

@@ -67,7 +67,6 @@ def test_a_pod_of_a_lost_node_is_deleted_by_force_also_without_its_batch_job() -
         (KUBEFLOW_TFJOB, kubeflow_job("TFJob", Chief={"replicas": 0}, Worker={"replicas": 2})),
         (PADDLEJOB, kubeflow_job("PaddleJob", Master={"replicas": 0}, Worker={"replicas": 2})),
     ],
-    ids=lambda value: "",
 )
 def test_a_role_without_replicas_does_not_decide_about_the_job(kind: Kind, job: Json) -> None:
     simulated = running(kind, job)

@@ -15,7 +15,6 @@ import asyncio
 import random
 import time
 from contextlib import suppress
-from itertools import count
 
 from trainyard.client import AlreadyExists, ApiClient, Conflict, Forbidden, NotFound
 from trainyard.controller_runtime.in_flight_writes import AcknowledgedWrite, InFlightWrites
@@ -87,14 +86,14 @@ class WriteExecutor:
     async def _send_create(self, create: Create) -> Json:
         """Send a create, and again after a Conflict about a ResourceQuota: many creates of a namespace at once update
         its usage, and the API server gives up after some tries of its own (kubernetes/kubernetes#67761)."""
-        for tries in count(1):
+        for retry in range(QUOTA_TRIES - 1):
             try:
                 return await self._api.create(create.gvk, create.namespace, create.obj, version_only=True)
             except Conflict as error:
-                if error.details.get("kind") != "resourcequotas" or tries == QUOTA_TRIES:
+                if error.details.get("kind") != "resourcequotas":
                     raise
-                await asyncio.sleep(random.uniform(0.0, QUOTA_DELAY * 2 ** (tries - 1)))
-        raise AssertionError("unreachable")
+            await asyncio.sleep(random.uniform(0.0, QUOTA_DELAY * 2**retry))
+        return await self._api.create(create.gvk, create.namespace, create.obj, version_only=True)
 
     def record(self, owner_uid: str, gvk: GVK, answer: Json) -> None:
         """Record an accepted write from its answer, the object as it is stored now."""

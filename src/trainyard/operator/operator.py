@@ -229,8 +229,8 @@ class Operator:
         state.next_plan = started + min(MAX_PLAN_PAUSE, PLAN_PAUSE_FACTOR * (time.monotonic() - started))
         try:
             requeue_after = await self._executor.apply(Reconcile(kind, job, plan, state, now))
-            overdue = self.writes.deadline(uid)  # also when no watch delivers anything
-            waits = [requeue_after, None if overdue is None else overdue - time.monotonic()]
+            # A write is overdue in time also when no watch delivers anything.
+            waits = (requeue_after, _seconds_until(self.writes.deadline(uid)))
             return min((wait for wait in waits if wait is not None), default=None)
         except Unavailable:
             if state.progressed:
@@ -260,8 +260,7 @@ class Operator:
         for gvk in self.writes.overdue_resources(uid, time.monotonic()):
             log.warning("no watch event for a write, listing again job=%s resource=%s", job_key, gvk.plural)
             self._controller.relist(self._targets[gvk])
-        deadline = self.writes.deadline(uid)
-        return None if deadline is None else deadline - time.monotonic()
+        return _seconds_until(self.writes.deadline(uid))
 
     def _observed(self, job: Json, state: JobState) -> Observed:
         """The input of the plan: the job's children and the refusals. Drops the refusals of creates whose object exists
@@ -290,6 +289,10 @@ class Operator:
             if missing
             else self._config
         )
+
+
+def _seconds_until(deadline: float | None) -> float | None:
+    return None if deadline is None else deadline - time.monotonic()
 
 
 def _is_disrupted_pod(child: Child) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainyard.server.crd import cel
-from trainyard.server.http.paths import Target, parse
+from trainyard.server.model.paths import Target, parse
 from trainyard.server.registry.jsonpath import compile_path
 from trainyard.server.registry.metadata import generate_name, name_problem
 from trainyard.server.registry.tables import short_duration

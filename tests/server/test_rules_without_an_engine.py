@@ -8,7 +8,7 @@ from tests.server.asking import CRDS, THINGS, Cluster, crd, custom_object
 from trainyard.objects import Json, encode
 from trainyard.server import trust_crd
 from trainyard.server.crd import cel
-from trainyard.server.http.requests import Response
+from trainyard.server.model.requests import Response
 
 
 def ruled() -> Json:

@@ -29,7 +29,7 @@ from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS
 from trainyard.objects import GVK, Json, decode
 from trainyard.objects.structs import replace
 from trainyard.operator import Operator
-from trainyard.server.http import paths
+from trainyard.server.model import paths
 
 pytestmark = pytest.mark.slow
 

@@ -18,13 +18,12 @@ from trainyard.schema import Schema
 from trainyard.server.crd import names as naming
 from trainyard.server.crd.rule_process import RULES
 from trainyard.server.crd.trusted_schemas import is_trusted
+from trainyard.server.model.context import RequestContext
+from trainyard.server.model.resources import DEFINITIONS, Check, Column, Registry, Resource, ScalePaths
+from trainyard.server.model.store import LogEntry
 from trainyard.server.registry import scale
-from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.jsonpath import compile_path
-from trainyard.server.registry.resources import Check, Column, Registry, Resource, ScalePaths
 from trainyard.server.registry.tables import age, text_of, typed_cell
-from trainyard.server.registry.writes import DEFINITIONS
-from trainyard.server.storage.log import LogEntry
 
 log = logging.getLogger("trainyard.server")
 

@@ -30,10 +30,6 @@ from trainyard.schema.structural import LIST_KEYS, LIST_TYPE, VALIDATIONS
 from trainyard.server.crd import cel
 
 REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
-NOT_CHECKED = (
-    "some validation rules were not checked because the object was invalid; correct the existing errors to complete "
-    "validation"
-)
 _META = {"type": "object", "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}}}
 _RESOURCE = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": _META}
 _RESERVED = frozenset((

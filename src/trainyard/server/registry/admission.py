@@ -18,16 +18,19 @@ from trainyard.objects.json_equal import json_equal
 from trainyard.schema import Schema
 from trainyard.schema.checks import MAX_DEPTH, TYPE_TEXTS, WRONG_TYPE_PATTERN, json_text
 from trainyard.schema.compiled import is_too_deep
-from trainyard.server import errors, schemas
-from trainyard.server.crd.rules import NOT_CHECKED
+from trainyard.server.model import errors, schemas
+from trainyard.server.model.context import RequestContext
+from trainyard.server.model.resources import Check, Resource
+from trainyard.server.model.schemas import ANY
 from trainyard.server.registry import decoding, metadata, scale
-from trainyard.server.registry.context import RequestContext
-from trainyard.server.registry.resources import Check, Resource
-from trainyard.server.schemas import ANY
 
 Checks = Mapping[tuple[str, str], Check]
 BLOCKING = ("Required value", "Unsupported value", "Too long", "Too many")
 _IDENTITY = ("apiVersion", "kind", "metadata")
+NOT_CHECKED = (
+    "some validation rules were not checked because the object was invalid; correct the existing errors to complete "
+    "validation"
+)
 
 
 class Decoded(NamedTuple):

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.objects import Json
-from trainyard.server.http import protobuf_pods
-from trainyard.server.http.protobuf_pods import COUNT, EITHER, FLAG, QUANTITY
+from trainyard.server.model import protobuf_pods
+from trainyard.server.model.protobuf_pods import COUNT, EITHER, FLAG, QUANTITY
 
 CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\x00"

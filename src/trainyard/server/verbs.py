@@ -15,15 +15,18 @@ from collections import Counter
 from collections.abc import Callable
 
 from trainyard.objects import Json, NamespacedName, Problem, decode, encode
-from trainyard.server import errors
 from trainyard.server.auth import authorization
 from trainyard.server.auth.rbac import Attributes
 from trainyard.server.auth.tokens import TokenAuthority
-from trainyard.server.auth.users import User
 from trainyard.server.builtin import unsupported_resources
 from trainyard.server.crd.definitions import Definitions
-from trainyard.server.http.paths import Target, parse
-from trainyard.server.http.requests import Answer, Request, Response, decode_body, is_dry_run, reply
+from trainyard.server.model import errors
+from trainyard.server.model.context import ClusterIPAllocator, RequestContext
+from trainyard.server.model.paths import Target, parse
+from trainyard.server.model.requests import Answer, Request, Response, decode_body, is_dry_run, reply
+from trainyard.server.model.resources import Registry, Resource, ScalePaths
+from trainyard.server.model.schemas import ANY
+from trainyard.server.model.users import User
 from trainyard.server.patch import apply, dispatch
 from trainyard.server.patch.apply import FieldManager
 from trainyard.server.registry import (
@@ -38,10 +41,7 @@ from trainyard.server.registry import (
     subresources,
 )
 from trainyard.server.registry.admission import Decoded, Result
-from trainyard.server.registry.context import ClusterIPAllocator, RequestContext
-from trainyard.server.registry.resources import Registry, Resource, ScalePaths
 from trainyard.server.registry.writes import Writes
-from trainyard.server.schemas import ANY
 from trainyard.server.storage.log import RevisionLog
 
 NOT_FOUND_PAGE = Response(b"404 page not found\n", 404, "text/plain", {"Content-Type": "text/plain; charset=utf-8"})

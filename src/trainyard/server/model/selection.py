@@ -9,9 +9,9 @@ import msgspec
 
 from trainyard.objects import NamespacedName
 from trainyard.objects.labels import Selector, equality_requirement, parse_selector
-from trainyard.server import errors
-from trainyard.server.registry.resources import Resource
-from trainyard.server.storage.store import Label, Record, View
+from trainyard.server.model import errors
+from trainyard.server.model.resources import Resource
+from trainyard.server.model.store import Label, Record, View
 
 _FIELD = re.compile(r"\s*([A-Za-z0-9_.\-/\[\]]+?)\s*(==|=|!=)((?:[^,\\]|\\.)*)(?:,|\Z)")
 

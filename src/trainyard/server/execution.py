@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trainyard.server.errors import StatusError
-from trainyard.server.http.requests import Answer, Request
-from trainyard.server.registry.verbs import Verbs
+from trainyard.server.model.errors import StatusError
+from trainyard.server.model.requests import Answer, Request
 from trainyard.server.storage.log import NotWritten
+from trainyard.server.verbs import Verbs
 
 
 async def execute(verbs: Verbs, request: Request) -> Answer:

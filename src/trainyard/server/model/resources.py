@@ -16,12 +16,13 @@ from trainyard.objects import Json, NamespacedName, Problem, decode
 from trainyard.schema import Schema
 
 if TYPE_CHECKING:
-    from trainyard.server.errors import StatusError
-    from trainyard.server.proxy.targets import PodPort, ProxyName
-    from trainyard.server.registry.context import RequestContext
-    from trainyard.server.storage.log import RevisionLog
+    from trainyard.server.model.context import RequestContext
+    from trainyard.server.model.errors import StatusError
+    from trainyard.server.model.store import ObjectReader
 
 Check = Callable[[Json, Json | None], list[Problem]]
+DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
+"""The storage key of CustomResourceDefinitions."""
 
 
 class Column(NamedTuple):
@@ -48,6 +49,22 @@ class ScalePaths(NamedTuple):
     selector: Callable[[Json], str] = lambda obj: ""
     selector_path: tuple[str, ...] = ()
     """The path of the selector, for custom resources."""
+
+
+class PodPort(NamedTuple):
+    """A port of a pod, and whether it speaks TLS."""
+
+    pod: Json
+    port: int
+    secure: bool = False
+
+
+class ProxyName(NamedTuple):
+    """The parts of a name in a proxy request: scheme, object and port."""
+
+    scheme: str
+    name: str
+    port: str
 
 
 class ComputedObjects(NamedTuple):
@@ -91,7 +108,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Further subresources: log, binding."""
     alternatives: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Subresources that kubectl asks for and this server lacks -> what to do instead."""
-    proxy_port: Callable[[RevisionLog, Json, ProxyName], PodPort] | None = None
+    proxy_port: Callable[[ObjectReader, Json, ProxyName], PodPort] | None = None
     """The pod port to which the subresource `proxy` of an object forwards; None without that subresource."""
     scale: ScalePaths | None = None
     """The paths of /scale; None without /scale."""

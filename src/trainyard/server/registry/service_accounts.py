@@ -15,9 +15,9 @@ from typing import Any
 
 from trainyard.objects import Json, Problem, format_time
 from trainyard.schema.checks import json_text
-from trainyard.server import errors
 from trainyard.server.auth.tokens import ACCOUNTS, PODS, TokenAuthority
-from trainyard.server.registry.context import RequestContext
+from trainyard.server.model import errors
+from trainyard.server.model.context import RequestContext
 from trainyard.server.registry.metadata import SUFFIX, requested_name
 
 TOKEN_MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 (no secret)

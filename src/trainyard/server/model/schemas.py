@@ -19,7 +19,7 @@ import msgspec
 
 from trainyard.objects import Json
 from trainyard.objects.structs import replace
-from trainyard.server.registry.resources import Resource
+from trainyard.server.model.resources import Resource
 
 _GROUP_NAMES = {"": "core"}
 _PACKAGES = {"apiextensions.k8s.io": "apiextensions-apiserver.pkg.apis.apiextensions"}

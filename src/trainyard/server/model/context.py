@@ -8,8 +8,8 @@ from collections.abc import Callable
 import msgspec
 
 from trainyard.objects import Json, NamespacedName, decode, format_time
-from trainyard.server.auth.users import User
-from trainyard.server.storage.log import LogEntry, RevisionLog
+from trainyard.server.model.store import LogEntry, ObjectReader
+from trainyard.server.model.users import User
 
 SERVICES = ipaddress.ip_network("10.96.0.0/12")
 
@@ -53,7 +53,7 @@ class RequestContext(msgspec.Struct):
 
     now: float
     addresses: ClusterIPAllocator
-    log: RevisionLog
+    log: ObjectReader
     user: User
     reachable: bool = False
     user_of_token: Callable[[str], User | None] = lambda token: None

@@ -10,13 +10,14 @@ import msgspec
 
 from trainyard.objects import Json, Problem, decode, encode
 from trainyard.schema import MAX_DEPTH
-from trainyard.server import errors
-from trainyard.server.auth.users import ADMIN, User
-from trainyard.server.http import protobuf
-from trainyard.server.registry.resources import Resource
-from trainyard.server.registry.selection import Selection
+from trainyard.server.model import errors, protobuf
+from trainyard.server.model.resources import Resource
+from trainyard.server.model.selection import Selection
+from trainyard.server.model.users import ADMIN, User
 
 JSON = "application/json"
+INITIAL_END = "k8s.io/initial-events-end"
+"""The annotation of the bookmark that ends the initial events of a watch."""
 
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})

@@ -1,4 +1,4 @@
-"""The current objects of one resource, indexed by key, sorted, and by label.
+"""Stored objects: the records, an entry of the log, and the objects of one resource by key, sorted, and by label.
 
 The sorted order and the label indexes are built at their first use and then maintained: a client that lists by a label
 does so again, and reads only the objects with that label. Labels that are never selected cost nothing.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+import msgspec
 
 from trainyard.objects import NamespacedName
 
@@ -43,6 +45,30 @@ class View(NamedTuple):
         least = NamespacedName(namespace, "")
         first = bisect_left(self.keys, max(start, least) if start else least)
         return self.keys[first : bisect_left(self.keys, NamespacedName(f"{namespace}\0", "")) if namespace else None]
+
+
+class LogEntry(msgspec.Struct):
+    """One write. `record` is None for a deletion; `last_state` is then the last state of the object, with the revision
+    of the deletion."""
+
+    revision: int
+    store: str
+    key: NamespacedName
+    record: Record | None
+    previous: Record | None
+    last_state: bytes = b""
+    # Encoded watch events of this entry, by (view, event type).
+    encoded_events: dict[object, bytes] = msgspec.field(default_factory=dict)
+
+
+class ObjectReader(Protocol):
+    """What strategies may do with the storage: read it. `store` names a resource ("pods", "jobs.batch")."""
+
+    def get(self, store: str, key: NamespacedName) -> Record | None:
+        """The latest record of the key, None when it does not exist."""
+
+    def list(self, store: str) -> list[tuple[NamespacedName, Record]]:
+        """All objects of a store, sorted by key."""
 
 
 class ObjectStore:

@@ -12,6 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import unquote
 
+OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version", "/version/")
+"""Paths that clients without credentials may read, as in a default cluster."""
+
 
 class Target(NamedTuple):
     """The request target of a URL. Absent parts are ""."""

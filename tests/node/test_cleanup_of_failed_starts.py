@@ -12,8 +12,8 @@ import pytest
 from tests.node.leftovers import supervisors
 from tests.node.node_cluster import NodeCluster
 from tests.node.test_exec import WAITS, soon
-from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxCallbacks, StartError
-from trainyard.node.kubelet.supervisor_process import SupervisorProcess
+from trainyard.node.sandbox.supervisor_client import Sandbox, SandboxCallbacks, StartError
+from trainyard.node.sandbox.supervisor_process import SupervisorProcess
 from trainyard.objects.resources import POD
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.node_agent import HolderIdentity, JoinedNode, JoinOptions, host_name
 from trainyard.controller_runtime.lease import LeaseRecord, ObservedLease
 from trainyard.node.kubelet import lifecycle
-from trainyard.node.kubelet.authentication import API_SERVERS, certificate_refusal
+from trainyard.node.kubelet.api.authentication import API_SERVERS, certificate_refusal
 from trainyard.node.kubelet.lifecycle import Container, ContainerState, Ended, Pod, Start, Stop, Tick
 from trainyard.node.kubelet.registration import (
     CORDONED_ANNOTATION,
@@ -209,9 +209,9 @@ def test_a_holder_identity_tells_whether_its_process_has_ended() -> None:
 
 
 def test_service_ranges_are_published_and_pod_ranges_in_use_are_not_taken() -> None:
-    from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxCallbacks
     from trainyard.node.network.directory import Directory
     from trainyard.node.network.namespaced import NamespaceNetwork
+    from trainyard.node.sandbox.supervisor_client import Sandbox, SandboxCallbacks
 
     def ranges(*services: str) -> list[str]:
         sandbox = Sandbox("namespace", SandboxCallbacks())

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from trainyard.app.certificate_process import CertificateProcess
 from trainyard.app.folder import PrivateFolder
-from trainyard.node.kubelet.supervisor_process import start_supervisor
+from trainyard.node.sandbox.supervisor_process import start_supervisor
 
 
 class EarlyStart:

@@ -42,9 +42,7 @@ class PrivateFolder:
 
 def remove(folder: Path) -> None:
     """Remove the folder with all files that pods made in it. Raises OSError when a file cannot be removed."""
-    from trainyard.node.kubelet.removal import (
-        remove as remove_tree,  # imported here: most commands do not need the node
-    )
+    from trainyard.node.kubelet.volumes.removal import remove as remove_tree
 
     remove_tree(folder)
 

@@ -46,7 +46,7 @@ from trainyard.controller_runtime import TaskSupervisor
 from trainyard.core import Config, Kind
 from trainyard.node.images import Images
 from trainyard.node.kubelet.node import LOG_SIZE, Node
-from trainyard.node.kubelet.supervisor_process import SupervisorProcess, start_supervisor
+from trainyard.node.sandbox.supervisor_process import SupervisorProcess, start_supervisor
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import NAMESPACE
 from trainyard.objects.structs import replace

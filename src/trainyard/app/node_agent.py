@@ -40,7 +40,7 @@ from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.leader_election import LeaderElector
 from trainyard.controller_runtime.lease import LeaseIdentity, LeaseTimings, parse_lease
 from trainyard.node.images import Images
-from trainyard.node.kubelet.authentication import API_SERVERS, CertificateAuthenticator, with_client_ca
+from trainyard.node.kubelet.api.authentication import API_SERVERS, CertificateAuthenticator, with_client_ca
 from trainyard.node.kubelet.node import Node, NodeError
 from trainyard.node.kubelet.registration import NodeConfig, ephemeral_storage
 from trainyard.node.network.directory import cluster_ip, ports_of

@@ -154,9 +154,7 @@ def _trim_and_measure(folder: Path, max_log_size: int) -> int:
 def cut_log(path: Path, max_size: int) -> None:
     """Cut a log to `max_size` bytes in whole lines: a quarter from its beginning, three quarters from its end, and a
     note between them. Raises OSError."""
-    from trainyard.node.kubelet.pod_logs import (
-        open_log,  # importing the node takes longer than `trainyard history` does
-    )
+    from trainyard.node.kubelet.api.pod_logs import open_log
 
     new_file = path.with_name(f".{path.name}.new")
     new_file.unlink(missing_ok=True)  # of a process that was killed, or had no space, while it wrote this

@@ -160,7 +160,7 @@ def _chosen(pods: Sequence[Json], files: Sequence[LogFile]) -> list[LogFile]:
 
 def exported_log(file: LogFile, size: int, mask: Callable[[str], str]) -> ExportedLog:
     """The first and the last lines of a log: about `size` characters, a quarter of them at its beginning."""
-    from trainyard.node.kubelet.pod_logs import open_log
+    from trainyard.node.kubelet.api.pod_logs import open_log
 
     name = f"{file.replica}, attempt {file.attempt}, container {file.container}, run {file.run}"
     lines = _BoundedLines(size // 4, size - size // 4)

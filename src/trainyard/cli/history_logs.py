@@ -114,7 +114,7 @@ async def _print_files(
 
 async def _print_file(file: LogFile, prefix: str, tail: int | None, screen: Screen) -> None:
     """Print a log file from its first line, or its last `tail` lines."""
-    from trainyard.node.kubelet.pod_logs import open_log
+    from trainyard.node.kubelet.api.pod_logs import open_log
     from trainyard.views.output_lines import OutputLineSplitter
 
     splitter = OutputLineSplitter()

@@ -1,7 +1,7 @@
 """Steps of replicas from the last lines of their logs, where no Trainyard node measures: on a real cluster.
 
-The lines are parsed as by a node (node/kubelet/progress.py). A reading asks for the logs of at most MAX_LOGS pods, a
-few lines of each."""
+The lines are parsed as by a node (node/kubelet/usage/progress.py). A reading asks for the logs of at most MAX_LOGS
+pods, a few lines of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 
 from trainyard.client import ApiClient, ApiError, Forbidden
-from trainyard.node.kubelet.progress import StepRate, parse_lines
+from trainyard.node.kubelet.usage.progress import StepRate, parse_lines
 from trainyard.objects import Json, annotations_of, name_of, namespace_of, uid_of
 from trainyard.objects.usage import METRICS, Progress
 

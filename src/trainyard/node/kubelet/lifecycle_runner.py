@@ -16,8 +16,8 @@ from trainyard.node.kubelet.lifecycle import Cancel, ContainerState, Ended, Over
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_cleanup import PodCleanup
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
-from trainyard.node.kubelet.pod_spec import container_images
 from trainyard.node.kubelet.pod_status_writer import PodStatusWriter
+from trainyard.node.kubelet.spec.pod_spec import container_images
 from trainyard.node.network.directory import peer_of
 from trainyard.objects.structs import replace
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec
 
 from trainyard.node.kubelet import events
+from trainyard.node.kubelet.api.pod_logs import PodLogs
 from trainyard.node.kubelet.container_runtime import ContainerRuntime
 from trainyard.node.kubelet.container_starter import ContainerExit, ContainerStarter
 from trainyard.node.kubelet.lifecycle import DEFAULT_GRACE, ContainerState, Ended, Pod, Stop, Tick
@@ -21,7 +22,6 @@ from trainyard.node.kubelet.lifecycle_runner import LifecycleRunner
 from trainyard.node.kubelet.lost_output import OUTPUT_LOST, LostOutputReport
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_cleanup import PodCleanup
-from trainyard.node.kubelet.pod_logs import PodLogs
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.pod_requests import PodRequests
 from trainyard.node.kubelet.pod_status_writer import SHUTDOWN_REASON, PodStatusWriter

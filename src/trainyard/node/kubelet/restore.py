@@ -18,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainyard.node.kubelet.lifecycle import DEFAULT_GRACE, TERMINAL_STATES, Container, ContainerState, Pod, Run
-from trainyard.node.kubelet.pod_spec import containers as containers_of
-from trainyard.objects import Json, name_of, namespace_of, parse_time, uid_of
+from trainyard.objects import Json, name_of, namespace_of, parse_time, pod_containers, uid_of
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.structs import replace
 
@@ -35,7 +34,7 @@ def initial_state(pod: Json) -> Pod:
         name=f"{name_of(pod)}_{namespace_of(pod)}",
         uid=uid_of(pod),
         policy=str(spec.get("restartPolicy") or "Always"),
-        containers=tuple(Container(str(container.get("name")), init) for container, init in containers_of(pod)),
+        containers=tuple(Container(str(container.get("name")), init) for container, init in pod_containers(pod)),
         grace=float(grace) if grace is not None else DEFAULT_GRACE,
         deadline=float(deadline) if deadline is not None else None,
     )

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import msgspec
 
-from trainyard.node.kubelet import interpolation
-from trainyard.node.kubelet.pod_spec import ConfigRef, EnvContext, Missing, TokenRequest, containers
+from trainyard.node.kubelet.spec import interpolation
+from trainyard.node.kubelet.spec.pod_spec import ConfigRef, EnvContext, Missing, TokenRequest
 from trainyard.node.supervisor import safe_paths
-from trainyard.objects import Json, namespace_of
+from trainyard.objects import Json, namespace_of, pod_containers
 
 _WAITING = "ContainerCreating"  # the kubelet's waiting reason while a volume cannot be set up
 _LONGEST_NAME = 255  # NAME_MAX of the file system
@@ -223,7 +223,7 @@ def _rewrite_bytes(value: bytes, rewrite: Callable[[str], str]) -> bytes:
 
 def _downward_files(source: Json, context: VolumeContext) -> dict[str, tuple[bytes, int | None]]:
     files: dict[str, tuple[bytes, int | None]] = {}
-    by_name = {str(container.get("name")): container for container, _ in containers(context.env_context.pod)}
+    by_name = {str(container.get("name")): container for container, _ in pod_containers(context.env_context.pod)}
     for item in source.get("items") or []:
         text: str | None = None
         if reference := item.get("fieldRef"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from trainyard.node.kubelet.supervisor_client import Mount
+from trainyard.node.sandbox.supervisor_client import Mount
 
 # A mount over one of these would hide the system: a program that wants it expects a container image.
 _SYSTEM = frozenset({"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr"})

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trainyard.node.kubelet.supervisor_process import SupervisorProcess
+from trainyard.node.sandbox.supervisor_process import SupervisorProcess
 from trainyard.node.supervisor.channel import UNREADABLE, Channel
 
 log = logging.getLogger(__name__)

@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trainyard.node.kubelet.metric_recorder import MetricRecorder
-from trainyard.node.kubelet.pod_logs import open_log
+from trainyard.node.kubelet.api.pod_logs import open_log
+from trainyard.node.kubelet.usage.metric_recorder import MetricRecorder
 from trainyard.node.supervisor import safe_paths
 from trainyard.objects.metric_points import MetricPoint
 from trainyard.objects.printable import without_colours

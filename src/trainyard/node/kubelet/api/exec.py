@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import msgspec
 from aiohttp import WSMsgType, web
 
-from trainyard.node.kubelet.supervisor_client import KILLED, SandboxError, StartError
+from trainyard.node.sandbox.supervisor_client import KILLED, SandboxError, StartError
 from trainyard.objects import Json
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")

@@ -1,4 +1,4 @@
-"""The HTTP server of the kubelet API: logs, exec, attach and sockets of pods (server.py), for authenticated
+"""The HTTP server of the kubelet API: logs, exec, attach and sockets of pods (handlers.py), for authenticated
 clients."""
 
 from __future__ import annotations
@@ -10,35 +10,27 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from trainyard.node.kubelet import exec
-from trainyard.node.kubelet.authentication import ClientAuthenticator
-from trainyard.node.kubelet.log_poll import LogPoll
-from trainyard.node.kubelet.pod_sockets import SocketOpener
-from trainyard.node.kubelet.server import (
-    NO_INPUT,
-    NOT_SERVED,
-    ContainerLog,
-    ExecStarter,
-    LogFinder,
-    LogOptions,
-    RequestError,
-    flag,
-    read_log,
+from trainyard.node.kubelet.api import exec
+from trainyard.node.kubelet.api.authentication import ClientAuthenticator
+from trainyard.node.kubelet.api.container_logs import ContainerLog, LogOptions, flag, read_log
+from trainyard.node.kubelet.api.handlers import PodHandlers, RequestError
+from trainyard.node.kubelet.api.log_poll import LogPoll
+
+NO_INPUT = (
+    "containers on this node have no standard input to attach to; leave out -i to see what the container prints, "
+    "or start a program in it: kubectl exec -it POD -- COMMAND"
+)
+NOT_SERVED = (
+    "this node serves logs, exec and attach of its pods, nothing else; "
+    "the embedded cluster of `trainyard up` also reaches their ports, through `kubectl proxy`"
 )
 
 
 class KubeletHttp:
     """The node's HTTP server: logs, exec and proxied ports of its pods."""
 
-    def __init__(
-        self,
-        find_log: LogFinder,
-        start_exec: ExecStarter,
-        open_socket: SocketOpener,
-        authenticator: ClientAuthenticator,
-    ) -> None:
-        self._find_log, self._start_exec, self._open_socket = find_log, start_exec, open_socket
-        self._authenticator = authenticator
+    def __init__(self, handlers: PodHandlers, authenticator: ClientAuthenticator) -> None:
+        self._handlers, self._authenticator = handlers, authenticator
         self._log_poll = LogPoll()
         app = web.Application(middlewares=[self._authenticate])
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
@@ -73,7 +65,7 @@ class KubeletHttp:
         namespace, pod, container = (request.match_info[part] for part in ("namespace", "pod", "container"))
         try:
             options = LogOptions.read(dict(request.query), time.time())
-            log = self._find_log(namespace, pod, container, flag(dict(request.query), "previous"))
+            log = self._handlers.find_log(namespace, pod, container, flag(dict(request.query), "previous"))
         except ValueError as error:
             raise web.HTTPBadRequest(text=f"{error}\n") from None
         except RequestError as refused:
@@ -92,7 +84,7 @@ class KubeletHttp:
         target = [request.match_info[part] for part in ("namespace", "pod", "container")]
         try:
             exec_request = exec.ExecRequest.read(request.query, request.query.getall("command", []))
-            start = self._start_exec(target[0], target[1], target[2], exec_request)
+            start = self._handlers.start_exec(target[0], target[1], target[2], exec_request)
         except ValueError as error:
             raise web.HTTPBadRequest(text=f"{error}\n") from None
         except RequestError as refused:
@@ -105,7 +97,7 @@ class KubeletHttp:
         try:
             if flag(dict(request.query), "input"):
                 raise RequestError(400, NO_INPUT)
-            log = self._find_log(namespace, pod, container, False)
+            log = self._handlers.find_log(namespace, pod, container, False)
             if log.done():
                 raise RequestError(400, f"container {container} of pod {pod} is not running; see kubectl logs {pod}")
         except RequestError as refused:
@@ -118,7 +110,7 @@ class KubeletHttp:
         if not port.isdecimal() or not 0 < int(port) < 1 << 16:
             raise web.HTTPBadRequest(text=f"port must be a number from 1 to 65535, not {port!r}\n")
         try:
-            return web.Response(text=str(await self._open_socket(namespace, pod, int(port))))
+            return web.Response(text=str(await self._handlers.open_socket(namespace, pod, int(port))))
         except RequestError as refused:
             return web.Response(status=refused.code, text=f"{refused}\n")
         except OSError as error:

@@ -20,8 +20,8 @@ import os
 import stat
 from collections.abc import Iterable, Sequence
 
-from trainyard.node.kubelet.supervisor_client import Mount
-from trainyard.node.kubelet.volumes import FatalStartError
+from trainyard.node.kubelet.volumes.volumes import FatalStartError
+from trainyard.node.sandbox.supervisor_client import Mount
 
 _ROOT_USER = 0
 # Root may create names in these, but other programs of this machine read them.

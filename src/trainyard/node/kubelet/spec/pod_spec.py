@@ -4,45 +4,28 @@ Rules:
 - Pure: the objects that the spec refers to (ConfigMaps, Secrets) are fetched before and passed as `Refs`.
 - A reference that cannot be resolved raises `Missing`: the container waits, with the kubelet's reason and message.
 - Of the environment variables that Kubernetes adds for Services, only those of the API server exist (pod_network.py).
-  Of the node process's own environment, a container gets only the variables in `inherited`."""
+  Of the node process's own environment, a container gets only the variables in `inherited`
+  (sandbox/inherited_environment.py)."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import math
-import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
-from trainyard.node.kubelet import interpolation
-from trainyard.node.kubelet.interpolation import expand, resource
-from trainyard.objects import Json, namespace_of, quantities
+from trainyard.node.kubelet.spec import interpolation
+from trainyard.node.kubelet.spec.interpolation import expand, resource
+from trainyard.objects import Json, namespace_of, pod_containers, quantities
 
 ConfigRef = tuple[str, str]  # ("configmap" | "secret", name)
 Refs = Mapping[ConfigRef, Json | None]
 
 _KIND_NAMES = {"configmap": "ConfigMap", "secret": "Secret"}
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
-# Variables that programs of this machine need to find their files and libraries; a container image would set these.
-_INHERITED = (
-    *("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH"),
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
-)
-# Variables about the accelerators and threads that this shell may use. Ignoring CUDA_VISIBLE_DEVICES would take
-# another user's GPU.
-_DEVICE_PREFIXES = (
-    *("CUDA_", "NVIDIA_", "NCCL_", "PYTORCH_", "HIP_", "ROCR_", "HSA_", "XLA_"),
-    *("OMP_", "MKL_", "OPENBLAS_"),
-)
-_SWITCHES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")  # empty: no device
-# Variables about the user's caches of models and data, and accounts of experiment trackers. Other users' pods do not
-# get them.
-_PERSONAL_PREFIXES = ("HF_", "TRANSFORMERS_", "WANDB_", "MLFLOW_", "COMET_")
-_PERSONAL = ("TORCH_HOME", "KERAS_HOME", "TFDS_DATA_DIR", "TFHUB_CACHE_DIR", "XDG_CACHE_HOME")
-PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
 
 class Missing(Exception):
@@ -109,18 +92,9 @@ def content(kind: str, obj: Json) -> dict[str, bytes]:
     return data | {key: str(value).encode() for key, value in plain.items()}
 
 
-def containers(pod: Json) -> Iterator[tuple[Json, bool]]:
-    """Every container and whether it is an init container, in starting order."""
-    spec = pod.get("spec") or {}
-    for container in spec.get("initContainers") or []:
-        yield container, True
-    for container in spec.get("containers") or []:
-        yield container, False
-
-
 def container_images(pod: Json) -> dict[str, str]:
     """Container name -> image."""
-    return {str(container.get("name")): str(container.get("image") or "") for container, _ in containers(pod)}
+    return {str(container.get("name")): str(container.get("image") or "") for container, _ in pod_containers(pod)}
 
 
 def references(pod: Json) -> set[ConfigRef]:
@@ -131,7 +105,7 @@ def references(pod: Json) -> set[ConfigRef]:
         if isinstance(source, dict) and source.get(key):
             refs.add((kind, str(source[key])))
 
-    for container, _ in containers(pod):
+    for container, _ in pod_containers(pod):
         for source in container.get("envFrom") or []:
             add("configmap", source.get("configMapRef"))
             add("secret", source.get("secretRef"))
@@ -146,22 +120,6 @@ def references(pod: Json) -> set[ConfigRef]:
             add("configmap", source.get("configMap"))
             add("secret", source.get("secret"))
     return refs
-
-
-def is_inherited(name: str, proxies: bool = True, personal: bool = True) -> bool:
-    """Whether a container gets this variable of the runner's environment. `proxies`: those, too; `personal`: the pods
-    are the user's own."""
-    if name in _INHERITED or name.startswith(_DEVICE_PREFIXES) or (proxies and name in PROXIES):
-        return True
-    return personal and (name in _PERSONAL or name.startswith(_PERSONAL_PREFIXES))
-
-
-def inherited(environ: Mapping[str, str], proxies: bool, personal: bool = True) -> dict[str, str]:
-    """The variables of `environ` that `is_inherited` selects and that are not empty, and PATH."""
-    env = {name: value for name, value in environ.items() if value and is_inherited(name, proxies, personal)}
-    env |= {name: "" for name in _SWITCHES if environ.get(name) == ""}
-    env.setdefault("PATH", os.defpath)
-    return env
 
 
 def environment(container: Json, env_context: EnvContext, base: Mapping[str, str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from trainyard.node.kubelet.process_table import (
+from trainyard.node.kubelet.usage.process_table import (
     MachineEntry,
     ProcessReader,
     ProcessTable,
@@ -29,7 +29,7 @@ from trainyard.node.kubelet.process_table import (
     members,
     process_reader,
 )
-from trainyard.node.kubelet.progress import ProgressSampler
+from trainyard.node.kubelet.usage.progress import ProgressSampler
 
 INTERVAL = 2.0  # seconds between two passes
 PSS_INTERVAL, PSS_BUDGET = 10.0, 0.005  # seconds

@@ -13,7 +13,7 @@ def start() -> None:
     collect_seldom()
     try:
         if sys.argv[1:2] == ["up"] and "--help" not in sys.argv:
-            from trainyard.app.daemon_interpreter import start_early
+            from trainyard.app.background.daemon_interpreter import start_early
 
             start_early()
         from trainyard.cli import main

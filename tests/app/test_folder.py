@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainyard.app.folder import PREFIX, PrivateFolder
+from trainyard.app.background.folder import PREFIX, PrivateFolder
 
 _KILLED = """
 import os, signal, sys

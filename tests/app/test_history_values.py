@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from trainyard.app.background import Background
-from trainyard.app.cluster_folders import BackgroundError, cluster_names
-from trainyard.app.history import (
+from trainyard.app.background.cluster_folders import BackgroundError, cluster_names
+from trainyard.app.background.clusters import Background
+from trainyard.app.history.job_record import JobRecord, as_submitted
+from trainyard.app.history.records import (
     RECORDING,
     RESULT,
     HistoryRecord,
@@ -24,8 +25,7 @@ from trainyard.app.history import (
     read_record,
     read_records,
 )
-from trainyard.app.job_record import JobRecord, as_submitted
-from trainyard.app.retention import RetentionLimits, cut_log, keep, mark_interrupted, prune
+from trainyard.app.history.retention import RetentionLimits, cut_log, keep, mark_interrupted, prune
 from trainyard.objects import Json
 from trainyard.views.recorded import event_entry, pod_entry, restarts_of
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.builders import replicas, tfjob
-from trainyard.app import certificate_process
-from trainyard.app.certificate_process import CertificateProcess
-from trainyard.app.early_start import EarlyStart
+from trainyard.app.background import certificate_process
+from trainyard.app.background.certificate_process import CertificateProcess
+from trainyard.app.background.early_start import EarlyStart
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.client import ApiClient, NotFound
 from trainyard.core import Kind

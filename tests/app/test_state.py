@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from trainyard import kinds
-from trainyard.app import installed_kinds
+from trainyard.app.background.state import RENEW_AFTER, ClusterState, jobs_in
+from trainyard.app.background.state_check import FACTS, encode_facts
+from trainyard.app.install import installed_kinds
 from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.app.state import RENEW_AFTER, ClusterState, jobs_in
-from trainyard.app.state_check import FACTS, encode_facts
 from trainyard.client import ApiClient
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CRD
@@ -92,7 +92,7 @@ def test_a_start_continues_after_a_process_was_killed_while_renewing_the_certifi
     path = tmp_path / "keys" / FACTS
     path.write_bytes(encode_facts(json.loads(path.read_text()) | {"certified": 1.0}))
     with monkeypatch.context() as patch:
-        patch.setattr("trainyard.app.state.sha256_of", lambda path: 1 / 0)
+        patch.setattr("trainyard.app.background.state.sha256_of", lambda path: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             opened(tmp_path)
     again, renewed, _, _ = opened(tmp_path)

@@ -13,9 +13,9 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.views.why_values import NOW, at, pod, tfjob
-from trainyard.app.history import HistoryRecord, folder_name, read_record
-from trainyard.app.job_record import JobRecord
-from trainyard.app.retention import RetentionLimits
+from trainyard.app.history.job_record import JobRecord
+from trainyard.app.history.records import HistoryRecord, folder_name, read_record
+from trainyard.app.history.retention import RetentionLimits
 from trainyard.cli.cluster_command import CommandError
 from trainyard.cli.export_curves import HEIGHT, WIDTH, curve_figure
 from trainyard.cli.export_page import MAX_ROWS, POLICY, export_page

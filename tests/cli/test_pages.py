@@ -8,7 +8,7 @@ import pytest
 
 from tests.views.why_values import NOW, RUNNING, at, child, pod, tfjob
 from trainyard import kinds
-from trainyard.app.related_objects import RelatedObjects
+from trainyard.app.evidence.related_objects import RelatedObjects
 from trainyard.cli.cluster_jobs import count_by_kind_and_state, job_texts
 from trainyard.cli.describe import describe_lines
 from trainyard.cli.events import event_rows

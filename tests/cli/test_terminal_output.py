@@ -13,7 +13,7 @@ import click
 import pytest
 import yaml
 
-from trainyard.app.logs import TextFormatter
+from trainyard.app.logging_setup import TextFormatter
 from trainyard.cli.cluster_command import note, print_output
 from trainyard.cli.commands import main
 from trainyard.cli.layout import field_lines, table_line, table_lines

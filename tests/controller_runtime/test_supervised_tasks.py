@@ -12,11 +12,11 @@ import pytest
 
 from tests.controller_runtime.fake_clock import run
 from tests.support.builders import tfjob
+from trainyard.app.history.record_index import HistoryOptions
 from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import NOT_SERVED, LocalCluster, LocalClusterOptions
 from trainyard.app.operating import OperatorOptions as OperatorOptions
 from trainyard.app.operating import OperatorProcess
-from trainyard.app.record_index import HistoryOptions
 from trainyard.cli.screen import Descriptors, Screen
 from trainyard.cli.session import Session
 from trainyard.cli.submission import Submission

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.app.retention import cut_log
+from trainyard.app.history.retention import cut_log
 from trainyard.node.kubelet.api.container_logs import ContainerLog, LogOptions, read_log
 from trainyard.node.kubelet.api.log_poll import LogPoll
 from trainyard.node.supervisor import syscalls

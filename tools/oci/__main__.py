@@ -21,7 +21,7 @@ from tools.oci import archive
 from tools.oci.archive import File, Image
 from tools.oci.registry import RegistryError, pull
 from trainyard import __version__
-from trainyard.app.installation import IMAGE, USER
+from trainyard.app.install.installation import IMAGE, USER
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "/opt/trainyard"

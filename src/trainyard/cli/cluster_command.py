@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from trainyard.app.background import background_of
-from trainyard.app.cluster_folders import BackgroundError
+from trainyard.app.background.cluster_folders import BackgroundError
+from trainyard.app.background.clusters import background_of
 from trainyard.app.kubeconfig import ClusterAccess, KubeconfigError, find_cluster
 from trainyard.cli.codes import FAILED, INTERRUPTED, INVALID, UNAVAILABLE
 from trainyard.cli.layout import colour_on, note, note_problems, table_lines, terminal_width

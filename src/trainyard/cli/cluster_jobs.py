@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from trainyard.app.background import Background
+from trainyard.app.background.clusters import Background
 from trainyard.app.kubeconfig import KubeconfigError, read_kubeconfig
 
 MAX_JOBS_SHOWN = 6

@@ -50,8 +50,8 @@ def history_job_names(context: click.Context, param: click.Parameter, incomplete
     """The jobs in the history of this machine, as `NAME` (`kind/name` if `incomplete` has a slash)."""
     from click.shell_completion import CompletionItem
 
-    from trainyard.app.cluster_folders import BackgroundError
-    from trainyard.app.history import history_folder, read_records
+    from trainyard.app.background.cluster_folders import BackgroundError
+    from trainyard.app.history.records import history_folder, read_records
 
     try:
         records = read_records(history_folder())

@@ -25,7 +25,7 @@ from trainyard.cli.codes import INVALID
 
 VARIABLE = "TRAINYARD_CONFIG"
 PREFIX = "TRAINYARD"  # of the variables that click reads: TRAINYARD_RUN_NETWORK
-# Read by app/retention.py.
+# Read by app/history/retention.py.
 _OTHER_VARIABLES = frozenset({"TRAINYARD_HISTORY_JOBS", "TRAINYARD_HISTORY_SIZE", "TRAINYARD_HISTORY_DAYS"})
 _PATHS = frozenset({"images", "cache", "kubeconfig", "config", "python", "logs_dir"})
 

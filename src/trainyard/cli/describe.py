@@ -15,7 +15,7 @@ from trainyard.cli.layout import UNKNOWN_WIDTH, colour_on, field_lines, table_li
 from trainyard.objects import format_time
 
 if TYPE_CHECKING:
-    from trainyard.app.related_objects import RelatedObjects
+    from trainyard.app.evidence.related_objects import RelatedObjects
     from trainyard.cli.jobs import JobInfo
     from trainyard.views.job_details import JobDetails
 
@@ -40,7 +40,7 @@ def describe(job: str, output: str | None, **params: Any) -> None:
 
 
 async def _describe(context: ClusterContext, job: str, width: int) -> None:
-    from trainyard.app.related_objects import get_related_objects
+    from trainyard.app.evidence.related_objects import get_related_objects
     from trainyard.cli.jobs import get_job
 
     info = await get_job(context, job)

@@ -227,8 +227,8 @@ async def _index() -> Check:
 
 
 def _cluster() -> Check:
-    from trainyard.app.background import Background
-    from trainyard.app.cluster_folders import BackgroundError, cluster_names
+    from trainyard.app.background.cluster_folders import BackgroundError, cluster_names
+    from trainyard.app.background.clusters import Background
 
     try:
         up = [name for name in cluster_names() if Background(name).facts() is not None]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainyard.app.background import Background
-from trainyard.app.cluster_folders import BackgroundError, clause_of_clusters
+from trainyard.app.background.cluster_folders import BackgroundError, clause_of_clusters
+from trainyard.app.background.clusters import Background
 from trainyard.cli.cluster_jobs import job_texts, list_cluster_jobs
 from trainyard.cli.codes import INTERRUPTED
 from trainyard.cli.layout import note
@@ -91,7 +91,7 @@ def _delete(cluster: Background, cluster_text: str) -> None:
 
 def _items_to_delete(cluster: Background) -> list[str]:
     """One line for each part of the cluster's state that --delete removes."""
-    from trainyard.app.state import jobs_in
+    from trainyard.app.background.state import jobs_in
     from trainyard.server import DiskError
 
     if not cluster.folder.is_dir():

@@ -37,7 +37,7 @@ def events(job: str | None, output: str | None, **params: Any) -> None:
 
 
 async def _events(context: ClusterContext, job: str, form: str) -> None:
-    from trainyard.app.related_objects import get_related_objects
+    from trainyard.app.evidence.related_objects import get_related_objects
     from trainyard.cli.jobs import get_job
     from trainyard.objects.resources import EVENT
     from trainyard.views.event_view import last_timestamp
@@ -52,7 +52,7 @@ async def _events(context: ClusterContext, job: str, form: str) -> None:
 
 
 def _from_history(job: str, namespace: str, form: str) -> bool:
-    from trainyard.app.recorded_job import events_of
+    from trainyard.app.history.recorded_job import events_of
     from trainyard.cli.history_logs import last_record
 
     record = last_record(job, namespace)

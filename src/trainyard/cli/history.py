@@ -13,7 +13,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from trainyard.app.history import (
+from trainyard.app.history.records import (
     HistoryRecord,
     find_records,
     history_folder,
@@ -207,7 +207,7 @@ def _show(matches: list[HistoryRecord]) -> None:
 
 def _remove(records: Sequence[HistoryRecord]) -> None:
     """Remove all of them, or none if one may not be removed."""
-    from trainyard.app.retention import remove_record
+    from trainyard.app.history.retention import remove_record
 
     for record in records:
         if is_recorded(record.folder):
@@ -224,7 +224,7 @@ def _remove(records: Sequence[HistoryRecord]) -> None:
 
 
 def _keep(records: Sequence[HistoryRecord], kept: bool) -> None:
-    from trainyard.app.retention import keep as keep_record
+    from trainyard.app.history.retention import keep as keep_record
 
     extent = "whatever the limits of the history" if kept else "as long as the limits of the history allow"
     for record in records:

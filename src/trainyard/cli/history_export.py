@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from trainyard.app.history import INTERRUPTED, HistoryRecord, write_file
-from trainyard.app.recorded_job import diagnosis_of, events_of, facts_of
-from trainyard.app.recorded_logs import LogFile, log_files
+from trainyard.app.history.recorded_job import diagnosis_of, events_of, facts_of
+from trainyard.app.history.recorded_logs import LogFile, log_files
+from trainyard.app.history.records import INTERRUPTED, HistoryRecord, write_file
 from trainyard.cli.cluster_command import CommandError
 from trainyard.cli.export_page import ExportedLog, ExportedRun, export_page
 from trainyard.cli.record_lines import took

@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from trainyard.app.history import INTERRUPTED, HistoryRecord, find_records, history_folder
-from trainyard.app.recorded_logs import LogFile, init_containers_of, log_files
+from trainyard.app.history.recorded_logs import LogFile, init_containers_of, log_files
+from trainyard.app.history.records import INTERRUPTED, HistoryRecord, find_records, history_folder
 from trainyard.cli.cluster_command import CommandError, note
 from trainyard.cli.log_prefixes import log_prefix
 from trainyard.cli.logs import with_screen

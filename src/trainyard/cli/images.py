@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainyard.app.background import error_text
+from trainyard.app.background.clusters import error_text
 from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.cli import options
 from trainyard.cli.codes import FAILED, INTERRUPTED, INVALID, READER_GONE, SUCCEEDED, UNAVAILABLE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from trainyard import kinds
-from trainyard.app import installation, operator_rbac
+from trainyard.app.install import installation, operator_rbac
 from trainyard.cli.printing import as_yaml
 from trainyard.core import Kind
 from trainyard.core.names import is_dns_label

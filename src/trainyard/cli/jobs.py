@@ -14,8 +14,8 @@ from collections.abc import Iterable
 import msgspec
 
 from trainyard import kinds
-from trainyard.app.cluster_folders import BackgroundError
-from trainyard.app.related_objects import list_or_none
+from trainyard.app.background.cluster_folders import BackgroundError
+from trainyard.app.evidence.related_objects import list_or_none
 from trainyard.cli.cluster_command import ClusterContext, CommandError, JobNotFound
 from trainyard.cli.codes import INVALID, UNAVAILABLE
 from trainyard.client import ApiError, NotFound
@@ -86,7 +86,7 @@ async def get_job(context: ClusterContext, text: str) -> JobInfo:
 
 def _history_hint(context: ClusterContext, text: str) -> str:
     """The end of an error message for a job that is not in the cluster but in the history; "" if in neither."""
-    from trainyard.app import history
+    from trainyard.app.history import records as history
 
     try:
         records = history.find_records(history.history_folder(), text, context.namespace)

@@ -113,7 +113,7 @@ def _taint(text: str) -> Json:
 
 
 async def _serve(params: dict[str, Any]) -> int:
-    from trainyard.app.folder import PrivateFolder
+    from trainyard.app.background.folder import PrivateFolder
     from trainyard.app.node_agent import JoinedNode
 
     folder = PrivateFolder()

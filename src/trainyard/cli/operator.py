@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainyard import kinds
-from trainyard.app import operator_rbac
+from trainyard.app.install import operator_rbac
 from trainyard.app.kubeconfig import SERVICE_ACCOUNT, KubeconfigError
-from trainyard.app.logs import FORMATS, LEVELS
+from trainyard.app.logging_setup import FORMATS, LEVELS
 from trainyard.cli import options, training_operator_flags
 from trainyard.cli.codes import INVALID, UNAVAILABLE
 from trainyard.cli.layout import note, note_problems
@@ -124,7 +124,7 @@ def operator(context: click.Context, /, **_: Any) -> None:
     The flags of Kubeflow's training-operator are accepted, too: see docs/operator.md.
     """
     from trainyard.app.config import ConfigError
-    from trainyard.app.logs import configure_logging
+    from trainyard.app.logging_setup import configure_logging
 
     params, warnings = training_operator_flags.apply(context)
     configure_logging(params["log_format"], params["log_level"])

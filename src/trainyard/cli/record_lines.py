@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 
-from trainyard.app.history import HistoryRecord, with_tilde
-from trainyard.app.recorded_job import events_of
+from trainyard.app.history.recorded_job import events_of
+from trainyard.app.history.records import HistoryRecord, with_tilde
 from trainyard.cli.events import event_rows
 from trainyard.cli.layout import wrapped
 from trainyard.cli.printing import align_columns

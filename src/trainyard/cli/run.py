@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainyard import kinds
-from trainyard.app.background import error_text
-from trainyard.app.cluster_folders import BackgroundError
+from trainyard.app.background.cluster_folders import BackgroundError
+from trainyard.app.background.clusters import error_text
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
 from trainyard.cli import manifests, options, submission
@@ -44,7 +44,7 @@ from trainyard.objects import Json
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
-    from trainyard.app.early_start import EarlyStart
+    from trainyard.app.background.early_start import EarlyStart
     from trainyard.cli.signals import StopSignals
 
 EPILOG = """\b
@@ -179,7 +179,7 @@ def _all_objects(submitted: submission.Submission) -> list[Json]:
 
 
 def _start_early(network: str) -> EarlyStart:
-    from trainyard.app.early_start import EarlyStart
+    from trainyard.app.background.early_start import EarlyStart
 
     try:
         return EarlyStart(network)
@@ -191,9 +191,9 @@ async def _run(
     early: EarlyStart, submitted: submission.Submission, params: dict[str, Any], claims: dict[str, Path]
 ) -> int:
     """Run the jobs; return the exit code. The slow imports are here, after the manifest has been validated."""
-    from trainyard.app.history import history_folder
+    from trainyard.app.history.record_index import HistoryOptions
+    from trainyard.app.history.records import history_folder
     from trainyard.app.local import LocalClusterOptions
-    from trainyard.app.record_index import HistoryOptions
     from trainyard.cli import session
     from trainyard.cli.signals import StopSignals
 

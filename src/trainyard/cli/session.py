@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from trainyard.app.cluster_folders import BackgroundError
-from trainyard.app.history import GIVEN_UP, history_folder, with_tilde
+from trainyard.app.background.cluster_folders import BackgroundError
+from trainyard.app.history.records import GIVEN_UP, history_folder, with_tilde
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.cli.codes import FAILED, INTERRUPTED, READER_GONE, SUCCEEDED, TIMEOUT, UNAVAILABLE
 from trainyard.cli.explainer import Explainer
@@ -254,7 +254,7 @@ class Session:
             await self.explainer.explain_blocks(self.view.jobs.values())
 
     async def _gather_facts(self, job: Json) -> diagnosis.Facts | None:
-        from trainyard.app.evidence import gather_facts
+        from trainyard.app.evidence.facts import gather_facts
 
         kind = kind_of(job)
         if kind is None:

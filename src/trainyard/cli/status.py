@@ -10,8 +10,8 @@ from typing import Any
 import click
 import msgspec
 
-from trainyard.app.background import Background
-from trainyard.app.cluster_folders import BackgroundError, clause_of_clusters, cluster_names
+from trainyard.app.background.cluster_folders import BackgroundError, clause_of_clusters, cluster_names
+from trainyard.app.background.clusters import Background
 from trainyard.cli.codes import INTERRUPTED, UNAVAILABLE
 from trainyard.cli.layout import colour_on, field_lines, note, table_lines, terminal_width
 from trainyard.objects import parse_time

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainyard import kinds
-from trainyard.app.background import background_of
+from trainyard.app.background.clusters import background_of
 from trainyard.cli import options, submission
 from trainyard.cli.cluster_command import ClusterContext, CommandError, is_local, note, print_output, run_with_cluster
 from trainyard.cli.codes import SUCCEEDED, TIMEOUT

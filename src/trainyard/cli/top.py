@@ -96,7 +96,7 @@ class UsageReader:
         return await (self._replicas() if self._job else self._jobs())
 
     async def _replicas(self) -> Reading:
-        from trainyard.app.pod_metrics import read_pod_metrics
+        from trainyard.app.evidence.pod_metrics import read_pod_metrics
         from trainyard.cli.jobs import get_job, list_pods
         from trainyard.objects import uid_of
         from trainyard.objects.labels import OWNER
@@ -124,7 +124,7 @@ class UsageReader:
         return await self._log_steps.read(pods), self._log_steps.refusal
 
     async def _jobs(self) -> Reading:
-        from trainyard.app.pod_metrics import read_pod_metrics
+        from trainyard.app.evidence.pod_metrics import read_pod_metrics
         from trainyard.cli.jobs import list_jobs
         from trainyard.objects import uid_of
         from trainyard.objects.labels import OWNER

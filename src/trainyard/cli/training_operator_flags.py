@@ -17,7 +17,7 @@ import click
 from click.core import ParameterSource
 
 from trainyard import kinds
-from trainyard.app.logs import LEVELS
+from trainyard.app.logging_setup import LEVELS
 from trainyard.core import MasterWait
 from trainyard.kinds.kubeflow_v1.job import GROUP
 from trainyard.kinds.kubeflow_v1.master_wait import parse_template

@@ -16,8 +16,8 @@ from urllib.request import Request, urlopen
 
 import click
 
-from trainyard.app.background import Background, background_of
-from trainyard.app.history import history_folder
+from trainyard.app.background.clusters import Background, background_of
+from trainyard.app.history.records import history_folder
 from trainyard.app.kubeconfig import KubeconfigError, find_cluster
 from trainyard.cli import options
 from trainyard.cli.cluster_command import ClusterContext, CommandError, print_output, run_and_exit, run_with_cluster

@@ -11,8 +11,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from trainyard.app.background import Background
-from trainyard.app.cluster_folders import BackgroundError
+from trainyard.app.background.cluster_folders import BackgroundError
+from trainyard.app.background.clusters import Background
 from trainyard.app.kubeconfig import KubeconfigError
 from trainyard.cli import options
 from trainyard.cli.codes import INTERRUPTED, INVALID, UNAVAILABLE

@@ -38,7 +38,7 @@ def why(job: str, output: str | None, **params: Any) -> None:
 
 
 async def _why(context: ClusterContext, job: str, form: str) -> None:
-    from trainyard.app.evidence import gather_facts
+    from trainyard.app.evidence.facts import gather_facts
     from trainyard.cli.jobs import get_job
     from trainyard.kinds import notes
     from trainyard.views.diagnosis import diagnose
@@ -52,7 +52,7 @@ async def _why(context: ClusterContext, job: str, form: str) -> None:
 
 def _from_history(job: str, namespace: str, form: str) -> bool:
     """Print the findings about a job in the history. False when the history has no such job or no readable record."""
-    from trainyard.app.recorded_job import diagnosis_of, facts_of
+    from trainyard.app.history.recorded_job import diagnosis_of, facts_of
     from trainyard.cli.history_logs import last_record
 
     record = last_record(job, namespace)
@@ -75,7 +75,7 @@ def _print(facts: Facts, diagnosis: JobDiagnosis, form: str) -> None:
 async def finding_lines(context: ClusterContext, info: JobInfo, job: Json, max_evidence_lines: int = 5) -> list[str]:
     """The findings about a job as lines, at most `max_evidence_lines` lines of evidence each: for commands that have
     read the job."""
-    from trainyard.app.evidence import gather_facts
+    from trainyard.app.evidence.facts import gather_facts
     from trainyard.cli.findings import format_findings
     from trainyard.views.diagnosis import why
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from trainyard.app.history import HistoryRecord, read_records
+from trainyard.app.history.records import HistoryRecord, read_records
 from trainyard.objects import parse_time, uid_of
 from trainyard.objects.structs import replace
 from trainyard.views.diagnosis.brief import Observer, brief_why, may_wait

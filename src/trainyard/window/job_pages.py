@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from trainyard.app.evidence import gather_facts
-from trainyard.app.history import HistoryRecord
-from trainyard.app.pod_metrics import read_usages
-from trainyard.app.recorded_job import diagnosis_of, events_of, facts_of, find_record, job_object, last_pods
+from trainyard.app.evidence.facts import gather_facts
+from trainyard.app.evidence.pod_metrics import read_usages
+from trainyard.app.history.recorded_job import diagnosis_of, events_of, facts_of, find_record, job_object, last_pods
+from trainyard.app.history.records import HistoryRecord
 from trainyard.client import ApiClient
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, name_of, uid_of

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from trainyard.app.history import HistoryRecord, job_folders, read_record
-from trainyard.app.pod_metrics import read_pod_metrics
+from trainyard.app.evidence.pod_metrics import read_pod_metrics
+from trainyard.app.history.records import HistoryRecord, job_folders, read_record
 from trainyard.client import ApiClient, ApiError
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, as_dict, labels_of, namespace_of

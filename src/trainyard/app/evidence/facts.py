@@ -11,11 +11,11 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from trainyard.app.listeners import listeners
-from trainyard.app.modules import look_up_modules
-from trainyard.app.pod_metrics import read_usages
-from trainyard.app.recorded_job import TAIL_LINES, find_record, gone_pods, kept_logs
-from trainyard.app.related_objects import get_related_objects
+from trainyard.app.evidence.listeners import listeners
+from trainyard.app.evidence.modules import look_up_modules
+from trainyard.app.evidence.pod_metrics import read_usages
+from trainyard.app.evidence.related_objects import get_related_objects
+from trainyard.app.history.recorded_job import TAIL_LINES, find_record, gone_pods, kept_logs
 from trainyard.client import ApiClient, ApiError, NotFound
 from trainyard.core import Kind
 from trainyard.objects import Json, name_of, namespace_of, uid_of

@@ -6,8 +6,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from types import TracebackType
 
-from trainyard.app.certificate_process import CertificateProcess
-from trainyard.app.folder import PrivateFolder
+from trainyard.app.background.certificate_process import CertificateProcess
+from trainyard.app.background.folder import PrivateFolder
 from trainyard.node.sandbox.supervisor_process import start_supervisor
 
 

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from trainyard import kinds
-from trainyard.app.history import RecorderLock
-from trainyard.app.job_record import JobRecord, result_of
-from trainyard.app.record_index import HistoryOptions, RecordIndex
-from trainyard.app.retention import mark_interrupted, prune
+from trainyard.app.history.job_record import JobRecord, result_of
+from trainyard.app.history.record_index import HistoryOptions, RecordIndex
+from trainyard.app.history.records import RecorderLock
+from trainyard.app.history.retention import mark_interrupted, prune
 from trainyard.client import ApiClient, ApiError, Selectors
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.object_adapter import dict_adapter

@@ -6,8 +6,15 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from trainyard.app.cluster_folders import BackgroundError, command_line
-from trainyard.app.history import GIVEN_UP, HistoryRecord, history_folder, job_folders, read_record, with_tilde
+from trainyard.app.background.cluster_folders import BackgroundError, command_line
+from trainyard.app.history.records import (
+    GIVEN_UP,
+    HistoryRecord,
+    history_folder,
+    job_folders,
+    read_record,
+    with_tilde,
+)
 from trainyard.core import Config, Kind, parse_job
 from trainyard.kinds import kind_of, notes
 from trainyard.objects import Json, parse_time

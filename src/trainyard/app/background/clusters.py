@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from trainyard.app.cluster_folders import (
+from trainyard.app.background.cluster_folders import (
     CLUSTER_NAME,
     HISTORY,
     BackgroundError,
@@ -25,9 +25,9 @@ from trainyard.app.cluster_folders import (
     folder_error,
     state_folder,
 )
-from trainyard.app.daemon_process import KILL_TIMEOUT, DaemonProcess, Print
-from trainyard.app.file_locks import exclusive
-from trainyard.app.folder import remove
+from trainyard.app.background.daemon_process import KILL_TIMEOUT, DaemonProcess, Print
+from trainyard.app.background.file_locks import exclusive
+from trainyard.app.background.folder import remove
 
 
 def background_of(kubeconfig: str) -> Background | None:

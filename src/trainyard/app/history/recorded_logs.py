@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainyard.app.history import HistoryRecord
+from trainyard.app.history.records import HistoryRecord
 from trainyard.views.recorded import ID_LENGTH
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainyard.app.history import (
+from trainyard.app.history.records import (
     KEPT,
     RECORDERS,
     RECORDING,

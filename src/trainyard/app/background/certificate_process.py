@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, cast
 if TYPE_CHECKING:
     import ssl  # `trainyard up` starts this process, and imports neither `ssl` nor `msgspec`
 
-PROGRAM = Path(__file__).parents[1] / "server" / "auth" / "certificates.py"
+PROGRAM = Path(__file__).parents[2] / "server" / "auth" / "certificates.py"
 
 
 class CertificateProcess:

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from trainyard import kinds
-from trainyard.app.certificate_process import CertificateProcess, read_certificates
-from trainyard.app.folder import make_private
-from trainyard.app.state_check import FACTS, check_state, encode_facts, sha256_of
+from trainyard.app.background.certificate_process import CertificateProcess, read_certificates
+from trainyard.app.background.folder import make_private
+from trainyard.app.background.state_check import FACTS, check_state, encode_facts, sha256_of
 from trainyard.server import DiskLog
 from trainyard.server.auth.certificates import VALIDITY, server_context, write_private_file
 

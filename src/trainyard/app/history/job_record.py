@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from trainyard.app.history import INTERRUPTED, LOGS, RECORDING, RESULT, events_text, read_events, write_file
-from trainyard.app.retention import RetentionLimits
+from trainyard.app.history.records import INTERRUPTED, LOGS, RECORDING, RESULT, events_text, read_events, write_file
+from trainyard.app.history.retention import RetentionLimits
 from trainyard.kinds import kind_of
 from trainyard.objects import (
     Json,

@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from trainyard import __version__, kinds
-from trainyard.app import operator_rbac
+from trainyard.app.install import operator_rbac
 from trainyard.core import Kind
 from trainyard.objects import Json
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainyard.app.cluster_folders import BackgroundError, folder_error
+from trainyard.app.background.cluster_folders import BackgroundError, folder_error
 
 POLL_SECONDS = 0.05  # seconds between two attempts to take a lock that another process holds
 

@@ -17,12 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trainyard.app import daemon_interpreter, hand_over
-from trainyard.app.certificate_process import CertificateProcess
-from trainyard.app.cluster_folders import BackgroundError, command_line, folder_error
-from trainyard.app.daemon_interpreter import DaemonInterpreter
-from trainyard.app.file_locks import POLL_SECONDS, try_lock
-from trainyard.app.folder import PREFIX, remove_abandoned
+from trainyard.app.background import daemon_interpreter, hand_over
+from trainyard.app.background.certificate_process import CertificateProcess
+from trainyard.app.background.cluster_folders import BackgroundError, command_line, folder_error
+from trainyard.app.background.daemon_interpreter import DaemonInterpreter
+from trainyard.app.background.file_locks import POLL_SECONDS, try_lock
+from trainyard.app.background.folder import PREFIX, remove_abandoned
 
 LOCK_TIMEOUT = 1.0  # seconds: `alive` in another process holds the lock for a moment while it tests it
 STOP_TIMEOUT = 60.0  # seconds within which a daemon that is shutting down must have ended

@@ -36,8 +36,8 @@ from typing import Any
 
 import msgspec
 
-from trainyard.app.cluster_folders import HISTORY, state_folder
-from trainyard.app.folder import make_private
+from trainyard.app.background.cluster_folders import HISTORY, state_folder
+from trainyard.app.background.folder import make_private
 from trainyard.objects import Json, format_time, parse_time
 from trainyard.objects.printable import quoted_path
 from trainyard.views.recorded import ID_LENGTH

@@ -177,7 +177,7 @@ fuzz-server: $(VENV)/dev control-plane ## thousands of random requests to both A
 server-types: $(VENV)/dev control-plane ## write server/model/types.txt anew from the OpenAPI of the pinned Kubernetes version
 	@$(BIN)/python -m tools.generate_server_types
 
-pod-types: $(VENV)/dev control-plane ## write kinds/pod_types.py anew from the OpenAPI of the pinned Kubernetes version
+pod-types: $(VENV)/dev control-plane ## write kinds/pods/pod_types.py anew from the OpenAPI of the pinned Kubernetes version
 	@$(BIN)/python -m tools.generate_pod_types
 
 image: $(VENV)/dev ## the operator's image for amd64 and arm64 as OCI archives in dist/, without a container daemon

@@ -12,7 +12,7 @@ from pathlib import Path
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.core.names import MAX_LABEL_LENGTH, is_dns_label
-from trainyard.kinds.unknown_kinds import describe_kind, kinds_that_run, unknown_kind_message
+from trainyard.kinds.definitions.unknown_kinds import describe_kind, kinds_that_run, unknown_kind_message
 from trainyard.objects import Json, Problem, name_of
 from trainyard.objects.manifest import Document, ManifestError, read
 from trainyard.objects.structs import replace

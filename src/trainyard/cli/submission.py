@@ -20,7 +20,7 @@ from trainyard.cli.scripts import local_image
 from trainyard.core import Config, Kind, parse_job
 from trainyard.core.names import is_dns_label
 from trainyard.core.policies.managed_by import is_managed_here
-from trainyard.kinds.unknown_kinds import describe_kind
+from trainyard.kinds.definitions.unknown_kinds import describe_kind
 from trainyard.objects import GVK, Json, Problem, name_of, namespace_of
 from trainyard.objects.manifest import Document, ManifestError
 from trainyard.objects.resources import (

@@ -11,8 +11,7 @@ from msgspec import Meta
 from trainyard.core import Rule
 from trainyard.core.names import MAX_LABEL_LENGTH, is_dns_label
 from trainyard.core.status import MAX_REPLICAS
-from trainyard.kinds.policies import Policies
-from trainyard.kinds.templates import (
+from trainyard.kinds.pods.templates import (
     NULLABLE,
     PRESERVE_UNKNOWN,
     PodTemplate,
@@ -20,6 +19,7 @@ from trainyard.kinds.templates import (
     restart_policy_rule,
     whole_number,
 )
+from trainyard.kinds.policies import Policies
 from trainyard.objects import Json
 
 WORKER = "Worker"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainyard.kinds.templates import append_env, append_to_list, append_volume
+from trainyard.kinds.pods.templates import append_env, append_to_list, append_volume
 from trainyard.objects import Json
 
 

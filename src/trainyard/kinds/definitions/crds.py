@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from trainyard.core import Config, Job, Kind, Rule, parse_job, violations, with_aliases
 from trainyard.core.policies.managed_by import KNOWN_CONTROLLERS, is_managed_here
-from trainyard.kinds.immutability import rules_of
-from trainyard.kinds.misspellings import misspelt_fields
-from trainyard.kinds.templates import spec_of, templates_of
+from trainyard.kinds.definitions.immutability import rules_of
+from trainyard.kinds.definitions.misspellings import misspelt_fields
+from trainyard.kinds.pods.templates import spec_of, templates_of
 from trainyard.objects import GVK, Json, Problem
 from trainyard.objects.ineffective_fields import ineffective_fields
 from trainyard.objects.quantities import is_quantity

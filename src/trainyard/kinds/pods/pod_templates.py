@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from trainyard.kinds.pod_types import TYPES
+from trainyard.kinds.pods.pod_types import TYPES
 from trainyard.objects import Json
 
 KEEP = "x-kubernetes-preserve-unknown-fields"

@@ -10,10 +10,16 @@ from msgspec import Meta
 from trainyard.core import Rule
 from trainyard.core.names import is_dns_label
 from trainyard.core.status import MAX_REPLICAS
-from trainyard.kinds.immutability import IS_FIXED_CEL, is_immutable
-from trainyard.kinds.pod_templates import pod_template_schema
+from trainyard.kinds.definitions.immutability import IS_FIXED_CEL, is_immutable
+from trainyard.kinds.pods.pod_templates import pod_template_schema
+from trainyard.kinds.pods.templates import (
+    MAX_CONTAINERS,
+    NULLABLE,
+    PRESERVE_UNKNOWN,
+    containers_of,
+    restart_policy_rule,
+)
 from trainyard.kinds.policies import Policies, Seconds
-from trainyard.kinds.templates import MAX_CONTAINERS, NULLABLE, PRESERVE_UNKNOWN, containers_of, restart_policy_rule
 from trainyard.objects import Json
 
 MASTER = "master"

@@ -37,9 +37,9 @@ from trainyard.core import (
 from trainyard.core.diagnosis import Diagnosis, OutputPattern
 from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
-from trainyard.kinds import columns, mpi
-from trainyard.kinds.chainerjob_scripts import SCRIPTS
-from trainyard.kinds.chainerjob_spec import (
+from trainyard.kinds.chainerjob import mpi
+from trainyard.kinds.chainerjob.scripts import SCRIPTS
+from trainyard.kinds.chainerjob.spec import (
     CONTAINER,
     GPU,
     MASTER,
@@ -50,8 +50,9 @@ from trainyard.kinds.chainerjob_spec import (
     with_container_names,
     worker_sets_of,
 )
+from trainyard.kinds.definitions import columns
+from trainyard.kinds.pods.templates import containers_of, copy_template, labels_metadata_of, spec_of, whole_number
 from trainyard.kinds.policies import policy_of
-from trainyard.kinds.templates import containers_of, copy_template, labels_metadata_of, spec_of, whole_number
 from trainyard.objects import GVK, Json, Problem, Ref
 from trainyard.objects.resources import CONFIG_MAP, JOB, POD, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
 from trainyard.objects.structs import replace

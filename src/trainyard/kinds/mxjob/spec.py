@@ -14,15 +14,9 @@ from trainyard.core import Rule
 from trainyard.core.names import MAX_LABEL_LENGTH, RUNTIME_ID, is_dns_label
 from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds import replica_list
+from trainyard.kinds.pods.templates import NULLABLE, PRESERVE_UNKNOWN, PodTemplate, has_container, restart_policy_rule
 from trainyard.kinds.policies import Policies
 from trainyard.kinds.replica_list import has_template_cel
-from trainyard.kinds.templates import (
-    NULLABLE,
-    PRESERVE_UNKNOWN,
-    PodTemplate,
-    has_container,
-    restart_policy_rule,
-)
 from trainyard.objects import Json
 
 SCHEDULER, SERVER, WORKER = "SCHEDULER", "SERVER", "WORKER"

@@ -30,12 +30,12 @@ from trainyard.core import (
 )
 from trainyard.core.diagnosis import Diagnosis
 from trainyard.kinds import default_ps, replica_list
-from trainyard.kinds.accelerators import add_accelerators
+from trainyard.kinds.pods.accelerators import add_accelerators
+from trainyard.kinds.pods.services import headless_service
+from trainyard.kinds.pods.templates import append_env, containers_of, copy_template, labels_metadata_of
 from trainyard.kinds.policies import policy_of
-from trainyard.kinds.services import headless_service
-from trainyard.kinds.templates import append_env, containers_of, copy_template, labels_metadata_of
 from trainyard.kinds.tensorboard import tensorboard
-from trainyard.kinds.tfjob_spec import (
+from trainyard.kinds.tfjob.spec import (
     CHIEF,
     CONTAINER,
     FIELD_ALIASES,

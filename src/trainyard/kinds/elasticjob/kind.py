@@ -36,10 +36,10 @@ from trainyard.core import (
 )
 from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
-from trainyard.kinds import columns
-from trainyard.kinds.elasticjob_diagnosis import DIAGNOSIS
-from trainyard.kinds.elasticjob_scripts import SCRIPTS
-from trainyard.kinds.elasticjob_spec import (
+from trainyard.kinds.definitions import columns
+from trainyard.kinds.elasticjob.diagnosis import DIAGNOSIS
+from trainyard.kinds.elasticjob.scripts import SCRIPTS
+from trainyard.kinds.elasticjob.spec import (
     C10D_BACKEND,
     CONTAINER,
     EXIT_CODE,
@@ -52,8 +52,15 @@ from trainyard.kinds.elasticjob_spec import (
     replicas_of,
     worker_of,
 )
+from trainyard.kinds.pods.templates import (
+    append_to_list,
+    containers_of,
+    copy_template,
+    has_container,
+    spec_of,
+    whole_number,
+)
 from trainyard.kinds.policies import Policies, policy_of
-from trainyard.kinds.templates import append_to_list, containers_of, copy_template, has_container, spec_of, whole_number
 from trainyard.objects import GVK, Json, Problem, Ref
 from trainyard.objects.resources import POD, SERVICE
 from trainyard.objects.structs import replace

@@ -28,9 +28,8 @@ from trainyard.core import (
 )
 from trainyard.core.names import digest
 from trainyard.kinds import replica_list
-from trainyard.kinds.accelerators import add_accelerators
-from trainyard.kinds.mxjob_scripts import SCRIPTS
-from trainyard.kinds.mxjob_spec import (
+from trainyard.kinds.mxjob.scripts import SCRIPTS
+from trainyard.kinds.mxjob.spec import (
     CONTAINER,
     DIST,
     FIELD_ALIASES,
@@ -43,9 +42,10 @@ from trainyard.kinds.mxjob_spec import (
     WORKER,
     MxJobSpec,
 )
+from trainyard.kinds.pods.accelerators import add_accelerators
+from trainyard.kinds.pods.services import headless_service
+from trainyard.kinds.pods.templates import append_env, containers_of, copy_template, labels_metadata_of
 from trainyard.kinds.policies import policy_of
-from trainyard.kinds.services import headless_service
-from trainyard.kinds.templates import append_env, containers_of, copy_template, labels_metadata_of
 from trainyard.objects import GVK, Json, Problem
 from trainyard.objects.labels import ATTEMPT
 from trainyard.objects.resources import JOB, POD, SERVICE

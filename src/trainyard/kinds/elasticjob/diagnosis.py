@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from trainyard.core import Job
 from trainyard.core.diagnosis import BLOCK, Cause, Diagnosis, Endpoint, Finding, ObservedReplicas
-from trainyard.kinds.elasticjob_spec import replicas_of
-from trainyard.kinds.templates import whole_number
+from trainyard.kinds.elasticjob.spec import replicas_of
+from trainyard.kinds.pods.templates import whole_number
 from trainyard.kinds.torchrun_diagnosis import (
     MODULE_FIXES,
     OUTPUT_PATTERNS,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.core import Kind, RestartScope, with_aliases
-from trainyard.kinds.crds import schema
-from trainyard.kinds.immutability import rules_of
+from trainyard.kinds.definitions.crds import schema
+from trainyard.kinds.definitions.immutability import rules_of
 from trainyard.objects import Json
 
 POLICIES = {

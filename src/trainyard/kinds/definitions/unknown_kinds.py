@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from trainyard.core import Kind
-from trainyard.kinds.misspellings import most_similar_name
+from trainyard.kinds.definitions.misspellings import most_similar_name
 
 
 class ForeignKind(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from trainyard.core import Job, Rule
-from trainyard.kinds.pod_templates import pod_template_schema
+from trainyard.kinds.pods.pod_templates import pod_template_schema
 from trainyard.objects import Json, decode, encode
 from trainyard.objects.yaml_scalars import shorten
 

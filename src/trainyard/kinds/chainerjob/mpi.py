@@ -12,7 +12,7 @@ import msgspec
 
 from trainyard.core import AuxiliaryObject, Job
 from trainyard.core.names import digest
-from trainyard.kinds.templates import append_to_list, append_volume, containers_of
+from trainyard.kinds.pods.templates import append_to_list, append_volume, containers_of
 from trainyard.objects import Json, Ref
 from trainyard.objects.resources import CONFIG_MAP, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
 

@@ -20,7 +20,7 @@ from trainyard import kinds
 from trainyard.app.install import installation, operator_rbac
 from trainyard.app.install.installation import Install, Names
 from trainyard.cli.install_manifests import to_yaml as as_documents
-from trainyard.cli.printing import as_yaml
+from trainyard.cli.output.printing import as_yaml
 from trainyard.core import Kind
 from trainyard.objects import Json
 

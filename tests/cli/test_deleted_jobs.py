@@ -19,7 +19,7 @@ from trainyard.app.history.recorded_job import (
 )
 from trainyard.app.history.records import HistoryRecord, folder_name, read_record
 from trainyard.app.history.retention import RetentionLimits
-from trainyard.cli.record_lines import _wrap_line, record_lines
+from trainyard.cli.output.record_lines import _wrap_line, record_lines
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, name_of
 from trainyard.views.diagnosis import Finding, why

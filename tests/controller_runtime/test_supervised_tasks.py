@@ -17,9 +17,9 @@ from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import NOT_SERVED, LocalCluster, LocalClusterOptions
 from trainyard.app.operating import OperatorOptions as OperatorOptions
 from trainyard.app.operating import OperatorProcess
-from trainyard.cli.screen import Descriptors, Screen
-from trainyard.cli.session import Session
-from trainyard.cli.submission import Submission
+from trainyard.cli.output.screen import Descriptors, Screen
+from trainyard.cli.session.session import Session
+from trainyard.cli.session.submission import Submission
 from trainyard.client import ApiClient
 from trainyard.controller_runtime import TaskSupervisor, WatchTarget
 from trainyard.controller_runtime.lease import LeaseIdentity
@@ -253,8 +253,8 @@ SHORT_LIVED = {
     "daemon.py": "waits beside the work of `serve`",
     "app/local.py": "certificates, awaited by `start`",
     "app/operating.py": "waits beside the work of `run`",
-    "cli/follow.py": "one log of one container",
-    "cli/signals.py": "waits beside a command",
+    "cli/output/follow.py": "one log of one container",
+    "cli/command/signals.py": "waits beside a command",
     "cli/logs.py": "one log",
     "controller_runtime/tasks.py": "the supervisor itself",
     "controller_runtime/reflector.py": "one exchange, awaited by `run`",

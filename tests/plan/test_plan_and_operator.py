@@ -19,8 +19,8 @@ from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.cli import offline
 from trainyard.cli.offline import OfflineCluster
+from trainyard.cli.output.printing import as_yaml
 from trainyard.cli.plan import read_world
-from trainyard.cli.printing import as_yaml
 from trainyard.client import ApiClient
 from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.in_flight_writes import InFlightWrites

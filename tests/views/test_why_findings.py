@@ -25,7 +25,7 @@ from tests.views.why_values import (
     tfjob,
     waits,
 )
-from trainyard.cli.findings import format_findings
+from trainyard.cli.output.findings import format_findings
 from trainyard.kinds import PYTORCHJOB, TFJOB
 from trainyard.kinds.elasticjob.diagnosis import rendezvous_endpoint
 from trainyard.objects import Json

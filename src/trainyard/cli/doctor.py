@@ -15,8 +15,8 @@ import click
 import msgspec
 from msgspec.structs import asdict
 
-from trainyard.cli.codes import INTERRUPTED, UNAVAILABLE
-from trainyard.cli.layout import terminal_width, wrapped
+from trainyard.cli.command.codes import INTERRUPTED, UNAVAILABLE
+from trainyard.cli.output.layout import terminal_width, wrapped
 from trainyard.objects.structs import replace
 
 OK, LIMITED, BROKEN = "ok", "limited", "broken"
@@ -47,7 +47,7 @@ def doctor(cache: str, output: str | None) -> None:
 
     Example: trainyard doctor
     """
-    from trainyard.cli.printing import as_json, as_yaml
+    from trainyard.cli.output.printing import as_json, as_yaml
 
     logging.basicConfig(level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())  # the table has the findings
     try:

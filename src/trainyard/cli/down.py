@@ -11,9 +11,9 @@ import click
 
 from trainyard.app.background.cluster_folders import BackgroundError, clause_of_clusters
 from trainyard.app.background.clusters import Background
-from trainyard.cli.cluster_jobs import job_texts, list_cluster_jobs
-from trainyard.cli.codes import INTERRUPTED
-from trainyard.cli.layout import note
+from trainyard.cli.command.cluster_jobs import job_texts, list_cluster_jobs
+from trainyard.cli.command.codes import INTERRUPTED
+from trainyard.cli.output.layout import note
 
 if TYPE_CHECKING:
     from pathlib import Path

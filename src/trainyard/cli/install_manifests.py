@@ -6,7 +6,7 @@ import click
 
 from trainyard import kinds
 from trainyard.app.install import installation, operator_rbac
-from trainyard.cli.printing import as_yaml
+from trainyard.cli.output.printing import as_yaml
 from trainyard.core import Kind
 from trainyard.core.names import is_dns_label
 from trainyard.objects import Json

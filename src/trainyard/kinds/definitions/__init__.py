@@ -1,1 +1,1 @@
-"""The kinds as an API: CustomResourceDefinitions, immutable fields, columns, pages, and messages about unknown names."""
+"""The kinds as an API: CustomResourceDefinitions, immutable fields, columns, pages, messages about unknown names."""

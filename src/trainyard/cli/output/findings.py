@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from trainyard.cli.layout import UNKNOWN_WIDTH, wrapped
+from trainyard.cli.output.layout import UNKNOWN_WIDTH, wrapped
 from trainyard.views.diagnosis import END, LEVEL_NAMES, Facts, Finding, job_rules
 
 

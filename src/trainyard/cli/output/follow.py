@@ -16,8 +16,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from hashlib import sha256
 
-from trainyard.cli.log_prefixes import log_prefix
-from trainyard.cli.screen import Screen
+from trainyard.cli.output.log_prefixes import log_prefix
+from trainyard.cli.output.screen import Screen
 from trainyard.client import ApiClient, ApiError, NotFound, Unavailable
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from trainyard.cli.codes import FAILED, SUCCEEDED
-from trainyard.cli.follow import LogFollowers
-from trainyard.cli.log_prefixes import log_prefixes
-from trainyard.cli.screen import Screen
+from trainyard.cli.command.codes import FAILED, SUCCEEDED
+from trainyard.cli.output.follow import LogFollowers
+from trainyard.cli.output.log_prefixes import log_prefixes
+from trainyard.cli.output.screen import Screen
 from trainyard.client import ApiClient
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.store import Store

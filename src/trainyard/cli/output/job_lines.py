@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainyard.cli.layout import UNKNOWN_WIDTH, coloured, prose, table_lines
+from trainyard.cli.output.layout import UNKNOWN_WIDTH, coloured, prose, table_lines
 from trainyard.objects import Json, as_dict, name_of, namespace_of, parse_time
 from trainyard.views.durations import format_clock
 from trainyard.views.job_view import JobView, count_states, job_message, job_result, job_state, missing_peers_text

@@ -6,9 +6,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
-from trainyard.cli.codes import TIMEOUT, UNAVAILABLE
-from trainyard.cli.layout import terminal_width
-from trainyard.cli.screen import Screen
+from trainyard.cli.command.codes import TIMEOUT, UNAVAILABLE
+from trainyard.cli.output.layout import terminal_width
+from trainyard.cli.output.screen import Screen
 from trainyard.objects import Json, uid_of
 from trainyard.objects.structs import replace
 from trainyard.views.job_view import JobView, job_result
@@ -30,7 +30,7 @@ class Explainer:
 
     async def explain_blocks(self, jobs: Iterable[Json]) -> None:
         """Print the findings about what blocks the jobs."""
-        from trainyard.cli.findings import format_findings
+        from trainyard.cli.output.findings import format_findings
         from trainyard.views import diagnosis
 
         for job in list(jobs):
@@ -44,7 +44,7 @@ class Explainer:
     async def explain_end(self, view: JobView, code: int) -> None:
         """Append the findings why the jobs failed, cannot run or have not ended to `explanation`. A failure's findings
         are all printed together, at the end."""
-        from trainyard.cli.findings import format_findings
+        from trainyard.cli.output.findings import format_findings
         from trainyard.views import diagnosis
 
         for job in list(view.jobs.values()):

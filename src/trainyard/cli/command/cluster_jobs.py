@@ -13,8 +13,8 @@ MAX_JOBS_SHOWN = 6
 
 async def list_cluster_jobs(cluster: Background, seconds: float) -> list[tuple[str, str, str]] | None:
     """(kind, namespace/name, state) of every job; None when the cluster does not answer within `seconds`."""
-    from trainyard.cli.cluster_command import ClusterContext, CommandError
-    from trainyard.cli.jobs import list_jobs
+    from trainyard.cli.command.cluster_command import ClusterContext, CommandError
+    from trainyard.cli.command.jobs import list_jobs
     from trainyard.client import ApiError
     from trainyard.views.job_view import job_state
 

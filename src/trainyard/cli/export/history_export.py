@@ -10,9 +10,9 @@ from pathlib import Path
 from trainyard.app.history.recorded_job import diagnosis_of, events_of, facts_of
 from trainyard.app.history.recorded_logs import LogFile, log_files
 from trainyard.app.history.records import INTERRUPTED, HistoryRecord, write_file
-from trainyard.cli.cluster_command import CommandError
-from trainyard.cli.export_page import ExportedLog, ExportedRun, export_page
-from trainyard.cli.record_lines import took
+from trainyard.cli.command.cluster_command import CommandError
+from trainyard.cli.export.page import ExportedLog, ExportedRun, export_page
+from trainyard.cli.output.record_lines import took
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, format_time
 from trainyard.objects.log_files import pieces

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from trainyard.cli.export_curves import curve_figure
-from trainyard.cli.export_timeline import timeline_svg
-from trainyard.cli.html import Html, element, join
+from trainyard.cli.export.curves import curve_figure
+from trainyard.cli.export.timeline import timeline_svg
+from trainyard.cli.output.html import Html, element, join
 from trainyard.objects import format_time
 from trainyard.views.diagnosis import LEVEL_NAMES, JobDiagnosis
 from trainyard.views.durations import format_clock

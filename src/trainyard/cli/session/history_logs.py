@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from trainyard.app.history.recorded_logs import LogFile, init_containers_of, log_files
 from trainyard.app.history.records import INTERRUPTED, HistoryRecord, find_records, history_folder
-from trainyard.cli.cluster_command import CommandError, note
-from trainyard.cli.log_prefixes import log_prefix
-from trainyard.cli.logs import with_screen
+from trainyard.cli.command.cluster_command import CommandError, note
+from trainyard.cli.output.log_prefixes import log_prefix
+from trainyard.cli.session.log_screen import with_screen
 from trainyard.objects.log_files import pieces, tail_offset
 from trainyard.views.durations import format_age
 
 if TYPE_CHECKING:
-    from trainyard.cli.job_watch import LogSelection
-    from trainyard.cli.screen import Screen
+    from trainyard.cli.output.screen import Screen
+    from trainyard.cli.session.job_watch import LogSelection
 
 
 def select_files(files: Sequence[LogFile], selection: LogSelection, attempt: int | None) -> list[LogFile]:

@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from trainyard.cli.footer import erasing
-from trainyard.cli.layout import write_error_text
+from trainyard.cli.output.footer import erasing
+from trainyard.cli.output.layout import write_error_text
 
 MAX_QUEUED_BYTES = 1 << 20
 

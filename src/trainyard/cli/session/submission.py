@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from trainyard import kinds
-from trainyard.cli import manifests, working_directory
+from trainyard.cli.command import manifests
 from trainyard.cli.scripts import local_image
+from trainyard.cli.session import working_directory
 from trainyard.core import Config, Kind, parse_job
 from trainyard.core.names import is_dns_label
 from trainyard.core.policies.managed_by import is_managed_here

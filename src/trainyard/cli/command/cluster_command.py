@@ -24,8 +24,8 @@ import msgspec
 from trainyard.app.background.cluster_folders import BackgroundError
 from trainyard.app.background.clusters import background_of
 from trainyard.app.kubeconfig import ClusterAccess, KubeconfigError, find_cluster
-from trainyard.cli.codes import FAILED, INTERRUPTED, INVALID, UNAVAILABLE
-from trainyard.cli.layout import colour_on, note, note_problems, table_lines, terminal_width
+from trainyard.cli.command.codes import FAILED, INTERRUPTED, INVALID, UNAVAILABLE
+from trainyard.cli.output.layout import colour_on, note, note_problems, table_lines, terminal_width
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:

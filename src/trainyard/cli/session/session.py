@@ -24,14 +24,14 @@ import msgspec
 from trainyard.app.background.cluster_folders import BackgroundError
 from trainyard.app.history.records import GIVEN_UP, history_folder, with_tilde
 from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.cli.codes import FAILED, INTERRUPTED, READER_GONE, SUCCEEDED, TIMEOUT, UNAVAILABLE
-from trainyard.cli.explainer import Explainer
-from trainyard.cli.job_lines import progress, table
-from trainyard.cli.job_watch import JobWatch, exit_code
-from trainyard.cli.layout import terminal_width
-from trainyard.cli.screen import Screen
-from trainyard.cli.signals import StopSignals
-from trainyard.cli.submission import Submission, create_objects
+from trainyard.cli.command.codes import FAILED, INTERRUPTED, READER_GONE, SUCCEEDED, TIMEOUT, UNAVAILABLE
+from trainyard.cli.command.signals import StopSignals
+from trainyard.cli.output.job_lines import progress, table
+from trainyard.cli.output.layout import terminal_width
+from trainyard.cli.output.screen import Screen
+from trainyard.cli.session.explainer import Explainer
+from trainyard.cli.session.job_watch import JobWatch, exit_code
+from trainyard.cli.session.submission import Submission, create_objects
 from trainyard.client import ApiError
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.reflector import WatchTarget

@@ -7,9 +7,8 @@ import re
 
 from trainyard.app.history.recorded_job import events_of
 from trainyard.app.history.records import HistoryRecord, with_tilde
-from trainyard.cli.events import event_rows
-from trainyard.cli.layout import wrapped
-from trainyard.cli.printing import align_columns
+from trainyard.cli.output.layout import wrapped
+from trainyard.cli.output.printing import align_columns, event_rows
 from trainyard.objects import parse_time
 from trainyard.objects.log_files import disk_size
 from trainyard.views.durations import format_age, format_clock

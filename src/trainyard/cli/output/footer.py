@@ -10,7 +10,7 @@ import shutil
 import unicodedata
 from collections.abc import Sequence
 
-from trainyard.cli.layout import ELLIPSIS, terminal_width
+from trainyard.cli.output.layout import ELLIPSIS, terminal_width
 from trainyard.objects.printable import printable, without_colours
 
 MAX_OPEN_LINES = 8

@@ -21,7 +21,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from trainyard.cli.codes import INVALID
+from trainyard.cli.command.codes import INVALID
 
 VARIABLE = "TRAINYARD_CONFIG"
 PREFIX = "TRAINYARD"  # of the variables that click reads: TRAINYARD_RUN_NETWORK

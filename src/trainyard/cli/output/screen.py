@@ -19,9 +19,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from trainyard.cli.footer import Footer, open_line_text
-from trainyard.cli.layout import colour_on, prose, terminal_width, wants_colour
-from trainyard.cli.output_writer import MAX_QUEUED_BYTES, OutputWriter
+from trainyard.cli.output.footer import Footer, open_line_text
+from trainyard.cli.output.layout import colour_on, prose, terminal_width, wants_colour
+from trainyard.cli.output.output_writer import MAX_QUEUED_BYTES, OutputWriter
 from trainyard.objects.printable import printable_output, printable_with_our_colours
 
 ACTIVITY_PAUSE = 10.0  # seconds between two lines about one activity or of one progress bar, without a terminal

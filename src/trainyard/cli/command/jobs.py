@@ -16,8 +16,8 @@ import msgspec
 from trainyard import kinds
 from trainyard.app.background.cluster_folders import BackgroundError
 from trainyard.app.evidence.related_objects import list_or_none
-from trainyard.cli.cluster_command import ClusterContext, CommandError, JobNotFound
-from trainyard.cli.codes import INVALID, UNAVAILABLE
+from trainyard.cli.command.cluster_command import ClusterContext, CommandError, JobNotFound
+from trainyard.cli.command.codes import INVALID, UNAVAILABLE
 from trainyard.client import ApiError, NotFound
 from trainyard.core import Kind
 from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of

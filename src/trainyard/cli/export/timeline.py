@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainyard.cli.html import Html, element, join
+from trainyard.cli.output.html import Html, element, join
 from trainyard.views.durations import format_clock
 from trainyard.views.timeline import Lane, Segment
 

@@ -9,7 +9,7 @@ from trainyard.app.background.folder import PREFIX, PrivateFolder
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from trainyard.app.folder import PrivateFolder
+from trainyard.app.background.folder import PrivateFolder
 folder = PrivateFolder(Path(sys.argv[1]))
 (folder.path / "log").write_text("x")
 os.kill(os.getpid(), signal.SIGKILL)

@@ -50,7 +50,7 @@ def test_token_certificate_and_port_are_kept_over_a_restart(tmp_path: Path) -> N
 def test_the_cluster_s_process_never_loads_the_library_of_the_certificates(tmp_path: Path) -> None:
     """It takes 12 MB, which a background cluster would hold as long as it runs."""
     code = (
-        "import pathlib, sys; from trainyard.app.state import ClusterState;"
+        "import pathlib, sys; from trainyard.app.background.state import ClusterState;"
         f"ClusterState(pathlib.Path({str(tmp_path)!r}), print).certified(); sys.exit('cryptography' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

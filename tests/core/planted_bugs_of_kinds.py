@@ -47,7 +47,7 @@ from trainyard.kinds.policies import policy_of as POLICY_OF
 from trainyard.objects.structs import replace
 
 PODS: Any = sys.modules["trainyard.core.carriers.pods"]
-ELASTIC: Any = sys.modules["trainyard.kinds.elasticjob"]
+ELASTIC: Any = sys.modules["trainyard.kinds.elasticjob.kind"]
 KUBEFLOW: Any = sys.modules["trainyard.kinds.kubeflow_v1.lifecycle"]
 
 

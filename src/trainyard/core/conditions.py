@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import msgspec
-
 from trainyard.core.children import decode_containers
-from trainyard.core.job import Job, JobStatus, Outcome, OwnedObjects, Replica
-from trainyard.core.kind import ConditionUpdate
+from trainyard.core.job_state import JobStatus, Outcome, OwnedObjects, Replica
+from trainyard.core.kind import Job
+from trainyard.core.model import Condition, ConditionUpdate, WrittenConditions
 from trainyard.core.policies.failure_policy import join_texts
 from trainyard.core.read import describe_ignored_edits, ignores_edits
 from trainyard.objects import Json, find_condition, format_time, set_condition
@@ -28,22 +25,6 @@ STUCK_REASONS = frozenset(
     }
 )
 """Pod and container reasons that seldom end without a change by a person; conditions report them."""
-
-
-class Condition(NamedTuple):
-    """A condition as evaluated in this reconcile. One that does not hold and never did is not written."""
-
-    type: str
-    holds: bool
-    reason: str
-    message: str
-
-
-class WrittenConditions(msgspec.Struct, frozen=True):
-    """The conditions of the status, and the updates that events report: what became True or changed its reason."""
-
-    conditions: tuple[Json, ...]
-    updates: tuple[ConditionUpdate, ...]
 
 
 def write_conditions(job: Job, replicas: list[Replica], conditions: list[Condition], now: float) -> WrittenConditions:

@@ -17,10 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainyard.core import blocked, changes, conditions, failures, phase, status
-from trainyard.core.conditions import Condition
-from trainyard.core.job import Job, Outcome, OwnedObjects, Replica
-from trainyard.core.kind import ConditionUpdate, Kind
-from trainyard.core.model import Event, Observed, Plan, PlannedCreate
+from trainyard.core.job_state import Outcome, OwnedObjects, Replica
+from trainyard.core.kind import Job, Kind
+from trainyard.core.model import Condition, ConditionUpdate, Event, Observed, Plan, PlannedCreate
 from trainyard.core.observe import observe
 from trainyard.core.planned_writes import PlannedWrites, due_writes, plan_writes
 from trainyard.core.policies import clean_pod_policy, deadline, managed_by, node_lost, restart, suspend, ttl

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from trainyard.core import changes
-from trainyard.core.job import Job, Outcome, OwnedObjects, Replica
+from trainyard.core.job_state import Outcome, OwnedObjects, Replica
+from trainyard.core.kind import Job
 from trainyard.core.model import Observed, PlannedCreate
 from trainyard.core.policies import clean_pod_policy, node_lost
 from trainyard.objects.writes import Delete, Patch

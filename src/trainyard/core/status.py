@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainyard.core.job import Job, JobResult, JobStatus, Outcome, Replica, RoleStatus
-from trainyard.core.kind import ConditionUpdate, Kind
-from trainyard.core.model import Event
+from trainyard.core.job_state import JobResult, JobStatus, Outcome, Replica, RoleStatus
+from trainyard.core.kind import Job, Kind
+from trainyard.core.model import ConditionUpdate, Event
 from trainyard.objects import Json, find_condition, format_time, is_condition_true, parse_time
 from trainyard.objects.structs import replace
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from trainyard.core import ExitAction, Job, Role, Rule, Slot
-from trainyard.core.job import JobResult
+from trainyard.core.job_state import JobResult
 from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds.definitions import columns

@@ -34,7 +34,8 @@ from trainyard.core import (
     default_condition_event,
     violations,
 )
-from trainyard.core.diagnosis import Diagnosis, OutputPattern
+from trainyard.core.diagnosis import OutputPattern
+from trainyard.core.kind import Diagnosis
 from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds.chainerjob import mpi

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.core import Job
-from trainyard.core.diagnosis import BLOCK, Cause, Diagnosis, Endpoint, Finding, ObservedReplicas
+from trainyard.core.diagnosis import BLOCK, Cause, Endpoint, Finding, ObservedReplicas
+from trainyard.core.kind import Diagnosis
 from trainyard.kinds.elasticjob.spec import replicas_of
 from trainyard.kinds.pods.templates import whole_number
 from trainyard.kinds.torchrun_diagnosis import (

@@ -28,7 +28,7 @@ from trainyard.core import (
     violations,
     with_aliases,
 )
-from trainyard.core.diagnosis import Diagnosis
+from trainyard.core.kind import Diagnosis
 from trainyard.kinds import default_ps, replica_list
 from trainyard.kinds.pods.accelerators import add_accelerators
 from trainyard.kinds.pods.services import headless_service

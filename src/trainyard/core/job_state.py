@@ -1,20 +1,17 @@
-"""A parsed job (`Job`), and its observed state (`Replica`, `OwnedObjects`). Everything is frozen."""
+"""What is known of a job beside its kind: its parsed spec and status, its replicas and children, its outcome.
+
+`Job` (kind.py) has them together. Everything is frozen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
-from trainyard.core.kind import RestartScope
-from trainyard.core.model import Child, Config, Slot
-from trainyard.objects import Json, NamespacedName, Problem, Ref
-from trainyard.objects.resources import SERVICE
+from trainyard.core.model import Child, Slot
+from trainyard.objects import Json, Problem, Ref
 from trainyard.objects.structs import replace
-
-if TYPE_CHECKING:
-    from trainyard.core.kind import AuxiliaryObject, Kind, WorkloadAdapter
 
 Phase = Literal["Created", "Starting", "Running", "Suspended", "Succeeded", "Failed", "Invalid"]
 """The phase of a job. Starting: it has run, and no replica runs at the moment. Invalid: its spec was invalid at its
@@ -97,143 +94,6 @@ class JobStatus(msgspec.Struct, frozen=True):
     def role(self, name: str) -> RoleStatus:
         """What the status remembers of a role; a RoleStatus of zeros for a new one."""
         return self.roles.get(name) or RoleStatus()
-
-
-class Job(msgspec.Struct, frozen=True, eq=False):
-    """One parsed job: the API object (`obj`), its spec (`parsed`) and its status (`status`)."""
-
-    kind: Kind
-    obj: Json
-    key: NamespacedName
-    uid: str
-    runtime_id: str
-    parsed: ParsedSpec
-    status: JobStatus
-    roles: tuple[Role, ...]  # in effect: the spec's, or those that the job was started with (read.effective_roles)
-    config: Config
-    owned: frozenset[Ref] | None = None  # the observed children that this job owns; None: unknown, assume all
-    running: frozenset[Slot] = frozenset()  # the slots that were observed to run
-    cache: dict[str, Any] = msgspec.field(default_factory=dict)  # see `cached`; a replaced job has a new one
-    spec_cache: dict[str, Any] = msgspec.field(default_factory=dict)  # see `cached_of_spec`
-
-    def __post_init__(self) -> None:
-        """Called by replace(), too."""
-        msgspec.structs.force_setattr(self, "cache", {})
-
-    def cached(self, name: str, compute: Callable[[], Any]) -> Any:
-        """The result of `compute()`, computed once for each `name`: a Job is immutable and may have 10000 slots."""
-        if name not in self.cache:
-            self.cache[name] = compute()
-        return self.cache[name]
-
-    def cached_of_spec(self, name: str, compute: Callable[[Job], Any]) -> Any:
-        """The result of `compute(job)`, which reads neither the status nor what was observed: it is kept for all jobs
-        that are replaced from this one."""
-        cache = self.spec_cache
-        if name not in cache:
-            cache[name] = compute(self)
-        return cache[name]
-
-    def with_status(self, status: JobStatus) -> Job:
-        """This job with another status; itself, with what it has computed, if the status is equal."""
-        return self if status == self.status else replace(self, status=status)
-
-    @property
-    def auxiliary_objects(self) -> Mapping[Ref, AuxiliaryObject]:
-        """The objects of the job beside its replicas, in the order of their creation."""
-        objects: Mapping[Ref, AuxiliaryObject] = self.cached(
-            "auxiliary_objects", lambda: {auxiliary.ref: auxiliary for auxiliary in self.kind.auxiliary(self)}
-        )
-        return objects
-
-    @property
-    def policy(self) -> Policy:
-        """The run policy of the parsed spec."""
-        return self.parsed.policy
-
-    def blocking_objects(self) -> tuple[Ref, ...]:
-        """The auxiliary objects that must exist before replicas are created.
-
-        Services are left out: a Service of the same name that the job does not own blocks no replica (S8).
-        """
-        refs: tuple[Ref, ...] = self.cached(
-            "blocking_objects",
-            lambda: tuple(
-                ref
-                for ref, auxiliary in self.auxiliary_objects.items()
-                if not auxiliary.create_after_replicas and auxiliary.gvk != SERVICE
-            ),
-        )
-        return refs
-
-    def role(self, name: str) -> Role | None:
-        """The role of this name, None when the spec has none."""
-        for role in self.roles:  # no generator: it is asked several times for each replica
-            if role.name == name:
-                return role
-        return None
-
-    def carrier(self, role: str) -> WorkloadAdapter:
-        """The adapter of the workload (Job, Pod, StatefulSet) that carries the replicas of a role."""
-        return self.kind.roles.carrier(role)
-
-    def slots(self) -> tuple[Slot, ...]:
-        """A slot for each replica, or one for the whole role if its carrier has `one_object_per_role`."""
-        slots: tuple[Slot, ...] = self.cached_of_spec("slots", _slots)
-        return slots
-
-    @property
-    def restart_scope(self) -> RestartScope:
-        """Lifecycle.restart_scope of this job."""
-        scope = self.kind.lifecycle.restart_scope
-        if isinstance(scope, RestartScope):
-            return scope
-        job_scope: RestartScope = self.cached_of_spec("restart_scope", scope)
-        return job_scope
-
-    def restarts_gang(self) -> bool:
-        """True for a gang: a retry of one replica restarts all replicas, succeeded ones too (S33)."""
-        return self.restart_scope is RestartScope.GANG
-
-    def running_slots(self) -> frozenset[Slot]:
-        """The slots of which one runs while the job is Running (Lifecycle.running_slots)."""
-        slots: frozenset[Slot] = self.cached_of_spec("running_slots", _running_slots)
-        return slots
-
-    def is_running(self, replicas: Iterable[Replica]) -> bool:
-        """Whether one of the running slots runs; with Lifecycle.all_run, whether each has run at the same time."""
-        slots = self.running_slots()
-        running = [replica.state == "Running" for replica in replicas if replica.slot in slots]
-        waits = self.kind.lifecycle.all_run and not self.status.has_run
-        return any(running) and (all(running) or not waits)
-
-    def success_sets(self) -> tuple[frozenset[Slot], ...]:
-        """Lifecycle.success_sets of this job."""
-        sets: tuple[frozenset[Slot], ...] = self.cached_of_spec("success_sets", self.kind.lifecycle.success_sets)
-        return sets
-
-    def supervised_slots(self) -> frozenset[Slot]:
-        """The slots whose exit codes the operator evaluates (Lifecycle.supervised_slots)."""
-        slots: frozenset[Slot] = self.cached_of_spec("supervised_slots", _supervised_slots)
-        return slots
-
-
-def _slots(job: Job) -> tuple[Slot, ...]:
-    counts = (
-        (role.name, min(role.replicas, 1) if job.carrier(role.name).one_object_per_role else role.replicas)
-        for role in job.roles
-    )
-    return tuple(Slot(role, index) for role, count in counts for index in range(count))
-
-
-def _running_slots(job: Job) -> frozenset[Slot]:
-    slots_of = job.kind.lifecycle.running_slots
-    return slots_of(job) if slots_of else frozenset(job.slots())
-
-
-def _supervised_slots(job: Job) -> frozenset[Slot]:
-    slots_of = job.kind.lifecycle.supervised_slots
-    return slots_of(job) if slots_of else frozenset().union(*job.success_sets())
 
 
 class Termination(msgspec.Struct, frozen=True):

@@ -64,7 +64,7 @@ def crowded(root: Path) -> Iterator[str]:
     for folder in sorted({path.parent for path in root.rglob("*.py")}):
         count = len(list(folder.glob("*.py")))
         if count > MODULES:
-            yield f"{folder.relative_to(root)}: {count} modules on one floor, more than {MODULES}: group them in packages"
+            yield f"{folder.relative_to(root)}: {count} modules, more than {MODULES}: group them in packages"
 
 
 def main() -> None:

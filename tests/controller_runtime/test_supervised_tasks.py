@@ -255,7 +255,7 @@ SHORT_LIVED = {
     "app/operating.py": "waits beside the work of `run`",
     "cli/output/follow.py": "one log of one container",
     "cli/command/signals.py": "waits beside a command",
-    "cli/logs.py": "one log",
+    "cli/session/log_screen.py": "one log",
     "controller_runtime/tasks.py": "the supervisor itself",
     "controller_runtime/reflector.py": "one exchange, awaited by `run`",
     "node/kubelet/api/exec.py": "one exec session",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
 import os
 import shutil
@@ -86,7 +85,6 @@ async def _checks(cache: Path | None) -> list[Check]:
         _python(),
         *await _images(cache),
         _memory(),
-        _rules(),
         _cache(cache),
         await _index(),
         _cluster(),
@@ -164,14 +162,6 @@ async def _images(cache: Path) -> list[Check]:
         elif state.state == "missing":
             checks.append(Check(f"  {pattern}", LIMITED, "; or ".join(state.missing)))
     return checks
-
-
-def _rules() -> Check:
-    """The CEL engine is an extra: without it the embedded API server does not check x-kubernetes-validations."""
-    if importlib.util.find_spec("cel_expr_python") is not None:
-        return Check("CEL rules", OK, "checked, those of other people's definitions too")
-    text = "rules of other people's definitions are not checked; those of Trainyard's own kinds are"
-    return Check("CEL rules", LIMITED, text, "`pip install 'trainyard[local]'` where trainyard is installed")
 
 
 def _memory() -> Check:

@@ -206,7 +206,7 @@ class Verbs:
             decoded = self._patched(resource, target, request, record.body, manager)
         self._must_be_current(resource, decoded.object["metadata"], old, verb)
         if target.subresource:
-            new = admission.update_status(resource, decoded, old, self._checks)
+            new = admission.update_status(resource, decoded, old)
         else:
             new = admission.update(resource, decoded, old, context, self._checks)
         apply.set_managed_fields(resource, request.content_type, (old, decoded.object, new.object), manager)

@@ -168,8 +168,6 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     check: Check = _no_problems
     warnings: Callable[[Json, Json | None], Iterable[str]] = _no_warnings
     """The Warnings about an accepted write: (new, old or None on create)."""
-    rules: Check | None = None
-    """The validation rules of a CRD (CEL). A check that the server was given for the kind replaces them."""
     fields: Callable[[Json], Mapping[str, str]] = _no_fields
     """The selectable fields of an object, besides metadata.name and metadata.namespace."""
     field_names: tuple[str, ...] = ()

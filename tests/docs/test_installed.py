@@ -39,7 +39,7 @@ def run(*argv: str | Path, cwd: Path, env: dict[str, str]) -> str:
 def with_pip(place: Path, env: dict[str, str]) -> Path:
     """The wheel, into a virtual environment of the user's."""
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", place / "dist", ROOT, cwd=place, env=env)
-    (wheel,) = (place / "dist").glob("trainyard-*.whl")
+    (wheel,) = (place / "dist").glob("*.whl")
     run(sys.executable, "-m", "venv", place / "venv", cwd=place, env=env)
     run(place / "venv" / "bin" / "pip", "install", "-q", wheel, cwd=place, env=env)
     return place / "venv" / "bin"

@@ -48,7 +48,7 @@ def wheel(folder: Path) -> Path:
     """Trainyard's own wheel, built into this folder."""
     words = ["-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps", "--no-build-isolation"]
     subprocess.run([sys.executable, *words, "-w", str(folder), str(ROOT)], check=True)
-    return next(folder.glob("trainyard-*.whl"))
+    return next(folder.glob("*.whl"))
 
 
 def install(platform: str, own_wheel: Path, target: Path) -> None:

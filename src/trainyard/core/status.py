@@ -77,7 +77,7 @@ def parse_status(kind: Kind, wire: Json) -> JobStatus:
 
 
 def _has_run(running: Json | None) -> bool:
-    """Whether a replica has run, by the reason of condition Running: a status of version 0.1.0 has no `hasRun`."""
+    """Whether a replica has run, by the reason of condition Running: the status of an old operator has no `hasRun`."""
     return running is not None and running.get("reason") not in ("JobCreated", "JobSuspended")
 
 

@@ -16,7 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 # extras (coverage[toml]) anew, and refuse the version that has been published since the lock was written.
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks browser test test-fast control-plane test-cluster test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak pictures bench bench-local bench-servers bench-peers bench-failover bench-neighbours bench-memory bench-page bench-window fuzz-server server-types worlds worlds-big pod-types image manifests coverage docs audit sbom lock clean
+.PHONY: help demo frameworks browser test test-fast control-plane test-cluster test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak pictures bench bench-local bench-servers bench-peers bench-failover bench-neighbours bench-memory bench-page bench-window fuzz-server server-types worlds worlds-big pod-types image dist manifests coverage docs audit sbom lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -182,6 +182,10 @@ pod-types: $(VENV)/dev control-plane ## write kinds/pods/pod_types.py anew from 
 
 image: $(VENV)/dev ## the operator's image for amd64 and arm64 as OCI archives in dist/, without a container daemon
 	@$(BIN)/python -m tools.oci
+
+dist: $(VENV)/runtime ## the wheel and the sdist of Trainyard, into dist/
+	@rm -f dist/trainyard_jobs-*
+	@$(BIN)/python -m hatchling build -d dist
 
 manifests: $(VENV)/dev ## write the generated parts of deploy/, config/, charts/trainyard and docs/rbac.md anew
 	@$(BIN)/python -m tools.generate_manifests

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 WORKFLOWS = sorted((Path(__file__).parents[2] / ".github" / "workflows").glob("*.yml"))
-# A tag can be moved to another commit, a commit cannot; the comment says which release it is, and dependabot keeps both.
+# A tag can be moved to another commit. The comment says which release the commit is; dependabot keeps both.
 PINNED = re.compile(r"uses: [\w.-]+/[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+")
 
 

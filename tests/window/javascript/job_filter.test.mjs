@@ -37,10 +37,18 @@ test('each field looks at its column alone', () => {
 test('what is no field is a part of a name', () => {
   assert.ok(matches('host:8080', { message: 'no answer from host:8080' }));
   assert.ok(!matches('host:8080', {}));
+  assert.ok(matches('kinds', { message: 'of all kinds' }), 'a field has a colon');
   assert.ok(matches(':', { message: 'a: b' }));
   assert.ok(!matches(':bert', {}));
   assert.ok(matches('.*', { message: 'a.*b' }), 'and no pattern');
   assert.ok(!matches('.*', {}));
+});
+
+test('a word may begin as a property that every object has', () => {
+  for (const name of ['constructor', '__proto__']) {
+    assert.ok(!matches(`${name}:x`, {}), name);
+    assert.ok(matches(`${name}:x`, { message: `no ${name}:x` }), name);
+  }
 });
 
 test('ten thousand rows', () => {

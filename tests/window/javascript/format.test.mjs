@@ -66,7 +66,8 @@ test('a duration has seconds', () => {
 test('bytes are in binary units', () => {
   const sizes = [
     [0, '0 B'], [1, '1 B'], [1023, '1023 B'], [1024, '1.0 KiB'], [1536, '1.5 KiB'], [102_400, '100 KiB'],
-    [1024 ** 2, '1.0 MiB'], [3.1 * 1024 ** 3, '3.1 GiB'], [1024 ** 4, '1.0 TiB'], [1024 ** 5, '1024 TiB'],
+    [1024 ** 2 - 513, '1023 KiB'], [1024 ** 2 - 512, '1.0 MiB'],
+    [1024 ** 2, '1.0 MiB'], [1024 ** 3 - 1, '1.0 GiB'], [3.1 * 1024 ** 3, '3.1 GiB'], [1024 ** 4, '1.0 TiB'], [1024 ** 5, '1024 TiB'],
   ];
   for (const [value, text] of sizes) assert.equal(bytes(value), text, String(value));
 });

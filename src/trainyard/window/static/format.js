@@ -53,7 +53,7 @@ export function duration(/** @type {number} */ seconds) {
 /** 3.1 GiB */
 export function bytes(/** @type {number} */ value) {
   let unit = 0;
-  while (value >= 1024 && unit < 4) {
+  while (Math.round(value) >= 1024 && unit < 4) {
     value /= 1024;
     unit++;
   }

@@ -81,6 +81,15 @@ test('an empty snapshot, and a snapshot that is cut off by the next one', () => 
   assert.deepEqual(uids(store), []);
 });
 
+test('of a first snapshot that was cut off nothing stays but what the next one has', () => {
+  const { store } = startedStore();
+  store.apply(jobs([values('a'), values('b')], { reset: true, more: true }));
+  store.apply(jobs([values('b')], { reset: true, more: true })); // of the next connection: a is gone
+  assert.equal(store.complete, false);
+  store.apply(jobs([values('c')]));
+  assert.deepEqual([uids(store), store.complete], [['b', 'c'], true]);
+});
+
 test('a change before any snapshot does not make the list complete', () => {
   const { store } = startedStore();
   store.apply(jobs([values('a')]));

@@ -174,6 +174,17 @@ test('twenty seconds without a frame are a lost connection', async () => {
   assert.equal(connections(), 2);
 });
 
+test('a connection that never opens, or opens without a frame, is lost after twenty seconds, too', async () => {
+  for (const opens of [false, true]) {
+    const before = connections(), socket = newest();
+    if (opens) socket.open();
+    await clock.pass(20_000);
+    assert.deepEqual([connections(), live.status], [before, 'connecting']);
+    await clock.pass(1500 + 800);
+    assert.deepEqual([socket.readyState, connections()], [2, before + 1]);
+  }
+});
+
 test('the server says why it ends', async () => {
   connect();
   newest().frame({ type: 'bye', reason: 'the server stops' });

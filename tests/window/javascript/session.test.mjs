@@ -32,12 +32,12 @@ async function startedSession(secret = 'secret') {
 }
 
 test('the token of the address becomes a session, and is gone from the address before it is sent', async () => {
-  location.hash = '#token=a%2Fb';
+  location.hash = '#token=a-b_c';
   answers = [answer(200, { session: 'new' })];
   const session = new Session();
   await session.start();
   const [[path, options, hash]] = requests;
-  assert.deepEqual([path, options.method, JSON.parse(options.body)], ['v1/session', 'POST', { token: 'a/b' }]);
+  assert.deepEqual([path, options.method, JSON.parse(options.body)], ['v1/session', 'POST', { token: 'a-b_c' }]);
   assert.equal(hash, '#/');
   assert.deepEqual([session.secret, localStorage.getItem(KEY), sessionStorage.getItem(KEY)], ['new', 'new', 'new']);
 });
@@ -65,6 +65,13 @@ test('a token that was used leaves a session that the tab has', async () => {
   location.hash = '#token=used';
   answers = [answer(401, {})];
   await assert.rejects(new Session().start(), SessionEnded);
+});
+
+test('a token is sent as it is', async () => {
+  location.hash = '#token=abc%'; // a shell writes % after an output without an end of line
+  answers = [answer(401, {})];
+  await assert.rejects(new Session().start(), SessionEnded);
+  assert.deepEqual(JSON.parse(requests[0][1].body), { token: 'abc%' });
 });
 
 test('without a connection a token is no end of the session', async () => {

@@ -170,11 +170,13 @@ class Element extends Node {
     return this.childNodes.filter((node) => node instanceof Element);
   }
   get firstElementChild() {
-    return this.children[0] ?? null;
+    return this.childNodes.find((node) => node instanceof Element) ?? null;
   }
   get nextElementSibling() {
-    const siblings = this.parentNode?.children ?? [];
-    return siblings[siblings.indexOf(this) + 1] ?? null;
+    const siblings = this.parentNode?.childNodes ?? [];
+    let index = siblings.indexOf(this) + 1;
+    while (index < siblings.length && !(siblings[index] instanceof Element)) index++;
+    return siblings[index] ?? null;
   }
 
   matches(selector) {

@@ -149,6 +149,15 @@ test('the lines with the text are gone through in both directions, around the en
   assert.deepEqual(events.at(-1), ['find', { position: 2, total: 4 }]);
 });
 
+test('what is marked is what was found, also where lower case is longer', () => {
+  const { lines } = shownLines();
+  lines.appendLines([{ replica: 'a', text: 'İİİ error İ Error' }]);
+  lines.find('ERROR');
+  assert.deepEqual([current(lines), texts(lines, 'mark')], [['İİİ error İ Error'], ['error', 'Error']]);
+  lines.find('İ');
+  assert.deepEqual([current(lines), texts(lines, 'mark')], [['İİİ error İ Error'], ['İ', 'İ', 'İ', 'İ']]);
+});
+
 test('lines that come later are found, too', () => {
   const { lines, events } = shownLines();
   lines.find('hit');

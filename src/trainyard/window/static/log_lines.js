@@ -10,6 +10,9 @@ const KEPT = 20_000,
 const HEIGHT = 20; // of a line, in CSS pixels; style.css has it too
 const MARGIN = 10;
 
+/** Lower case in as many characters: of one letter alone the lower case has two. */
+const lowerCase = (/** @type {string} */ text) => text.replaceAll('İ', 'i').toLowerCase();
+
 /** Events: `follow` (detail: whether it follows), `find` (detail: {position, total}). */
 export class LogLines extends HTMLElement {
   /** @type {Line[]} */
@@ -100,12 +103,12 @@ export class LogLines extends HTMLElement {
   }
 
   #has(/** @type {Line} */ line) {
-    return !line.isNote && line.text.toLowerCase().includes(this.#query);
+    return !line.isNote && lowerCase(line.text).includes(this.#query);
   }
 
   /** Marks the text in all lines and shows the last line that has it. */
   find(/** @type {string} */ query) {
-    this.#query = query.toLowerCase();
+    this.#query = lowerCase(query);
     this.#search();
     if (this.#matches.length) this.#show(this.#matches.length - 1);
     else this.#tellFind();
@@ -181,7 +184,7 @@ export class LogLines extends HTMLElement {
   }
 
   *#marked(/** @type {string} */ text) {
-    const lower = text.toLowerCase();
+    const lower = lowerCase(text);
     let position = 0;
     for (let hit = lower.indexOf(this.#query); hit >= 0; hit = lower.indexOf(this.#query, position)) {
       yield text.slice(position, hit);

@@ -167,6 +167,18 @@ test('lines that come later are found, too', () => {
   assert.deepEqual([current(lines), events.at(-1)], [['Hit'], ['find', { position: 1, total: 1 }]]);
 });
 
+test('going back through lines that came later begins with the last one', () => {
+  const { lines, events } = shownLines();
+  lines.find('hit');
+  lines.appendLines(numbered(0, 3, (number) => `hit ${number}`));
+  lines.findNext(-1);
+  assert.deepEqual([current(lines), events.at(-1)], [['hit 2'], ['find', { position: 3, total: 3 }]]);
+  lines.clear();
+  lines.appendLines(numbered(0, 3, (number) => `hit ${number}`));
+  lines.findNext(1);
+  assert.deepEqual([current(lines), events.at(-1)], [['hit 0'], ['find', { position: 1, total: 3 }]]);
+});
+
 test('outside of the page nothing is drawn, and everything when it is there again', () => {
   const { lines } = shownLines();
   lines.remove();

@@ -125,7 +125,8 @@ export class LogLines extends HTMLElement {
   /** Shows the line with the text that is that many further. */
   findNext(/** @type {number} */ distance) {
     const total = this.#matches.length;
-    if (total) this.#show((this.#match + distance + total) % total);
+    const from = this.#match < 0 && distance < 0 ? 0 : this.#match;
+    if (total) this.#show((from + distance + total) % total);
   }
 
   #show(/** @type {number} */ match) {

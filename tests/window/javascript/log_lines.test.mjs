@@ -179,6 +179,24 @@ test('going back through lines that came later begins with the last one', () => 
   assert.deepEqual([current(lines), events.at(-1)], [['hit 0'], ['find', { position: 1, total: 3 }]]);
 });
 
+test('the line that was found stays the current one when earlier lines come, or are dropped', () => {
+  const { lines, events } = shownLines();
+  lines.appendLines(numbered(0, 20_000, (number) => (number % 1000 ? '-' : `hit ${number}`)));
+  lines.find('hit');
+  for (let times = 0; times < 9; times++) lines.findNext(-1);
+  assert.deepEqual(events.at(-1), ['find', { position: 11, total: 20 }]);
+  assert.deepEqual(current(lines), ['hit 10000']);
+  lines.appendLines(numbered(20_000, 20_001)); // 0, 1000 and 2000 are dropped
+  assert.deepEqual(events.at(-1), ['find', { position: 8, total: 17 }]);
+  assert.deepEqual(current(lines), ['hit 10000']);
+  lines.prependLines(numbered(1000, 2001, (number) => `hit ${number}`));
+  assert.deepEqual(events.at(-1), ['find', { position: 1009, total: 1018 }]);
+  lines.dispatchEvent(new Event('scroll'));
+  assert.deepEqual(current(lines), ['hit 10000']);
+  lines.findNext(-1);
+  assert.deepEqual(current(lines), ['hit 9000']);
+});
+
 test('outside of the page nothing is drawn, and everything when it is there again', () => {
   const { lines } = shownLines();
   lines.remove();

@@ -88,6 +88,7 @@ export class LogLines extends HTMLElement {
     this.#lines = [...lines.map((line) => ({ ...line, text: plainLine(line.text) })), ...this.#lines];
     this.#base -= lines.length;
     this.#search();
+    if (this.#query) this.#tellFind();
     this.#draw();
     this.#lastTop = this.scrollTop += lines.length * HEIGHT;
   }
@@ -95,7 +96,7 @@ export class LogLines extends HTMLElement {
   #trim(/** @type {number} */ number) {
     this.#lines.splice(0, number);
     this.#base += number;
-    this.#matches = this.#matches.filter((match) => match >= this.#base);
+    this.#setMatches(this.#matches.filter((match) => match >= this.#base));
     if (!this.#follows) {
       this.#draw();
       this.#lastTop = this.scrollTop = Math.max(0, this.#lastTop - number * HEIGHT);
@@ -116,10 +117,16 @@ export class LogLines extends HTMLElement {
   }
 
   #search() {
-    this.#matches = this.#query
-      ? this.#lines.flatMap((line, index) => (this.#has(line) ? [this.#base + index] : []))
-      : [];
-    this.#match = Math.min(this.#match, this.#matches.length - 1);
+    this.#setMatches(
+      this.#query ? this.#lines.flatMap((line, index) => (this.#has(line) ? [this.#base + index] : [])) : [],
+    );
+  }
+
+  /** The current line stays the current one, if it is among these. */
+  #setMatches(/** @type {number[]} */ matches) {
+    const current = this.#matches[this.#match];
+    this.#matches = matches;
+    this.#match = matches.indexOf(current);
   }
 
   /** Shows the line with the text that is that many further. */

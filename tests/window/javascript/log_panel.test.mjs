@@ -218,3 +218,17 @@ test('what was found is counted', async () => {
   await change('input[type=search]', '', 'input');
   assert.equal(node('.matches').textContent, '');
 });
+
+test('earlier lines are those of the file that is shown', async () => {
+  file('0.log', lines(0, 3000));
+  file('1.log', 'first\n', { run: 1 });
+  let finish;
+  await open({ replica: 'worker-0' });
+  await change('select', '0.log');
+  gate = new Promise((resolve) => { finish = resolve; });
+  await click('.earlier');
+  await change('select', '1.log');
+  finish();
+  await settled();
+  assert.deepEqual([shown(), node('.earlier').hidden], [['first'], true]);
+});

@@ -232,9 +232,11 @@ export function createLogPanel({ session, store, live }, uid, options) {
   async function loadEarlier() {
     if (isLoading || !first) return;
     isLoading = true;
+    const requested = file;
     try {
       const start = Math.max(0, first - BLOCK);
       const part = await request(start, first - start);
+      if (requested !== file) return;
       const begin = start > 0 ? part.data.indexOf(10) + 1 : 0;
       lines.follows = false;
       lines.prependLines(split(part.data.subarray(begin)));
@@ -244,6 +246,7 @@ export function createLogPanel({ session, store, live }, uid, options) {
       showMessage(textOf(error));
     } finally {
       isLoading = false;
+      if (requested !== file && file) void loadRange(-BLOCK);
     }
   }
 

@@ -232,3 +232,14 @@ test('earlier lines are those of the file that is shown', async () => {
   await settled();
   assert.deepEqual([shown(), node('.earlier').hidden], [['first'], true]);
 });
+
+test('a line that is longer than a block is shown in parts', async () => {
+  file('0.log', `before\n${'y'.repeat(2 * BLOCK)}\n`);
+  await open({ isEnded: true, replica: 'worker-0' });
+  assert.deepEqual([message(), node('.earlier').textContent], ['', 'Earlier lines (256 KiB)']);
+  await click('.earlier');
+  await click('.earlier');
+  assert.equal(node('.earlier').hidden, true);
+  node('log-lines').scrollTop = 0;
+  assert.deepEqual(shown().map((text) => text.length), ['before'.length, 1, BLOCK, BLOCK - 1]);
+});

@@ -338,6 +338,7 @@ export const clock = {
   /** Lets time pass, and what is due happen in its order, with all that follows from it. */
   async pass(milliseconds) {
     const end = this.now + milliseconds;
+    await settled();
     for (;;) {
       const [number, timer] = [...this.timers].sort(([, a], [, b]) => a.at - b.at)[0] ?? [0, null];
       if (!timer || timer.at > end) break;
@@ -368,7 +369,6 @@ const page = new EventTarget();
 /** The media queries of the page, by their text: their theme changes when a test dispatches `change`. */
 export const media = new Map();
 
-/** What `location.hash = ...` and `history.replaceState` have set, and how the page was scrolled. */
 Object.assign(globalThis, {
   window: globalThis,
   Node,

@@ -4,7 +4,7 @@ import { beforeEach, test } from 'node:test';
 import { clock, texts } from './page.mjs';
 import { createContext, drawn, job, jobsFrame } from './views.mjs';
 import { createRankView } from '../../../src/trainyard/window/static/rank_view.js';
-import { jobAddress, parseRoute } from '../../../src/trainyard/window/static/router.js';
+import { PANELS, jobAddress, parseRoute } from '../../../src/trainyard/window/static/router.js';
 
 process.env.TZ = 'UTC';
 clock.install();
@@ -76,4 +76,11 @@ test('what to type for more', async () => {
 test('the next unhealthy rank', () => {
   view.keys[']']();
   assert.deepEqual(context.addresses, ['#/jobs/default/TFJob/mnist@01234567/ranks/worker-0']);
+});
+
+test('the digits open the panels of the job in the order in which the job shows them', () => {
+  for (const [index, [name]] of PANELS.entries()) {
+    view.keys[index + 1]();
+    assert.equal(context.addresses.at(-1), jobAddress(job({}), name), `${index + 1} is ${name || 'overview'}`);
+  }
 });

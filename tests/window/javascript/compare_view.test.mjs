@@ -164,6 +164,24 @@ test('an answer about other runs than the shown ones is not shown', async () => 
   assert.deepEqual(texts(view.root, 'li a').map((text) => text.split(' ')[0]), ['job-c']);
 });
 
+test('a curve of another metric than the chosen one is not shown', async () => {
+  let finish;
+  runs = [run('a', { ended: 1500, metrics: { loss: 1, acc: 1 } })];
+  curves.a = new Promise((resolve) => { finish = () => resolve([curve('loss', [1], [7])]); }).then((series) => {
+    curves.a = [curve('acc', [1], [9])];
+    return series;
+  });
+  const { request } = context.session;
+  context.session.request = async (path) => path.startsWith('compare') ? request(path) : new Response(JSON.stringify({ series: await curves.a }));
+  await open('#/compare?jobs=a');
+  node('select').value = 'acc';
+  node('select').dispatchEvent(new Event('change'));
+  finish();
+  await settled();
+  await settled();
+  assert.equal(node('.curve-stage').getAttribute('aria-label'), 'acc of 1 run; job-a: last 9 at step 1');
+});
+
 test('after its end it asks nothing more', async () => {
   await open();
   view.destroy();

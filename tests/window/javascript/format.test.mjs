@@ -102,7 +102,7 @@ test('a line is plain text', () => {
     ['\x1b[1mbold\x1b(B\x1b[m plain', 'bold plain'], // as `tput sgr0` writes it
     ['\x1b[38:2::255:0:0mred\x1b[>4;1m\x1b[<u', 'red'], ['\x1b7a\x1b8b\x1b=c\x1b>d\x1bMe\x1bcf', 'abcdef'],
     ['\x1bPq#0;2\x1b\\a\x1b_title\x1b\\b\x1b^x\x07c', 'abc'], ['\x9b31mred\x9b0m \x84x', 'red x'],
-    ['\x1b[3', '[3'], ['\x1b]0;', ']0;'], ['end\x1b', 'end'], ['\x1b', ''],
+    ['\x1b[1 qa\x1b[!p', 'a'], ['\x1b[3', '[3'], ['\x1b]0;', ']0;'], ['end\x1b', 'end'], ['\x1b', ''],
     ['a\x00b\x07c\x08d\x7fe', 'abcde'], ['\x1b\x1b[31mx', 'x'], ['Zoë 雪 🚂', 'Zoë 雪 🚂'],
   ];
   for (const [line, text] of lines) assert.equal(plainLine(line), text, JSON.stringify(line));

@@ -82,6 +82,8 @@ test('scrolling back ends the following, scrolling to the end begins it', () => 
   assert.equal(lines.scrollTop, 1900, 'the end');
   scrollTo(lines, 1899);
   assert.equal(lines.follows, true, 'a pixel is the rounding of the browser');
+  scrollTo(lines, 1896);
+  assert.equal(lines.follows, true, 'it is still at the end');
   scrollTo(lines, 1000);
   assert.equal(lines.follows, false);
   lines.appendLines(numbered(100, 110));

@@ -64,6 +64,12 @@ test('the next unhealthy rank, in both directions and around the end', () => {
     ['worker-3', 'worker-3', 'worker-3', 'worker-1', 'worker-1', 'worker-3', 'worker-3']);
 });
 
+test('backwards it begins with the last rank', () => {
+  const { ranks } = states('Failed', 'Failed', 'Failed');
+  assert.deepEqual(['', 'nobody', 'worker-0'].map((replica) => nextUnhealthy(ranks, replica, -1).replica), Array(3).fill('worker-2'));
+  assert.equal(nextUnhealthy(ranks, '', 1).replica, 'worker-0');
+});
+
 test('the only unhealthy rank is its own next one, and without any there is none', () => {
   for (const direction of [1, -1]) {
     for (const position of [0, 1, 2]) {

@@ -85,3 +85,14 @@ test('the list of keys is shown once, takes no other key while it is open, and c
   isTaken(document.body, '?');
   assert.notEqual(document.querySelector('dialog[open]'), null);
 });
+
+test('the box of the list shows what another tab has set meanwhile', () => {
+  handleKey('?', view);
+  const dialog = document.querySelector('dialog'), box = dialog.querySelector('input');
+  assert.equal(box.checked, false);
+  dialog.close();
+  localStorage.setItem('trainyard.keys.off', '1');
+  handleKey('?', view);
+  assert.deepEqual([document.querySelector('dialog'), box.checked], [dialog, true]);
+  dialog.close();
+});

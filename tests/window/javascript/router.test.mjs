@@ -60,6 +60,11 @@ test('the address of the list leaves out what is empty', () => {
   assert.equal(parseRoute(jobsAddress({ q: 'what? & why' })).query.get('q'), 'what? & why');
 });
 
+test('a question mark that an address was passed on with, or typed, is a part of its query', () => {
+  assert.equal(parseRoute('#/?q=what?+why').query.get('q'), 'what? why');
+  assert.equal(parseRoute('#/jobs/ns/TFJob/a/logs?x=?').query.get('x'), '?');
+});
+
 test('the address of a comparison', () => {
   assert.equal(compareAddress([], { x: 'time' }), '#/compare');
   assert.equal(compareAddress(['a', 'b'], {}), '#/compare?jobs=a,b');

@@ -15,9 +15,9 @@ async function request(path) {
   if (path === 'jobs/u1/logs') return new Response(JSON.stringify({ files }));
   const [, name, query] = /^jobs\/u1\/logs\/([^?]*)\?(.*)$/.exec(path);
   await gate;
-  const all = Buffer.from(contents[decodeURIComponent(name)]), asked = new URLSearchParams(query);
-  const offset = Number(asked.get('offset')), start = offset < 0 ? Math.max(0, all.length + offset) : offset;
-  const part = all.subarray(start, start + Number(asked.get('limit')));
+  const all = Buffer.from(contents[decodeURIComponent(name)]), parameters = new URLSearchParams(query);
+  const offset = Number(parameters.get('offset')), start = offset < 0 ? Math.max(0, all.length + offset) : offset;
+  const part = all.subarray(start, start + Number(parameters.get('limit')));
   const headers = { 'X-Log-Offset': String(start), 'X-Log-Next': String(start + part.length), 'X-Log-Size': String(all.length) };
   return new Response(part, { headers });
 }

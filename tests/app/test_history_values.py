@@ -217,11 +217,11 @@ def test_a_job_is_over_when_its_result_is_known_and_no_pod_runs(tmp_path: Path) 
     kept = record(tmp_path)
     kept.record_job(job(), 0)
     kept.record_pod(pod(1, phase="Running"), gone=False)
-    assert not kept.finished
+    assert not kept.is_finished
     kept.record_job(job(conditions=[{"type": "Succeeded", "status": "True", "message": "done"}]), 100)
-    assert not kept.finished and kept.data["result"] == "Succeeded" and kept.data["ended"] == "1970-01-01T00:01:40Z"
+    assert not kept.is_finished and kept.data["result"] == "Succeeded" and kept.data["ended"] == "1970-01-01T00:01:40Z"
     kept.record_pod(pod(1, phase="Running"), gone=True)
-    assert kept.finished and not kept.complete
+    assert kept.is_finished and not kept.complete
     kept.record_deletion(200)
     assert kept.complete and kept.data["result"] == "Succeeded"
 

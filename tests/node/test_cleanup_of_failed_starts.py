@@ -42,7 +42,7 @@ async def test_a_pod_that_is_deleted_while_its_namespaces_are_made_leaves_none(
             lambda: any(worker._runtime._sandbox_lock.locked() for worker in cluster.node._pods.workers.values())
         )
         await cluster.api.delete(POD, "default", "early", grace_period_seconds=0)
-        assert await soon(lambda: all(worker.state.over for worker in cluster.node._pods.workers.values()))
+        assert await soon(lambda: all(worker.state.has_ended for worker in cluster.node._pods.workers.values()))
     finally:
         os.kill(supervisor, signal.SIGCONT)
     await cluster.pod("after", "print('goes on')")

@@ -173,7 +173,7 @@ class JoinedNode:
         written; ApiError."""
         initial = await self._current_holder()
         holder = initial.holder if initial else ""
-        if holder and HolderIdentity.parse(holder).ended():
+        if holder and HolderIdentity.parse(holder).has_ended():
             self._options.say(
                 f"node: the previous holder of the lease, {holder}, was killed; this node takes over its pods"
             )
@@ -335,7 +335,7 @@ class HolderIdentity(msgspec.Struct, frozen=True):
         parts = text.split("_")
         return HolderIdentity(text, *parts[1:3]) if len(parts) == 4 else HolderIdentity(text)
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """True when the process ran on this machine and has ended; False when it runs, or when that is unknown."""
         if not self.machine or self.machine != _machine_id() or not (pid := self.process.partition(".")[0]).isdecimal():
             return False

@@ -90,7 +90,7 @@ def _head(details: JobDetails, now: float) -> list[tuple[str, str]]:
         ("Created", _time_text(row.created, now)),
         ("Deleted", _time_text(details.deleted, now)),
         ("Started", _time_text(row.started, now)),
-        ("Ended", _time_text(row.ended, now)),
+        ("Ended", _time_text(row.ended_at, now)),
         ("Restarts", str(row.restarts or "")),
         ("RuntimeId", details.runtime_id),
         ("Policies", ", ".join(f"{name}={_value_text(value)}" for name, value in details.policies.items())),

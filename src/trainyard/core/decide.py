@@ -76,7 +76,7 @@ def _evaluate(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
     counted = failures.count_failures(job, replicas, suspend.next_status(job, now, is_queued))
     after = job.with_status(counted.status)
     outcome = phase.compute_phase(after, replicas, now)
-    if outcome.finished:
+    if outcome.is_finished:
         return Evaluation(job, after, replicas, owned, outcome, failed=counted.replicas)
     restarted = restart.plan_restarts(job, replicas, owned, counted.status, outcome, now)
     after = after.with_status(restarted.status)
@@ -103,22 +103,22 @@ def _plan(evaluation: Evaluation, observed: Observed, now: float) -> Plan:
     evaluated = [*evaluation.conditions, *conditions.phase_conditions(job, after.status, replicas, owned, outcome)]
     written = conditions.write_conditions(job, replicas, evaluated, now)
     next_status = replace(after.status, conditions=written.conditions)
-    if outcome.finished:
+    if outcome.is_finished:
         cause = outcome.reason if outcome.phase != "Succeeded" else ""
         next_status = replace(next_status, completion_time=now, counted_failures=(), failure_cause=cause, gang="")
     writes = plan_writes(after, replicas, owned, observed, outcome, evaluation.slot_restarts, now)
     sent = due_writes(writes, observed, now)
-    deleted = frozenset(delete.uid for delete in sent.deletes) if outcome.finished else frozenset()
+    deleted = frozenset(delete.uid for delete in sent.deletes) if outcome.is_finished else frozenset()
     counts = status.replica_counts(job, replicas, outcome, deleted)
     rendered = status.render_status(job, next_status, outcome, counts, count_restarts(after, replicas, owned), replicas)
-    if outcome.finished:
+    if outcome.is_finished:
         due = [ttl.expires_at(job, now)]
     else:
         due = [*evaluation.wakeups, *sent.wakeups, deadline.expires_at(job, next_status.start_time)]
     return Plan(
         status=rendered,
         status_changed=rendered != job.status.stored,
-        spec_patch=None if outcome.finished else _spec_patch(job),
+        spec_patch=None if outcome.is_finished else _spec_patch(job),
         deletes=sent.deletes,
         patches=sent.patches,
         creates=sent.creates,

@@ -147,7 +147,7 @@ class Outcome(msgspec.Struct, frozen=True):
     message: str = ""
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the phase is final: the job never runs again."""
         return self.phase in ("Succeeded", "Failed", "Invalid")
 

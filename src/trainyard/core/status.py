@@ -159,7 +159,7 @@ def replica_counts(
     for replica in replicas:
         states, state = counts[replica.slot.role], replica.state
         termination = replica.termination
-        if outcome.finished and termination is not None and not termination.disrupted and state != "Succeeded":
+        if outcome.is_finished and termination is not None and not termination.disrupted and state != "Succeeded":
             state = "Failed"  # there is no further retry
         elif state in ("Starting", "Running") and replica.child and replica.child.uid in deleted:
             state = "Unknown"

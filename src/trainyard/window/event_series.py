@@ -151,4 +151,4 @@ class EventReader:
         job.asked_at = now
         self._jobs = {uid: kept for uid, kept in self._jobs.items() if now - kept.asked_at < KEPT_SECONDS}
         self._jobs[job_uid] = job
-        return job.series.read(job.folders, record.started, record.ended)
+        return job.series.read(job.folders, record.started, record.ended_at)

@@ -163,7 +163,7 @@ def recorded_row(record: HistoryRecord) -> Row:
         "restarts": record.data.get("restarts") or 0,
         "created": record.started or None,
         "started": parse_time(record.data.get("started")),
-        "ended": record.ended,
+        "ended": record.ended_at,
         "message": _message(record.kind, record.name, record.text("message")),
         "live": False,
     }

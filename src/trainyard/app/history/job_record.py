@@ -109,14 +109,14 @@ class JobRecord(msgspec.Struct):
         return Path(str(self.data.get("logs") or self.folder / LOGS))
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """True when the result is known and no pod is live, so that no more logs are written."""
         return bool(self.data.get("result")) and not self.live
 
     @property
     def complete(self) -> bool:
         """True when the job and all its pods are deleted: no further change will be seen."""
-        return self.finished and self.deleted and all(pod.get("deleted") for pod in self.pods.values())
+        return self.is_finished and self.deleted and all(pod.get("deleted") for pod in self.pods.values())
 
     # Observed objects.
 
@@ -211,7 +211,7 @@ class JobRecord(msgspec.Struct):
         events = list(self.events.values()) if self._events_changed else None
         snapshot = Snapshot(
             self.folder,
-            "" if self.finished else recorder,
+            "" if self.is_finished else recorder,
             deepcopy(self.data),
             pods,
             self._manifest,

@@ -147,7 +147,7 @@ class HistoryRecorder:
             self.tasks.cancel_all()
         await self.tasks.stop()
         for uid, record in self._records.jobs.items():
-            if not record.finished:
+            if not record.is_finished:
                 record.interrupt(self._now(), message or "the cluster was stopped before the job ended")
                 self._changed[uid] = record
         await self._write()
@@ -244,7 +244,7 @@ class HistoryRecorder:
                     self._records.forget(uid, record)
             for snapshot in snapshots:
                 await self._run_in_thread(snapshot.write)
-            return any(record.finished for record in changed.values())
+            return any(record.is_finished for record in changed.values())
 
     async def _run_in_thread(self, function: Callable[..., object], *arguments: object) -> None:
         """Call the function in a thread, and report an OSError."""

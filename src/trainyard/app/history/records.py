@@ -147,7 +147,7 @@ class HistoryRecord(msgspec.Struct, frozen=True):
         return parse_time(self.data.get("created")) or 0.0
 
     @property
-    def ended(self) -> float | None:
+    def ended_at(self) -> float | None:
         """When the job ended, in Unix seconds; None while it runs."""
         return parse_time(self.data.get("ended"))
 
@@ -155,7 +155,7 @@ class HistoryRecord(msgspec.Struct, frozen=True):
     def last_seen(self) -> tuple[float, float]:
         """Sort key (end, start), seconds since the epoch: the end is the deletion, else the end of the job, else
         infinity."""
-        return parse_time(self.data.get("deleted")) or self.ended or math.inf, self.started
+        return parse_time(self.data.get("deleted")) or self.ended_at or math.inf, self.started
 
     def log_files(self) -> list[Path]:
         """The log files, sorted by replica, attempt, container and run."""

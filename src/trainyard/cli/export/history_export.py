@@ -62,7 +62,7 @@ def exported_run(record: HistoryRecord, now: float) -> ExportedRun:
     facts = facts_of(record)
     diagnosis = diagnosis_of(record, facts) if facts else None
     kind = kind_of({"apiVersion": record.text("apiVersion"), "kind": record.kind})
-    end = record.ended if record.ended is not None else now
+    end = record.ended_at if record.ended_at is not None else now
     cut_off = end if record.result in (INTERRUPTED, "Deleted") else None
     files, pods = log_files(record), record.pods
     shown = _chosen(pods, files)

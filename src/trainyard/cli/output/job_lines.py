@@ -49,7 +49,7 @@ REPLICA_HEADS = ("REPLICA", "STATE", "RESTARTS", "EXIT", "TIME")
 
 def replica_cells(slot: ReplicaView, now: float) -> list[str]:
     """A replica's cells of a table, under REPLICA_HEADS."""
-    duration = "" if slot.started is None else format_clock((slot.ended or now) - slot.started)
+    duration = "" if slot.started is None else format_clock((slot.ended_at or now) - slot.started)
     return [slot.name, slot.state, str(slot.restarts), slot.exit, duration]
 
 

@@ -24,7 +24,7 @@ _MIN_CELL_WIDTH = 20  # columns for the last cell of a wrapped row
 def took(record: HistoryRecord, now: float) -> str:
     """How long the job ran, or runs: 12:34. `now`: Unix seconds."""
     start = parse_time(record.data.get("started")) or record.started
-    return format_clock((record.ended or now) - start)
+    return format_clock((record.ended_at or now) - start)
 
 
 def record_lines(record: HistoryRecord, now: float, width: int) -> list[str]:
@@ -82,7 +82,7 @@ def _pod_rows(record: HistoryRecord) -> list[list[str]]:
     rows = [["REPLICA", "ATTEMPT", "STATE", "RESTARTS", "EXIT", "TIME"]]
     for entry in record.pods:
         view = replica_view(recorded_pod(record.data, entry))
-        took = "" if view.started is None or view.ended is None else format_clock(view.ended - view.started)
+        took = "" if view.started is None or view.ended_at is None else format_clock(view.ended_at - view.started)
         restarts = str(entry.get("restarts") or 0)
         rows.append([view.name, str(entry.get("attempt")), view.state, restarts, view.exit, took])
     return rows

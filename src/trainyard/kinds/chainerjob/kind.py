@@ -213,7 +213,7 @@ def render_status(job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, 
     """Status fields of a batch JobStatus: active, succeeded and failed count the pods of the master (rules.md 1.4)."""
     states = counts.get(MASTER, {})
     is_active = (
-        not outcome.finished and outcome.phase != "Suspended" and (states.get("Running") or states.get("Starting"))
+        not outcome.is_finished and outcome.phase != "Suspended" and (states.get("Running") or states.get("Starting"))
     )
     pods = {
         "active": 1 if is_active else 0,

@@ -60,7 +60,7 @@ def returned(state: Pod, status: Json, newest_runs: Mapping[str, int] | None = N
     return state, tuple(container.name for container in containers if container.state is ContainerState.RUNNING)
 
 
-def ended(state: Pod, status: Json) -> Pod:
+def as_ended(state: Pod, status: Json) -> Pod:
     """The lifecycle state of a pod whose phase is Succeeded or Failed: no container of it runs or will run."""
     state, _ = returned(state, status)
     return replace(
@@ -75,7 +75,7 @@ def ended(state: Pod, status: Json) -> Pod:
 def ended_with_node(state: Pod) -> bool:
     """True for a pod that is over, and of whose containers only lost ones failed."""
     failed = [container.last for container in state.containers if container.last and container.last.code]
-    return state.over and bool(failed) and all(run.reason == LOST[0] for run in failed)
+    return state.has_ended and bool(failed) and all(run.reason == LOST[0] for run in failed)
 
 
 def _restored_container(container: Container, status: ContainerStatus) -> Container:

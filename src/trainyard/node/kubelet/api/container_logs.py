@@ -21,10 +21,10 @@ from trainyard.objects import log_files, parse_time
 
 
 class ContainerLog(msgspec.Struct, frozen=True):
-    """The log file of one run. `done` returns True when nothing more will be written to it."""
+    """The log file of one run. `is_complete` returns True when nothing more will be written to it."""
 
     path: Path
-    done: Callable[[], bool]
+    is_complete: Callable[[], bool]
 
 
 class LogOptions(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ async def _read_log(log: ContainerLog, options: LogOptions, poll: LogPoll) -> As
         if options.since is not None and os.fstat(file.fileno()).st_mtime < options.since:
             offset = file.seek(0, os.SEEK_END)
         while True:
-            is_last = log.done()  # checked before reading: output written before the end is read
+            is_last = log.is_complete()  # checked before reading: output written before the end is read
             while True:
                 piece, offset = log_files.read_piece(file, offset)
                 if not piece:
@@ -100,7 +100,7 @@ async def _read_log(log: ContainerLog, options: LogOptions, poll: LogPoll) -> As
                 yield piece
             if is_last or not options.follow:
                 return
-            await poll.wait(file.fileno(), offset, log.done)
+            await poll.wait(file.fileno(), offset, log.is_complete)
 
 
 async def _timestamped(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -73,7 +73,7 @@ class KubeletHttp:
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
         # A disconnect is not reported while the container writes nothing, so `done` checks the transport, too.
-        followed = ContainerLog(log.path, lambda: log.done() or request.transport is None)
+        followed = ContainerLog(log.path, lambda: log.is_complete() or request.transport is None)
         with contextlib.suppress(ConnectionResetError):  # the client has left
             async for piece in read_log(followed, options, self._log_poll):
                 await response.write(piece)
@@ -98,7 +98,7 @@ class KubeletHttp:
             if flag(dict(request.query), "input"):
                 raise RequestError(400, NO_INPUT)
             log = self._handlers.find_log(namespace, pod, container, False)
-            if log.done():
+            if log.is_complete():
                 raise RequestError(400, f"container {container} of pod {pod} is not running; see kubectl logs {pod}")
         except RequestError as refused:
             return web.Response(status=refused.code, text=f"{refused}\n")

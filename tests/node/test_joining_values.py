@@ -201,7 +201,9 @@ def test_a_holder_identity_tells_whether_its_process_has_ended() -> None:
     assert HolderIdentity.parse(mine.text) == mine and not mine.has_ended()
     name, machine, process, token = mine.text.split("_")
     pid, start = process.split(".")
-    assert HolderIdentity.parse(f"{name}_{machine}_{pid}.{int(start) - 1}_{token}").has_ended()  # its number is ours now
+    assert HolderIdentity.parse(
+        f"{name}_{machine}_{pid}.{int(start) - 1}_{token}"
+    ).has_ended()  # its number is ours now
     assert not HolderIdentity.parse(f"{name}_other.1_{pid}.1_{token}").has_ended()  # of another machine nobody can know
     for text in ("", "here", "here_x", f"here_{machine}__", f"here_{machine}_x.y_z", "a_b_c_d_e"):
         assert not HolderIdentity.parse(text).has_ended()

@@ -32,7 +32,10 @@ def phase(pod: Pod) -> str:
     if pod.failure and pod.has_ended:
         return "Failed"
     inits = [container for container in pod.containers if container.init]
-    if any(container.state is ContainerState.ENDED and _exit_code(container) != 0 for container in inits) and pod.has_ended:
+    if (
+        any(container.state is ContainerState.ENDED and _exit_code(container) != 0 for container in inits)
+        and pod.has_ended
+    ):
         return "Failed"
     if any(_exit_code(container) != 0 or container.state is not ContainerState.ENDED for container in inits):
         return "Failed" if pod.has_ended else "Pending"

@@ -79,7 +79,9 @@ def run_init(spec: dict[str, Any], ends: InitDescriptors, pods: PodNamespaces | 
     os._exit(code)
 
 
-def _prepare(spec: dict[str, Any], ends: InitDescriptors, pods: PodNamespaces | None) -> tuple[int, root_filesystem.Root | None]:
+def _prepare(
+    spec: dict[str, Any], ends: InitDescriptors, pods: PodNamespaces | None
+) -> tuple[int, root_filesystem.Root | None]:
     """Enter the pod's namespaces, build the root, fork the program. Returns the pid of the program, and the root (None
     in shared mode)."""
     identity = (int(spec["uid"]), int(spec["gid"])) if pods else None

@@ -77,7 +77,9 @@ class KubeletListener:
             return 400, _body(f"{error}\n")
         except RequestError as refused:
             return refused.code, _body(f"{refused}\n")
-        return 200, read_log(ContainerLog(log.path, lambda: log.is_complete() or disconnected()), options, self._log_poll)
+        return 200, read_log(
+            ContainerLog(log.path, lambda: log.is_complete() or disconnected()), options, self._log_poll
+        )
 
 
 async def _body(text: str) -> AsyncIterator[bytes]:

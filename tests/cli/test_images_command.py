@@ -32,7 +32,10 @@ def trainyard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainyard:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("os.isatty", lambda descriptor: descriptor in (1, 2))  # as on a terminal of 80 columns
+    monkeypatch.setattr("os.get_terminal_size", lambda descriptor: os.terminal_size((80, 24)))
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "uv").write_text(UV.format(python=sys.executable, zero="/dev/zero"))
     (tmp_path / "bin" / "uv").chmod(0o755)

@@ -25,7 +25,7 @@ from trainyard.app.background import background_of
 from trainyard.app.cluster_folders import BackgroundError
 from trainyard.app.kubeconfig import ClusterAccess, KubeconfigError, find_cluster
 from trainyard.cli.codes import FAILED, INTERRUPTED, INVALID, UNAVAILABLE
-from trainyard.cli.layout import colour_on, note, note_problems, table_lines, terminal_width
+from trainyard.cli.layout import note, note_problems, terminal_table
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
@@ -172,9 +172,8 @@ def print_output(text: str) -> None:
 
 
 def print_table(rows: list[list[str]], wide: bool) -> None:
-    """Print a table, cut at the terminal's width unless `wide` (`-o wide`). States are coloured on a terminal."""
-    width = sys.maxsize if wide else terminal_width()
-    print_output("\n".join(table_lines(rows, width, colour_on(1))))
+    """Print a table, cut at the width of a terminal unless `wide` (`-o wide`). States are coloured on a terminal."""
+    print_output("\n".join(terminal_table(rows, wide)))
 
 
 __all__ = ["ClusterContext", "CommandError", "note", "print_output", "print_table", "run_with_cluster"]

@@ -14,7 +14,7 @@ import click
 from trainyard import __version__
 from trainyard.cli import defaults
 from trainyard.cli.codes import READER_GONE, UNAVAILABLE
-from trainyard.cli.layout import printable_streams, prose, terminal_width, write_error_text
+from trainyard.cli.layout import note, printable_streams, terminal_prose, write_error_text
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -119,8 +119,8 @@ class Commands(click.Group):
 
 
 def _wrapped(error: click.ClickException) -> click.ClickException:
-    """The same error, with its message wrapped at the terminal's width."""
-    text = prose(f"Error: {error.format_message()}", terminal_width()).removeprefix("Error: ")
+    """The same error, with its message wrapped at the width of a terminal."""
+    text = terminal_prose(f"Error: {error.format_message()}", 2).removeprefix("Error: ")
     error.format_message = lambda: text  # type: ignore[method-assign]
     return error
 
@@ -133,7 +133,7 @@ def _stop_writing(error: OSError) -> int:
     if isinstance(error, BrokenPipeError):
         return READER_GONE
     with contextlib.suppress(OSError):
-        click.echo(prose(write_error_text(error), terminal_width()), err=True)
+        note(write_error_text(error))
     return UNAVAILABLE
 
 
@@ -155,4 +155,4 @@ def main(context: click.Context) -> None:
         context.default_map = defaults.default_map(context.command, context, context.invoked_subcommand)
         if not context.resilient_parsing:
             for text in defaults.unknown_variables(context.command, context, context.invoked_subcommand):
-                click.echo(prose(f"warning: {text}", terminal_width()), err=True)
+                note(f"warning: {text}")

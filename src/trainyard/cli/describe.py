@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import click
 from trainyard.cli import options
 from trainyard.cli.cluster_command import ClusterContext, print_output, run_with_cluster
 from trainyard.cli.completion import job_names
-from trainyard.cli.layout import UNKNOWN_WIDTH, colour_on, field_lines, table_lines, terminal_width
+from trainyard.cli.layout import UNKNOWN_WIDTH, UNLIMITED, colour_on, field_lines, table_lines, terminal_width
 from trainyard.objects import format_time
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def describe(job: str, output: str | None, **params: Any) -> None:
 
     Example: trainyard describe tfjob/mnist
     """
-    width = sys.maxsize if output else terminal_width()
+    width = UNLIMITED if output else terminal_width(1)
     run_with_cluster(
         params, lambda context: _describe(context, job, width), lambda: _from_history(job, params["namespace"], width)
     )

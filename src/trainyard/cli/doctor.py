@@ -58,7 +58,7 @@ def doctor(cache: str, output: str | None) -> None:
         listed = [asdict(check) for check in checks]
         click.echo((as_json if output == "json" else as_yaml)(listed).rstrip("\n"))
     else:
-        click.echo("\n".join(rendered(checks, terminal_width())))
+        click.echo("\n".join(rendered(checks, terminal_width(1))))
     sys.exit(UNAVAILABLE if any(check.state == BROKEN for check in checks) else 0)
 
 

@@ -199,7 +199,7 @@ def table(jobs: Sequence[HistoryRecord], now: float, wide: bool = False) -> list
 def _show(matches: list[HistoryRecord]) -> None:
     from trainyard.cli.record_lines import record_lines
 
-    print_output("\n".join(record_lines(matches[0], time.time(), terminal_width())))
+    print_output("\n".join(record_lines(matches[0], time.time(), terminal_width(1))))
     if len(matches) > 1:
         earlier_ids = ", ".join(f"{match.id} ({format_age(time.time() - match.started)} ago)" for match in matches[1:4])
         note(f"{len(matches) - 1} more of that name: {earlier_ids}{', ...' if len(matches) > 4 else ''}")

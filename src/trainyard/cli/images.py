@@ -21,7 +21,7 @@ from trainyard.app.background import error_text
 from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.cli import options
 from trainyard.cli.codes import FAILED, INTERRUPTED, INVALID, READER_GONE, SUCCEEDED, UNAVAILABLE
-from trainyard.cli.layout import clear_line, terminal_prose, terminal_table
+from trainyard.cli.layout import clear_line, note, note_problems, terminal_prose, terminal_table
 from trainyard.cli.printing import FORMS, as_json, as_yaml
 from trainyard.objects.manifest import ManifestError
 
@@ -134,17 +134,16 @@ def _run(work: Callable[[], Awaitable[int]]) -> None:
         code = asyncio.run(run_work())
         sys.stdout.flush()
     except ManifestError as error:
-        for problem in error.problems:
-            click.echo(str(problem), err=True)
+        note_problems(error.problems)
         code = INVALID
     except ImageProblem as problem:
-        click.echo(terminal_prose(problem.message), err=True)
+        note(problem.message)
         code = UNAVAILABLE
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter prints a second error when it flushes
         code = READER_GONE
     except OSError as error:
-        click.echo(error_text(error), err=True)
+        note(error_text(error))
         code = UNAVAILABLE
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -195,12 +194,12 @@ class _ProgressLine:
 
     def say(self, text: str) -> None:
         self._clear()
-        click.echo(terminal_prose(text), err=True)
+        note(text)
 
     def report(self, image: str, text: str | None) -> None:
         self._clear()
         if text is not None:
-            click.echo(terminal_prose(text).splitlines()[0], err=True, nl=False)
+            click.echo(terminal_prose(text, 2).splitlines()[0], err=True, nl=False)
             self._shown = True
 
     def _clear(self) -> None:
@@ -287,7 +286,7 @@ async def _clean(cache: Path, yes: bool) -> int:
     if not yes:
         total = sum(store.disk_usage(environment.folder).own for environment in environments)
         summary = f"would remove {_counted(len(environments))} from {cache} and free {format_bytes(total)}"
-        click.echo(terminal_prose(f"{summary}; they are built again when they are needed. To do it: --yes"), err=True)
+        note(f"{summary}; they are built again when they are needed. To do it: --yes")
         return INVALID if environments else SUCCEEDED
     removal = _Removal(cache)
     for environment in environments:
@@ -316,7 +315,7 @@ class _Removal:
             freed = store.remove(environment.folder)
         except OSError as error:
             self._failed = True
-            click.echo(terminal_prose(f"cannot remove {environment.folder}: {error_text(error)}"), err=True)
+            note(f"cannot remove {environment.folder}: {error_text(error)}")
             return
         if freed is None:
             self.kept += 1

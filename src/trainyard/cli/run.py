@@ -26,7 +26,7 @@ from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
 from trainyard.cli import manifests, options, submission
 from trainyard.cli.codes import INTERRUPTED, INVALID, SUCCEEDED, UNAVAILABLE
-from trainyard.cli.layout import note
+from trainyard.cli.layout import note, note_problems
 from trainyard.cli.printing import as_json, as_yaml
 from trainyard.cli.screen import Descriptors, Screen, live_on, wants_colour
 from trainyard.cli.scripts.command_line import ScriptCommand, check_manifests, program_arguments
@@ -109,8 +109,7 @@ def run(ctx: click.Context, /, files: tuple[str, ...], namespace: str, **params:
             submitted.check_network(params["network"])
             code = asyncio.run(_run(early, submitted, params, claims))
     except (ManifestError, ConfigError) as error:
-        for problem in error.problems:
-            note(str(problem))
+        note_problems(error.problems)
         code = INVALID
     except BackgroundError as error:
         note(str(error))

@@ -166,7 +166,8 @@ def _interruption_code(stop: StopSignals, screen: Screen) -> int:
 def _table(session: Session, settings: Settings, screen: Screen, cut_short: str) -> list[str]:
     """The table of replicas and a line for each job, without the reason if the explanation has it."""
     colour = screen.colour_notes if settings.output else screen.colour_result
-    return table(session.view, time.time(), cut_short, terminal_width(), colour, not session.explainer.explanation)
+    width = terminal_width(2 if settings.output else 1)
+    return table(session.view, time.time(), cut_short, width, colour, not session.explainer.explanation)
 
 
 def _report(session: Session, settings: Settings, screen: Screen, lines: list[str]) -> None:

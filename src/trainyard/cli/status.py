@@ -13,7 +13,7 @@ import msgspec
 from trainyard.app.background import Background
 from trainyard.app.cluster_folders import BackgroundError, clause_of_clusters, cluster_names
 from trainyard.cli.codes import INTERRUPTED, UNAVAILABLE
-from trainyard.cli.layout import colour_on, field_lines, note, table_lines, terminal_width
+from trainyard.cli.layout import colour_on, field_lines, note, terminal_table, terminal_width
 from trainyard.objects import parse_time
 
 LIST_TIMEOUT = 5.0  # timeout in seconds for the list of a cluster's jobs
@@ -39,7 +39,7 @@ def status(name: str | None, output: str | None) -> None:
         elif len(states) > 1:
             _print_clusters(states, output == "wide")
         else:
-            for line in field_lines(states[0].lines(), terminal_width(), colour_on(1)):
+            for line in field_lines(states[0].lines(), terminal_width(1), colour_on(1)):
                 click.echo(line)
         up = any(state.facts is not None for state in states)
     except BackgroundError as error:
@@ -158,4 +158,4 @@ def _print_clusters(states: list[State], wide: bool) -> None:
     for state in sorted(states, key=lambda state: state.facts is None):
         since = str((state.facts or {}).get("since", "-"))
         rows.append([state.cluster.name, state.word, since, str(state.cluster.kubeconfig)])
-    click.echo("\n".join(table_lines(rows, sys.maxsize if wide else terminal_width(), colour_on(1))))
+    click.echo("\n".join(terminal_table(rows, wide)))

@@ -14,7 +14,7 @@ from trainyard.app.background import background_of
 from trainyard.cli import options, submission
 from trainyard.cli.cluster_command import ClusterContext, CommandError, is_local, note, print_output, run_with_cluster
 from trainyard.cli.codes import SUCCEEDED, TIMEOUT
-from trainyard.cli.layout import colour_on, prose, terminal_width
+from trainyard.cli.layout import colour_on, terminal_prose
 from trainyard.objects import GVK, Json, name_of, namespace_of
 from trainyard.objects.resources import NAMESPACE
 
@@ -102,9 +102,7 @@ async def _wait_until_ended(context: ClusterContext, infos: list[JobInfo], follo
     for info, job in zip(infos, last_jobs, strict=True):
         succeeded = job_result(job) == "Succeeded"
         explanation = [] if succeeded else await finding_lines(context, info, job)
-        print_output(
-            prose(outcome_line(job, time.time(), colour=colour_on(1), with_message=not explanation), terminal_width())
-        )
+        print_output(terminal_prose(outcome_line(job, time.time(), colour=colour_on(1), with_message=not explanation)))
         for line in explanation:
             note(line)
     return exit_code(last_jobs)

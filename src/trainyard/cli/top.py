@@ -14,7 +14,7 @@ import msgspec
 from trainyard.cli import options
 from trainyard.cli.cluster_command import ClusterContext, CommandError, note, print_output, run_with_cluster
 from trainyard.cli.completion import job_names
-from trainyard.cli.layout import UNKNOWN_WIDTH, colour_on, prose, table_lines, terminal_width
+from trainyard.cli.layout import UNKNOWN_WIDTH, colour_on, prose, table_lines, terminal_table, terminal_width
 from trainyard.objects import Json
 from trainyard.objects.printable import printable
 
@@ -65,7 +65,7 @@ async def _top(context: ClusterContext, job: str, everywhere: bool, form: str, o
 
         async def lines() -> list[str]:
             height = shutil.get_terminal_size((UNKNOWN_WIDTH, 24)).lines
-            return reading_lines(await reader.read(), terminal_width(), height - 1, colour=True)
+            return reading_lines(await reader.read(), terminal_width(1), height - 1, colour=True)
 
         await show_live(lines, INTERVAL)
         return
@@ -75,7 +75,7 @@ async def _top(context: ClusterContext, job: str, everywhere: bool, form: str, o
     elif not reading.replicas and not reading.jobs:
         note(f"{job} has no replicas." if job else "There are no jobs." if everywhere else _no_jobs(context))
     else:
-        print_output("\n".join(table_lines(_table(reading), terminal_width(), colour_on(1))))
+        print_output("\n".join(terminal_table(_table(reading))))
     if reading.missing and not form:
         note(reading.missing)
 

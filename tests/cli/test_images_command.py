@@ -195,7 +195,7 @@ def test_the_cache_is_emptied_only_with_consent(trainyard: Trainyard, tmp_path: 
 @pytest.mark.parametrize("arguments", [(), ("explain", "x"), ("try", "x"), ("size",), ("prune",)])
 def test_a_catalogue_that_cannot_be_used_ends_with_2(trainyard: Trainyard, arguments: tuple[str, ...]) -> None:
     ended = trainyard(*arguments, images="images:\n- {match: x, python: ''}\n")
-    assert ended.exit_code == 2 and "images.yaml: images[0].python: is empty; name a virtual" in ended.stderr
+    assert ended.exit_code == 2 and "images.yaml:2: images[0].python: is empty; name a virtual" in flat(ended.stderr)
 
 
 @pytest.mark.parametrize(

@@ -67,14 +67,15 @@ def _load(files: tuple[str, ...]) -> list[SourceDocument]:
     problems: list[Problem] = []
     for file in files:
         try:
-            name = "standard input" if file == manifests.STDIN else file
-            sources += split_documents(manifests.read_file(file).decode("utf-8-sig"), name)
+            sources += split_documents(manifests.read_file(file).decode("utf-8-sig"), manifests.source_name(file))
         except ManifestError as error:
             problems += error.problems
         except OSError as error:
-            problems.append(Problem(file, f"cannot be read ({error.strerror}); name a file that can"))
+            problems.append(manifests.unreadable(file, error))
         except UnicodeDecodeError:
-            problems.append(Problem(file, "is not UTF-8 text; write it in UTF-8"))
+            problems.append(
+                Problem(f"{manifests.source_name(file)}:1: encoding", "is not UTF-8 text; save it as UTF-8")
+            )
     if problems:
         raise ManifestError(problems)
     return sources
@@ -117,7 +118,7 @@ def _convert(document: Document, target: str) -> tuple[list[Json], int]:
     for problem in conversion.unmapped:
         note(f"{manifests.with_place(document, problem).path}: not mapped: {problem.text}")
     for remark in conversion.notes:
-        note(f"{manifests.with_place(document, remark).path}: note: {remark.text}")
+        note(f"{document.location(remark.path)}: note: {remark}")
     if conversion.objects:
         note(_summary(document.obj, conversion.objects, len(conversion.unmapped)))
     return conversion.objects, len(conversion.unmapped)

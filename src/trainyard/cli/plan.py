@@ -80,5 +80,5 @@ def _shape_problems(documents: list[Document]) -> list[Problem]:
         try:
             offline.parse_child(document.obj)
         except ValueError as error:
-            problems.append(Problem(document.object_location, str(error)))
+            problems.append(manifests.with_place(document, Problem("metadata", str(error))))
     return problems

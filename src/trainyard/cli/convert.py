@@ -118,7 +118,7 @@ def _convert(document: Document, target: str) -> tuple[list[Json], int]:
     for problem in conversion.unmapped:
         note(f"{manifests.with_place(document, problem).path}: not mapped: {problem.text}")
     for remark in conversion.notes:
-        note(f"{document.location(remark.path)}: note: {remark}")
+        note(manifests.remark(document, "note", remark))
     if conversion.objects:
         note(_summary(document.obj, conversion.objects, len(conversion.unmapped)))
     return conversion.objects, len(conversion.unmapped)

@@ -41,7 +41,10 @@ class Footer:
         if len(shown) < len(prefixes):
             texts.append(f"... and {len(prefixes) - len(shown)} more lines are open")
         texts += [progress] if progress else []
-        return [_fit(printable(text, line=True), terminal_width(self._descriptor) - 1).encode("utf-8", "replace") for text in texts]
+        return [
+            _fit(printable(text, line=True), terminal_width(self._descriptor) - 1).encode("utf-8", "replace")
+            for text in texts
+        ]
 
 
 def open_line_text(line: bytes) -> str:

@@ -34,10 +34,10 @@ def lint(files: tuple[str, ...]) -> None:
         job_problems += [manifests.with_place(document, problem) for problem in local_image.problems(document.obj)]
         problems += job_problems
         for warning in () if job_problems else kinds.warnings(kind, document.obj):
-            note(f"{document.location(warning.path)}: warning: {warning}")
+            note(manifests.remark(document, "warning", warning))
             warnings += 1
         for remark in () if job_problems else kinds.notes(kind, document.obj):
-            note(f"{document.location(remark.path)}: note: {remark}")
+            note(manifests.remark(document, "note", remark))
             notes += 1
     note_problems(problems)
     if problems:

@@ -103,6 +103,11 @@ def with_place(document: Document, problem: Problem) -> Problem:
     return replace(problem, path=f"{document.location(problem.path)}: {problem.path or DOCUMENT}")
 
 
+def remark(document: Document, level: str, problem: Problem) -> str:
+    """A line about a field that is accepted: `file:line: LEVEL: field: text`, where the level is `warning` or `note`."""
+    return f"{document.location(problem.path)}: {level}: {problem}"
+
+
 def _name_problems(obj: Json) -> list[Problem]:
     meta = obj.get("metadata")
     name = name_of(obj)

@@ -66,7 +66,7 @@ class Submission(msgspec.Struct):
 
     def messages(self) -> list[str]:
         """The warnings and notes, as they are printed before the objects are created."""
-        return [*(f"warning: {text}" for text in self.warnings), *(f"note: {text}" for text in self.notes)]
+        return [*self.warnings, *self.notes]
 
     def check_network(self, network: str) -> None:
         """Raises ManifestError for jobs whose pods need a network of their own where the node's is *shared*."""
@@ -186,12 +186,12 @@ def _add_job(document: Document, kind: Kind, submission: Submission, local: bool
     """Add a job with its warnings and notes. Returns its problems."""
     submission.jobs.append((kind, document.obj))
     warnings = kinds.warnings(kind, document.obj)
-    submission.warnings += [f"{document.location(problem.path)}: {problem}" for problem in warnings]
+    submission.warnings += [manifests.remark(document, "warning", problem) for problem in warnings]
     if not local:
         texts = local_image.warnings(document.obj)
-        submission.warnings += [f"{document.object_location}: {text}" for text in texts]
+        submission.warnings += [f"{document.object_location}: warning: {text}" for text in texts]
     notes = kinds.notes(kind, document.obj) if local else ()
-    submission.notes += [f"{document.location(problem.path)}: {problem}" for problem in notes]
+    submission.notes += [manifests.remark(document, "note", problem) for problem in notes]
     return manifests.admit(document, kind)[1]
 
 

@@ -216,8 +216,8 @@ class RefusingApi:
         (
             {"TfJob": NotFound(404, "NotFound", "the server could not find the requested resource")},
             ["c"],
-            "0.yaml:3: kind: the cluster does not serve TfJob (tensorflow.org/v1alpha1); add it to the kinds of Trainyard "
-            "there: `kinds` of the chart, or --kinds of trainyard manifests",
+            "0.yaml:3: kind: the cluster does not serve TfJob (tensorflow.org/v1alpha1); add it to the kinds of "
+            "Trainyard there: `kinds` of the chart, or --kinds of trainyard manifests",
         ),
         (
             {"TfJob": NotFound(404, "NotFound", 'namespaces "default" not found')},

@@ -108,7 +108,7 @@ def test_a_link_opens_the_page_of_the_cluster_once(up: Path) -> None:
         session_of(printed.out)
     assert command(up, "ui", "default").code == 0
     unknown = command(up, "ui", "other")
-    assert (unknown.code, unknown.out) == (3, "") and "there is: default" in unknown.err
+    assert (unknown.code, unknown.out) == (3, "") and "there are pages of: default" in unknown.err
 
 
 def test_a_page_that_is_open_is_connected_again_after_the_cluster_was(up: Path) -> None:

@@ -54,7 +54,7 @@ def read_config(path: Path | None, warn: Callable[[str], None]) -> Config:
     try:
         text = path.read_bytes()
     except OSError as error:
-        reason = f"cannot be read ({error.strerror}); name a controller config file that can"
+        reason = f"cannot be read ({error.strerror}); name a controller config file that can be read"
         raise ConfigError([Problem(f"{path}:1: file", reason)]) from None
     parsed = parse_config(text, str(path))
     for warning in parsed.warnings:

@@ -112,7 +112,8 @@ async def _run_with_api(params: dict[str, Any], work: Callable[[ClusterContext],
         api = access.api()
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise CommandError(
-            f"{access.source}: its certificates cannot be used ({error}); write them anew", UNAVAILABLE
+            f"{access.source}: the certificates cannot be loaded ({error}); correct those of the context",
+            UNAVAILABLE,
         ) from None
     try:
         api.too_many_requests_timeout = TOO_MANY_REQUESTS_TIMEOUT
@@ -120,7 +121,10 @@ async def _run_with_api(params: dict[str, Any], work: Callable[[ClusterContext],
             return await work(ClusterContext(api, params.get("namespace") or access.namespace, access))
     except Unavailable as error:
         if error.code:
-            raise CommandError(f"the cluster cannot answer now: {error.message}", UNAVAILABLE) from None
+            raise CommandError(
+                f"the cluster at {_scheme_and_host(access.server)} cannot answer now: {error.message}; try again later",
+                UNAVAILABLE,
+            ) from None
         if (cluster := background_of(access.source)) is not None and not cluster.daemon_alive:
             raise ClusterUnreachable(f"{cluster.down_reason()} (kubeconfig: {access.source})", UNAVAILABLE) from None
         text = f"the cluster at {_scheme_and_host(access.server)} does not answer: {_error_cause(error.message)}"

@@ -27,7 +27,7 @@ def completion(shell: str) -> None:
 
     shell_class = get_completion_class(shell)
     if shell_class is None:
-        raise click.UsageError(f"click knows no completion for {shell}")
+        raise click.UsageError(f"there is no completion for {shell}; write bash, zsh or fish")
     # Not source(): that starts bash to check its version, which must be at least 4.4 as the documents say.
     completer = shell_class(main, {}, _PROGRAM, _VARIABLE)
     click.echo(completer.source_template % completer.source_vars())

@@ -56,7 +56,7 @@ def down(name: str, grace: float, delete: bool) -> None:
         note(str(error))
         sys.exit(error.code)
     except KeyboardInterrupt:
-        note(f"It goes on ending; see: {cluster.word('status')}")
+        note(f"The cluster {name} is still stopping; see: {cluster.word('status')}")
         sys.exit(INTERRUPTED)
 
 
@@ -79,7 +79,7 @@ def _delete(cluster: Background, cluster_text: str) -> None:
             if kubeconfig_merge.remove(path, cluster.context):
                 deleted_items.append(f"the context {cluster.context} in {path}")
         except KubeconfigError as error:
-            note(f"{error}; take the context {cluster.context} out yourself")
+            note(f"{error}; remove the context {cluster.context} with kubectl config delete-context")
     if not cluster.delete(note):
         click.echo(f"{cluster_text} has nothing to delete.")
         return

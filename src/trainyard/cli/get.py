@@ -52,7 +52,7 @@ async def _watch(context: ClusterContext, arguments: tuple[str, ...], everywhere
     from trainyard.objects.resources import POD
 
     if form not in ("", "wide"):
-        raise CommandError(f"-w and -o {form} do not go together; leave one of them out", 2)
+        raise CommandError(f"-o {form} prints once, and -w watches; leave out -o {form} or -w", 2)
     kinds, name = _parse_arguments(arguments)
     named_info = await get_job(context, name) if name else None
     namespace = "" if everywhere else context.namespace
@@ -104,7 +104,9 @@ async def _get(context: ClusterContext, arguments: tuple[str, ...], everywhere: 
     kinds, name = _parse_arguments(arguments)
     if name:
         if everywhere:
-            raise CommandError("a name and -A do not go together; write -n NAMESPACE", 2)
+            raise CommandError(
+                f"{name}: a job cannot be looked up by its name in all namespaces (-A); write -n NAMESPACE", 2
+            )
         infos: list[JobInfo] = [await get_job(context, name)]
     else:
         infos = await list_jobs(
@@ -127,7 +129,7 @@ def _parse_arguments(arguments: tuple[str, ...]) -> tuple[Any, str]:
     from trainyard.cli.jobs import kind_names
 
     if len(arguments) > 2:
-        raise CommandError("write `get`, `get KIND`, `get NAME`, `get KIND NAME` or `get KIND/NAME`", 2)
+        raise CommandError(f"{arguments[2]}: an argument too many; write get [KIND] [NAME], or get KIND/NAME", 2)
     if len(arguments) == 2:
         return (), f"{arguments[0]}/{arguments[1]}"
     if not arguments or arguments[0] in ("all", "jobs"):
@@ -136,8 +138,8 @@ def _parse_arguments(arguments: tuple[str, ...]) -> tuple[Any, str]:
         return tuple(named_kinds), ""
     if arguments[0] in ("pods", "pod", "services", "events", "nodes"):
         raise CommandError(
-            f"{arguments[0]}: this shows jobs ({kind_names()});"
-            " for all else there is kubectl, and `trainyard describe`",
+            f"{arguments[0]}: is not a kind of job; write one of: {kind_names()};"
+            f" other objects: `kubectl get {arguments[0]}`, those of a job: `trainyard describe JOB`",
             2,
         )
     return (), arguments[0]

@@ -139,8 +139,8 @@ def _records_of(job: str, namespace: str) -> list[HistoryRecord]:
     matches = find_records(history_folder(), job, namespace)
     if not matches:
         names = list(dict.fromkeys(record.name for record in read_records(history_folder())))
-        hint = f"the newest are: {', '.join(names[:5])}" if names else "it is empty"
-        raise CommandError(f"no job {job} is in the history of this machine; {hint}")
+        hint = f"the newest are: {', '.join(names[:5])}" if names else "the history is empty"
+        raise CommandError(f"there is no job {job} in the history of this machine; {hint}")
     return matches
 
 
@@ -149,7 +149,7 @@ def _record_of(job: str, namespace: str) -> HistoryRecord:
     matches = _records_of(job, namespace)
     if len(matches) > 1:
         ids = ", ".join(f"{match.id} ({format_age(time.time() - match.started)} ago)" for match in matches[:5])
-        text = f"{matches[0].name} is the name of {len(matches)} jobs, write the id of one: {ids}"
+        text = f"{matches[0].name} is the name of {len(matches)} jobs; write the id of one: {ids}"
         raise CommandError(text, INVALID)
     return matches[0]
 
@@ -212,7 +212,8 @@ def _remove(records: Sequence[HistoryRecord]) -> None:
     for record in records:
         if is_recorded(record.folder):
             raise CommandError(
-                f"{record.name} still runs (cluster: {record.text('where')}); its history can be deleted afterwards"
+                f"{record.name} ({record.id}) still runs in the cluster {record.text('where')};"
+                " remove it from the history when it has ended"
             )
         if record.is_kept:
             raise CommandError(f"{record.name} is kept; release it first: trainyard history keep --undo {record.id}")

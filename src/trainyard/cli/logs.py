@@ -58,7 +58,9 @@ def logs(job: str, attempt: int | None, **params: Any) -> None:
 
     def from_history_only() -> None:
         if not from_history():
-            raise CommandError(f"no job {job} is in the history of this machine; see: trainyard history")
+            raise CommandError(
+                f"there is no job {job} in the history of this machine; `trainyard history` lists the jobs"
+            )
 
     if attempt is None:
         run_with_cluster(params, lambda context: _logs(context, job, selection), from_history)
@@ -71,7 +73,9 @@ async def _logs(context: ClusterContext, job: str, selection: LogSelection) -> N
     from trainyard.views.job_view import job_result
 
     if selection.follow and selection.previous:
-        raise CommandError("-f and -p do not go together: what has ended says nothing more", INVALID)
+        raise CommandError(
+            "-f cannot follow the run before the current one (-p), which has ended; leave out -f or -p", INVALID
+        )
     info = await get_job(context, job)
     if selection.role:
         _check_role(info, selection, await list_pods(context, info.job))
@@ -136,11 +140,11 @@ async def _print_current(
         for slot in slots:
             shown = await _print_slot(context, slot, selection, screen) or shown
         if not shown:
-            run = "no run before the present one" if selection.previous else "no output yet"
+            run = "no run before the current one" if selection.previous else "no output yet"
             text = f"{info.reference} has {run}; see: trainyard why {info.reference}"
             if suspended := job_state(info.job) == "Suspended" and not selection.previous:
                 screen.note(f"{info.reference} is suspended; `trainyard resume {info.reference}` lets it run again.")
-                text = "It wrote nothing that the history of this machine has."
+                text = f"The history of this machine has no output of {info.reference}."
             if len(infos) == 1 and (selection.previous or suspended or job_result(info.job)):
                 raise JobNotFound(text, SUCCEEDED)  # the pods may be deleted, and the history may have their logs
             screen.note(text)

@@ -27,8 +27,8 @@ def source_name(path: str) -> str:
 
 
 def load(paths: Sequence[str]) -> list[Document]:
-    """The documents of all files, in order. Raises ManifestError with the problems of every file, and when files have no
-    object at all."""
+    """The documents of all files, in order. Raises ManifestError with the problems of every file, and when the files
+    have no object at all."""
     documents: list[Document] = []
     problems: list[Problem] = []
     for path in paths:
@@ -104,7 +104,7 @@ def with_place(document: Document, problem: Problem) -> Problem:
 
 
 def remark(document: Document, level: str, problem: Problem) -> str:
-    """A line about a field that is accepted: `file:line: LEVEL: field: text`, where the level is `warning` or `note`."""
+    """A line about an accepted field: `file:line: LEVEL: field: text`; `level` is `warning` or `note`."""
     return f"{document.location(problem.path)}: {level}: {problem}"
 
 

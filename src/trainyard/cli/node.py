@@ -63,7 +63,7 @@ def node(**params: Any) -> None:
         note(str(error))
         code = INVALID
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        note(f"cannot join: {error}")
+        note(f"the node cannot join: {error}")
         code = UNAVAILABLE
     sys.exit(code)
 
@@ -77,9 +77,11 @@ def _parse_options(params: dict[str, Any], folder: Path) -> JoinOptions:
     name = params["name"] or host_name()
     if not NAME.fullmatch(name):
         fix = "write lower-case letters, digits, '-', '.'"
-        raise ManifestError([Problem("--name", f"{name!r} is no node's name; {fix}")])
+        raise ManifestError([Problem("--name", f"{name!r} is not a name of a node; {fix}")])
     if bool(params["certificate"]) != bool(params["key"]):
-        raise ManifestError([Problem("--tls-cert-file", "and --tls-private-key-file are given together")])
+        raise ManifestError(
+            [Problem("--tls-cert-file", "needs --tls-private-key-file, and the other way round; give both")]
+        )
     client_ca = options.path(params["client_ca_file"])
     return JoinOptions(
         name=name,
@@ -136,7 +138,7 @@ async def _run_node(joined_node: JoinedNode, join_options: JoinOptions) -> int:
             note(f"node {join_options.name} is ready; Ctrl-C ends it and its pods")
             await stop_signals.run_unless(stop_signals.first, joined_node.lease_taken.wait())
     except (ApiError, NodeError) as error:
-        note(f"cannot join: {error}")
+        note(f"node {join_options.name} cannot join: {error}")
         return UNAVAILABLE
     finally:
         if not await stop_signals.run_unless(stop_signals.second, joined_node.stop()):

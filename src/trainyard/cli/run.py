@@ -146,7 +146,7 @@ def _make_manifest(ctx: click.Context, files: tuple[str, ...], params: dict[str,
     if not files:
         raise click.UsageError("Missing a manifest, a script, -m MODULE or -- COMMAND.", ctx)
     check_manifests(files)
-    options.forbid(ctx, [*SCRIPT_OPTIONS, "save"], "is for a script; a manifest says it itself")
+    options.forbid(ctx, [*SCRIPT_OPTIONS, "save"], "is for a script only; a manifest has fields for it")
     return None
 
 

@@ -8,7 +8,8 @@ Rules:
   returns, is shown above the progress line and redrawn as it changes (footer.py). To a file or a pipe the state of an
   overwritten line is printed as a line, at most once in `ACTIVITY_PAUSE` seconds, and its last state when it ends.
 - A reader who stops reading (a pager, a full pipe) stops the followers of logs, not the cluster (output_writer.py).
-- Notes are prose and wrap at the width of a terminal; elsewhere each is a line. The lines of users' programs are never wrapped.
+- Notes are prose and wrap at the width of a terminal; elsewhere each is a line. The lines of users' programs are
+  never wrapped.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from trainyard.cli import options, submission
 from trainyard.cli.cluster_command import ClusterContext, CommandError, is_local, note, print_output, run_with_cluster
 from trainyard.cli.codes import SUCCEEDED, TIMEOUT
 from trainyard.cli.layout import colour_on, terminal_prose
-from trainyard.objects import GVK, Json, name_of, namespace_of
+from trainyard.objects import GVK, Json, Problem, name_of, namespace_of
 from trainyard.objects.resources import NAMESPACE
 
 if TYPE_CHECKING:
@@ -68,10 +68,9 @@ async def _create_objects(context: ClusterContext, submitted: submission.Submiss
         return [JobInfo(kind, job) for kind, job in await submission.create_objects(context.api, submitted, created)]
     except AlreadyExists:
         kind, job = submitted.jobs[len(created_jobs)]
-        raise CommandError(
-            f"{kind.api.singular}/{name_of(job)} exists already in {namespace_of(job)};"
-            " delete it first, or give this one another name"
-        ) from None
+        reference = f"{kind.api.singular}/{name_of(job)}"
+        text = f"{reference} exists already in {namespace_of(job)}; trainyard delete {reference}, or write another name"
+        raise CommandError(str(submitted.with_place(job, Problem("metadata.name", text)))) from None
 
 
 async def _create_namespaces(context: ClusterContext, submitted: submission.Submission) -> None:
@@ -97,7 +96,8 @@ async def _wait_until_ended(context: ClusterContext, infos: list[JobInfo], follo
         async with asyncio.timeout(timeout):
             last_jobs = await print_logs(context, infos, LogSelection(follow=True, prefix=True, silent=not follow))
     except TimeoutError:
-        note(f"the time is over (--timeout {timeout:g}); the jobs go on")
+        references = ", ".join(info.reference for info in infos)
+        note(f"not all jobs have ended within --timeout {timeout:g}; they go on: {references}")
         return TIMEOUT
     for info, job in zip(infos, last_jobs, strict=True):
         succeeded = job_result(job) == "Succeeded"

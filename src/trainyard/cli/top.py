@@ -56,7 +56,9 @@ def top(job: str, everywhere: bool, output: str | None, once: bool, **params: An
 
 async def _top(context: ClusterContext, job: str, everywhere: bool, form: str, once: bool) -> None:
     if everywhere and job:
-        raise CommandError("a name and -A do not go together; write -n NAMESPACE", 2)
+        raise CommandError(
+            f"{job}: a job cannot be looked up by its name in all namespaces (-A); write -n NAMESPACE", 2
+        )
     if everywhere:
         context = msgspec.structs.replace(context, namespace="")
     reader = UsageReader(context, job)

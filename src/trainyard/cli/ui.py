@@ -93,7 +93,7 @@ def _choose(windows: list[OpenWindow], name: str | None) -> OpenWindow:
             return window
     names = ", ".join(window.name for window in windows)
     if name is not None and names:
-        raise CommandError(f"no page of that name: {name}; there is: {names}", UNAVAILABLE)
+        raise CommandError(f"there is no page of {name}; there are pages of: {names}", UNAVAILABLE)
     fix = "`trainyard up` starts a cluster, and `trainyard ui --history` shows what ran before"
     raise CommandError(f"no cluster is up on this machine: {fix}", UNAVAILABLE)
 
@@ -107,7 +107,9 @@ def _link(window: OpenWindow, right: Right) -> str:
         with urlopen(request, timeout=10.0) as response:  # noqa: S310
             return str(json.load(response)["link"])
     except (URLError, OSError, ValueError, KeyError) as error:
-        raise CommandError(f"the page of {window.name} does not answer: {error}", UNAVAILABLE) from None
+        raise CommandError(
+            f"the page of {window.name} does not answer: {error}; is it still up? See: trainyard status", UNAVAILABLE
+        ) from None
 
 
 def _show(link: str, *, opens: bool) -> None:
@@ -142,7 +144,10 @@ async def _serve(api: ApiClient | None, window_options: WindowOptions, right: Ri
     try:
         await window.start(port)
     except OSError as error:
-        raise CommandError(f"--port {port}: {(error.strerror or str(error)).lower()}", UNAVAILABLE) from None
+        raise CommandError(
+            f"--port {port}: {(error.strerror or str(error)).lower()}; choose another port, or leave it out",
+            UNAVAILABLE,
+        ) from None
     stop = StopSignals()
     try:
         _show(window.link(right), opens=False)

@@ -44,7 +44,7 @@ def up(name: str, fresh: bool, merge_kubeconfig: bool, **params: Any) -> None:
         _report(cluster, started, [_OPTION_NAMES[name] for name in kept if name not in from_command_line])
         if not started and (given_options := _given_options(cluster, params)):
             command = f"{cluster.word('down')}, then {cluster.word('up')} {' '.join(given_options)} ..."
-            note(f"It stays as it is; for what you have given: {command}")
+            note(f"{', '.join(given_options)} has no effect on a cluster that is up; to apply it: {command}")
         _merge(cluster, target)
     except ManifestError as error:
         note_problems(error.problems)

@@ -4,7 +4,8 @@ Rules:
 - The input is text, the output documents; the caller reads the file. `strict` defines which text is accepted.
 - A list (`kind: List`, or `TfJobList` as the API returns it) is expanded to its items. An empty document is skipped.
 - An object has an apiVersion and a kind. Callers check whether Trainyard supports them.
-- Every problem has the file, the line, the field, what is wrong and what to write; all problems of a file are raised at once.
+- Every problem has the file, the line, the field, what is wrong and what to write; all problems of a file are raised
+  at once.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def _parse_script(script: Path) -> ast.Module:
     except ValueError as error:  # a null byte
         raise ManifestError([Problem(str(script), f"is no Python program ({error}); name another file")]) from None
     except OSError as error:
-        text = f"cannot be read ({error.strerror}); name a file that can"
+        text = f"cannot be read ({error.strerror}); check its name and its permissions"
         raise ManifestError([Problem(str(script), text)]) from None
 
 

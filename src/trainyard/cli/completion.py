@@ -14,7 +14,7 @@ _PROGRAM, _VARIABLE = "trainyard", "_TRAINYARD_COMPLETE"
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes SHELL complete commands, options and the names of jobs.
+    """Print the completion script of a shell: commands, options, names of jobs.
 
     \b
     bash: trainyard completion bash >> ~/.bash_completion

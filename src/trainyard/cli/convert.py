@@ -33,13 +33,16 @@ MISSING = {
     type=click.Choice(TARGETS),
     default=KUBEFLOW,
     show_default=True,
-    help="kubeflow.org/v1, or TrainJob of Kubeflow Trainer.",
+    help="API of the result: kubeflow.org/v1, or TrainJob of Kubeflow Trainer.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Where to write it; it must not exist.  [default: stdout]")
+@click.option("-o", "--output", metavar="FILE", help="File for the result; it must not exist.  [default: stdout]")
 def convert(files: tuple[str, ...], target: str, output: str | None) -> None:
-    """Convert jobs to other kinds. Exit code 1: a field could not be mapped; 2: an input is invalid.
+    """Convert jobs to kubeflow.org/v1 or to TrainJob, without a cluster. - is standard input.
 
-    Each such field is named on stderr. Other documents stay as they are; comments in converted ones are lost.
+    Fields that cannot be mapped are named on stderr. Other documents are copied as they are; comments in converted ones
+    are lost. Exit code 1 if a field cannot be mapped, 2 if an input is invalid.
+
+    Example: trainyard convert --to trainjob examples/pytorch_job.yaml
     """
     try:
         sources = _load(files)

@@ -23,10 +23,15 @@ SHOWN_PODS = 5  # pods of a job that a message names
 @click.command()
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=job_names)
 @options.cluster
-@click.option("--wait", is_flag=True, help="Return when its pods are gone, too.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Wait no longer.")
+@click.option("--wait", is_flag=True, help="Wait until the pods are gone.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Maximum time to wait.  [default: no limit]",
+)
 def delete(jobs: tuple[str, ...], wait: bool, timeout: float | None, **params: Any) -> None:
-    """Delete jobs with everything that belongs to them: pods, Services, logs.
+    """Delete jobs with their pods, Services and other objects that they own.
 
     Example: trainyard delete mnist tfjob/other --wait
     """

@@ -24,11 +24,11 @@ EVENTS = 20  # the number of events shown, the newest
 @click.command()
 @click.argument("job", shell_complete=job_names)
 @options.cluster
-@click.option("-o", "--output", type=click.Choice(["wide"]), help="wide cuts nothing off.")
+@click.option("-o", "--output", type=click.Choice(["wide"]), help="Output format; wide does not cut long lines.")
 def describe(job: str, output: str | None, **params: Any) -> None:
-    """Show a job: its roles and replicas, conditions, children and events.
+    """Show the details of a job: roles, replicas, conditions, the objects that it owns, events.
 
-    Of a job that is gone it shows what the history of this machine has.
+    A job that is not in the cluster is read from the history of this machine.
 
     Example: trainyard describe tfjob/mnist
     """

@@ -32,13 +32,17 @@ BATCH_SECONDS = 0.2  # seconds in which changes are collected before rows are pr
 @click.command(name="get")
 @click.argument("which", nargs=-1, metavar="[KIND] [NAME]", shell_complete=job_names)
 @options.cluster
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
-@click.option("-o", "--output", type=click.Choice(FORMS), help="wide adds roles and reasons.")
-@click.option("-w", "--watch", is_flag=True, help="Then show each change, until Ctrl-C.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="List the jobs of all namespaces.")
+@click.option("-o", "--output", type=click.Choice(FORMS), help="Output format; wide adds the roles and the reason.")
+@click.option("-w", "--watch", is_flag=True, help="Print each change after that, until Ctrl-C.")
 def get(which: tuple[str, ...], everywhere: bool, output: str | None, watch: bool, **params: Any) -> None:
-    """Show jobs of all kinds, of one kind, or one job.
+    """List jobs: all, those of a KIND, or the one with a NAME.
 
-    Examples: trainyard get, trainyard get tfjobs -o wide, trainyard get tfjob/mnist -o yaml
+    \b
+    Examples:
+      trainyard get
+      trainyard get tfjobs -o wide
+      trainyard get tfjob/mnist -o yaml
     """
     work = _watch if watch else _get
     run_with_cluster(params, lambda context: work(context, which, everywhere, output or ""))

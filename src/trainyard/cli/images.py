@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from trainyard.node.images.store import Environment
 
 _DAY = 86400.0
-OUTPUT = click.option("-o", "--output", type=click.Choice(FORMS), help="For more, or for programs.")
+OUTPUT = click.option("-o", "--output", type=click.Choice(FORMS), help="Output format.")
 
 
 @click.group(invoke_without_command=True)
@@ -38,24 +38,30 @@ OUTPUT = click.option("-o", "--output", type=click.Choice(FORMS), help="For more
 @OUTPUT
 @click.pass_context
 def images(ctx: click.Context, /, output: str | None, **params: Any) -> None:
-    """List the images that this machine knows, where each comes from and whether it is ready.
+    """List the images of the catalogues, and the Python environment that replaces each on this machine.
 
-    Examples: trainyard images; trainyard images try pytorch/pytorch; trainyard images prune
+    \b
+    Examples:
+      trainyard images
+      trainyard images try pytorch/pytorch
+      trainyard images prune
     """
     ctx.obj = params
     if ctx.invoked_subcommand is None:
         _run(lambda: _list(params, output or ""))
 
 
-@images.command()
+@images.command(short_help="Show how an image is replaced on this machine.")
 @click.argument("image")
 @options.catalogues
 @OUTPUT
 @click.pass_obj
 def explain(group_params: dict[str, Any], /, image: str, output: str | None, **params: Any) -> None:
-    """Say which entry IMAGE is, which of its providers is taken and why, and what its programs get.
+    """Show how IMAGE is replaced on this machine: catalogue entry, Python environment, variables, program.
 
-    Nothing is installed. Example: trainyard images explain tensorflow/tensorflow
+    Nothing is installed.
+
+    Example: trainyard images explain tensorflow/tensorflow
     """
     from trainyard.cli.images_explain import explain_image
 
@@ -66,14 +72,14 @@ def explain(group_params: dict[str, Any], /, image: str, output: str | None, **p
     _run(run)
 
 
-@images.command(name="try")
+@images.command(name="try", short_help="Install the environment of an image and test it.")
 @click.argument("image")
 @options.catalogues
 @click.pass_obj
 def try_(group_params: dict[str, Any], /, image: str, **params: Any) -> None:
-    """Make IMAGE ready, run its interpreter, import what it must have, and say what is wrong.
+    """Install the environment of IMAGE as for a pod, run its Python, and import its required modules.
 
-    What is missing is installed, as for a pod. Example: trainyard images try my/image --images images.yaml
+    Example: trainyard images try my/image --images images.yaml
     """
     from trainyard.cli.images_explain import try_image
 
@@ -84,36 +90,40 @@ def try_(group_params: dict[str, Any], /, image: str, **params: Any) -> None:
     _run(run)
 
 
-@images.command()
+@images.command(short_help="Show the disk usage of the environments.")
 @options.catalogues
 @OUTPUT
 @click.pass_obj
 def size(group_params: dict[str, Any], /, output: str | None, **params: Any) -> None:
-    """Show the environments that were built, what they take on disk, and which entry names them.
+    """Show the installed environments: disk usage, last use, and the catalogue entry that needs each.
 
     Example: trainyard images size
     """
     _run(lambda: _size(_merged(group_params, params), output or ""))
 
 
-@images.command()
-@click.option("--older-than", type=click.FloatRange(min=0), metavar="DAYS", help="Also what was not used for so long.")
+@images.command(short_help="Delete the environments that no entry needs.")
+@click.option(
+    "--older-than", type=click.FloatRange(min=0), metavar="DAYS", help="Also delete environments without use for DAYS."
+)
 @options.catalogues
 @click.pass_obj
 def prune(group_params: dict[str, Any], /, older_than: float | None, **params: Any) -> None:
-    """Remove the environments that no entry names, and what interrupted installations have left.
+    """Delete the environments that no catalogue entry needs, and the rest of interrupted installations.
 
-    What a pod uses stays, and so does what the catalogue names that it was built for. Example: trainyard images prune
+    Environments in use by a pod are kept.
+
+    Example: trainyard images prune
     """
     _run(lambda: _prune(_merged(group_params, params), older_than))
 
 
-@images.command()
-@click.option("--cache", metavar="DIR", help="Which cache.")
-@click.option("--yes", is_flag=True, help="Do it.")
+@images.command(short_help="Delete all environments.")
+@click.option("--cache", metavar="DIR", help=options.CACHE)
+@click.option("--yes", is_flag=True, help="Delete; without it the command prints what would be deleted.")
 @click.pass_obj
 def clean(group_params: dict[str, Any], /, yes: bool, cache: str | None) -> None:
-    """Empty the cache: remove every environment that is not in use. They are built again when they are needed.
+    """Delete all environments that are not in use. They are installed again when they are needed.
 
     Example: trainyard images clean --yes
     """

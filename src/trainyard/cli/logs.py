@@ -34,17 +34,26 @@ T = TypeVar("T")
 @click.command()
 @click.argument("job", shell_complete=recorded_job_names)
 @options.cluster
-@click.option("-f", "--follow", is_flag=True, help="Until the job has ended.")
-@click.option("--role", default="", metavar="ROLE", help="Only the replicas of this role.")
-@click.option("--index", type=click.IntRange(min=0), metavar="I", help="Only the replica of this number.")
-@click.option("-p", "--previous", is_flag=True, help="The run before the present one.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each.")
-@click.option("-c", "--container", default="", metavar="NAME", help="Only this container of each pod.")
-@click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="All runs of this attempt, from the history.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the logs until the job has ended.")
+@click.option("--role", default="", metavar="ROLE", help="Role of the replicas.  [default: all roles]")
+@click.option("--index", type=click.IntRange(min=0), metavar="N", help="Index of the replica.  [default: all replicas]")
+@click.option("-p", "--previous", is_flag=True, help="Print the logs of the previous run.")
+@click.option(
+    "--tail", type=click.IntRange(min=0), metavar="N", help="Number of last lines of each container.  [default: all]"
+)
+@click.option("-c", "--container", default="", metavar="NAME", help="Name of the container.  [default: all containers]")
+@click.option(
+    "--attempt", type=click.IntRange(min=0), metavar="N", help="Number of the attempt; its logs are in the history."
+)
 def logs(job: str, attempt: int | None, **params: Any) -> None:
-    """Show the output of a job's replicas. Of a job that is gone it is read from the history of this machine.
+    """Print the logs of a job's replicas.
 
-    Examples: trainyard logs -f mnist, trainyard logs mnist --role worker --index 0 -p --tail 20
+    A job that is not in the cluster is read from the history of this machine.
+
+    \b
+    Examples:
+      trainyard logs -f mnist
+      trainyard logs mnist --role worker --index 0 --tail 20
     """
     from trainyard.cli.job_watch import LogSelection
 

@@ -20,10 +20,12 @@ LIST_TIMEOUT = 5.0  # timeout in seconds for the list of a cluster's jobs
 
 
 @click.command()
-@click.option("--name", help="Which one. Without it: the one that there is, or all of them, a line each.")
-@click.option("-o", "--output", type=click.Choice(["wide", "json", "yaml"]), help="json, yaml: for programs.")
+@click.option("--name", metavar="NAME", help="Name of the cluster.  [default: all clusters]")
+@click.option("-o", "--output", type=click.Choice(["wide", "json", "yaml"]), help="Output format.")
 def status(name: str | None, output: str | None) -> None:
-    """Say whether the cluster of `trainyard up` is up. Exit code 0 when it is, or one of several, 3 when not.
+    """Show whether the local cluster of `trainyard up` is up, and its jobs.
+
+    Exit code 0 if it is up (or one of several), else 3.
 
     Example: trainyard status -o json
     """

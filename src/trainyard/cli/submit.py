@@ -25,11 +25,18 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @options.cluster
-@click.option("--wait", is_flag=True, help="Return when every job has ended; exit code 1 when one failed.")
-@click.option("--logs", "follow", is_flag=True, help="Show their logs until they have ended (and wait).")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Wait no longer.")
+@click.option("--wait", is_flag=True, help="Wait until every job has ended; exit code 1 if one failed.")
+@click.option("--logs", "follow", is_flag=True, help="Print the logs, and wait until every job has ended.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Maximum time to wait.  [default: no limit]",
+)
 def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | None, **params: Any) -> None:
-    """Submit the jobs in FILE... to the cluster, with what else stands in them. Every problem comes with its place.
+    """Create the jobs of FILE... in a cluster, and before them the other objects of the files.
+
+    The files are checked as `trainyard lint` does. - is standard input.
 
     Example: trainyard submit examples/tf_job.yaml --logs
     """

@@ -41,13 +41,13 @@ class Reading(NamedTuple):
 @click.command()
 @click.argument("job", required=False, default="", shell_complete=job_names)
 @options.cluster
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Jobs in all namespaces.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="For programs: once.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="List the jobs of all namespaces.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Output format; prints once.")
 @click.option("--once", is_flag=True, help="Print once, also on a terminal.")
 def top(job: str, everywhere: bool, output: str | None, once: bool, **params: Any) -> None:
-    """Show CPU, memory and steps of the replicas of a job, or one line for each job.
+    """Show CPU, memory and training steps of a job's replicas, or one line per job.
 
-    On a terminal it is shown anew every 2 s, until q or Ctrl-C.
+    On a terminal the table is refreshed every 2 seconds; q or Ctrl-C ends it.
 
     Example: trainyard top mnist
     """

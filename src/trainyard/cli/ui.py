@@ -35,18 +35,25 @@ OPEN_SECONDS = 10.0  # the file with the link is kept so long for the browser
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--open", "opens", is_flag=True, help="Open the link in the browser, too.")
-@click.option("--history", is_flag=True, help="Show the jobs of the history, without a cluster, until Ctrl-C.")
-@click.option("--write", is_flag=True, help="The page may change jobs: suspend, resume, scale, delete.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --history or a real cluster: its port.")
+@click.option("--open", "opens", is_flag=True, help="Open the link in the browser.")
+@click.option("--history", is_flag=True, help="Serve the jobs of the history, until Ctrl-C.")
+@click.option("--write", is_flag=True, help="Allow the page to suspend, resume, scale and delete jobs.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    default=0,
+    help="Port of a page that this command serves.  [default: a free one]",
+)
 @options.cluster
 def ui(name: str | None, opens: bool, history: bool, write: bool, port: int, **params: Any) -> None:
-    """Print a link to the page that shows what trains: jobs, replicas, logs, and why a job fails.
+    """Print a link to the web page with jobs, replicas, logs, and why a job fails.
 
-    NAME is a cluster of `trainyard up`, or run-PID for a `trainyard run`; without it the one that is up. For a real
-    cluster (--kubeconfig, --context, $KUBECONFIG) this command serves the page itself until Ctrl-C, with your rights.
+    NAME is a cluster of `trainyard up`, or run-PID for a `trainyard run`; the default is the one that is up. For
+    another cluster (--kubeconfig, --context, $KUBECONFIG) this command serves the page itself, until Ctrl-C, with the
+    permissions of the kubeconfig.
 
-    A link works once, within a minute, and only on this machine. Without --write its page only reads.
+    A link works once, within a minute, and only on this machine. Without --write the page is read-only.
 
     Example: trainyard ui
     """

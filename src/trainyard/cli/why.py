@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("job", shell_complete=recorded_job_names)
 @options.cluster
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="For programs.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format.")
 def why(job: str, output: str | None, **params: Any) -> None:
-    """Say why a job does not run or why it failed: what, where, how that is known, and what to do.
+    """Explain why a job does not run or has failed: the cause, where it is, the evidence, and the fix.
 
-    Of a job that is gone the answer comes from the history of this machine.
+    A job that is not in the cluster is read from the history of this machine.
 
     Example: trainyard why mnist
     """

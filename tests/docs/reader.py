@@ -2,8 +2,8 @@
 
 A block is preceded by a comment that says how it is run (`<!-- runs as a test ... -->`). Commands of one session share
 environment variables, working directory and files, as in one terminal. What a page shows is compared line by line with
-what was printed on a terminal of 80 columns, stdout and stderr together; numbers, times and generated names may differ, the
-order of lines too (replicas print side by side), and `...` stands for any lines."""
+what was printed on a terminal of 80 columns, stdout and stderr together; numbers, times and generated names may differ,
+the order of lines too (replicas print side by side), and `...` stands for any lines."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ def _agree_to_downloads(context: click.Context, option: click.Parameter, agreed:
         os.environ["TRAINYARD_YES"] = "1"
 
 
+WORKERS = click.IntRange(1, 10000)
 CACHE = "Directory of the Python environments for images.  [default: ~/.cache/trainyard]"
 _CATALOGUE_OPTIONS = (
     click.option(
@@ -121,30 +122,16 @@ def script(command: F) -> F:
     from trainyard.cli.scripts.frameworks import FRAMEWORKS  # not at the top: it imports the kinds
 
     options: tuple[Callable[[F], F], ...] = (
-        click.option("--workers", type=click.IntRange(1, 10000), metavar="N", help="Number of workers.  [default: 1]"),
-        click.option(
-            "--ps", type=click.IntRange(1, 10000), metavar="N", help="Number of parameter servers (tensorflow, mxnet)."
-        ),
+        click.option("--workers", type=WORKERS, metavar="N", help="Number of workers.  [default: 1]"),
+        click.option("--ps", type=WORKERS, metavar="N", help="Number of parameter servers (tensorflow, mxnet)."),
         click.option(
             "--nproc",
             type=click.IntRange(1, 65536),
             metavar="N",
             help="Number of processes per worker (torch, chainer, mpi4py).  [default: 1]",
         ),
-        click.option(
-            "--min",
-            "least",
-            type=click.IntRange(1, 10000),
-            metavar="N",
-            help="Minimum number of workers (elastic torch).",
-        ),
-        click.option(
-            "--max",
-            "most",
-            type=click.IntRange(1, 10000),
-            metavar="N",
-            help="Maximum number of workers (elastic torch).",
-        ),
+        click.option("--min", "least", type=WORKERS, metavar="N", help="Minimum number of workers (elastic torch)."),
+        click.option("--max", "most", type=WORKERS, metavar="N", help="Maximum number of workers (elastic torch)."),
         click.option(
             "--framework",
             type=click.Choice(sorted(FRAMEWORKS)),

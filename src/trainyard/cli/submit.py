@@ -76,7 +76,7 @@ async def _create_objects(context: ClusterContext, submitted: submission.Submiss
     except AlreadyExists:
         kind, job = submitted.jobs[len(created_jobs)]
         reference = f"{kind.api.singular}/{name_of(job)}"
-        text = f"{reference} exists already in {namespace_of(job)}; trainyard delete {reference}, or write another name"
+        text = f"{reference} exists already in {namespace_of(job)}; delete it first (trainyard delete {reference})"
         raise CommandError(str(submitted.with_place(job, Problem("metadata.name", text)))) from None
 
 

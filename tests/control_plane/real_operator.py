@@ -26,7 +26,7 @@ from tests.support.control_plane_audit import Asked, of
 from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.app.config import shipped_files
-from trainyard.app.installation import Install, access
+from trainyard.app.install.installation import Install, access
 from trainyard.client import ApiClient, ApiRequest, Forbidden, NotFound
 from trainyard.core import Config, Kind
 from trainyard.objects import GVK, Json, encode, is_condition_true, name_of

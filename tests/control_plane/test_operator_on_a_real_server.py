@@ -14,7 +14,7 @@ import pytest
 from tests.support import running_operator
 from tests.support.control_plane import ControlPlane
 from trainyard.app.config import shipped_files
-from trainyard.app.installation import Install, access
+from trainyard.app.install.installation import Install, access
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.operating import (
     OperatorOptions,

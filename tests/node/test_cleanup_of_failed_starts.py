@@ -12,8 +12,8 @@ import pytest
 from tests.node.leftovers import supervisors
 from tests.node.node_cluster import NodeCluster
 from tests.node.test_exec import WAITS, soon
-from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxCallbacks, StartError
-from trainyard.node.kubelet.supervisor_process import SupervisorProcess
+from trainyard.node.sandbox.supervisor_client import Sandbox, SandboxCallbacks, StartError
+from trainyard.node.sandbox.supervisor_process import SupervisorProcess
 from trainyard.objects.resources import POD
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,7 @@ async def test_a_pod_that_is_deleted_while_its_namespaces_are_made_leaves_none(
             lambda: any(worker._runtime._sandbox_lock.locked() for worker in cluster.node._pods.workers.values())
         )
         await cluster.api.delete(POD, "default", "early", grace_period_seconds=0)
-        assert await soon(lambda: all(worker.state.over for worker in cluster.node._pods.workers.values()))
+        assert await soon(lambda: all(worker.state.has_ended for worker in cluster.node._pods.workers.values()))
     finally:
         os.kill(supervisor, signal.SIGCONT)
     await cluster.pod("after", "print('goes on')")

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainyard.cli import options
-from trainyard.cli.cluster_command import ClusterContext, CommandError, print_output, run_with_cluster
-from trainyard.cli.codes import TIMEOUT
-from trainyard.cli.completion import job_names
+from trainyard.cli.command import options
+from trainyard.cli.command.cluster_command import ClusterContext, CommandError, print_output, run_with_cluster
+from trainyard.cli.command.codes import TIMEOUT
+from trainyard.cli.command.job_names import job_names
 from trainyard.objects import name_of
 
 if TYPE_CHECKING:
-    from trainyard.cli.jobs import JobInfo
+    from trainyard.cli.command.jobs import JobInfo
 
 POLL_SECONDS = 0.2  # seconds between two requests for the remaining pods
 SHOWN_PODS = 5  # pods of a job that a message names
@@ -40,7 +40,7 @@ def delete(jobs: tuple[str, ...], wait: bool, timeout: float | None, **params: A
 
 async def _delete(context: ClusterContext, jobs: tuple[str, ...], wait: bool, timeout: float | None) -> None:
     from trainyard.app.job_actions import delete_job
-    from trainyard.cli.jobs import get_job, list_pods
+    from trainyard.cli.command.jobs import get_job, list_pods
 
     # All names are resolved before the first DELETE.
     infos = [await get_job(context, job) for job in dict.fromkeys(jobs)]
@@ -58,7 +58,7 @@ async def _delete(context: ClusterContext, jobs: tuple[str, ...], wait: bool, ti
 
 async def _remaining_text(context: ClusterContext, infos: list[JobInfo], timeout: float | None) -> str:
     """The message about the pods of deleted jobs that have not ended within the timeout."""
-    from trainyard.cli.jobs import list_pods
+    from trainyard.cli.command.jobs import list_pods
 
     texts = []
     for info in infos:

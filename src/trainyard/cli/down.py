@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainyard.app.background import Background
-from trainyard.app.cluster_folders import BackgroundError, clause_of_clusters
-from trainyard.cli.cluster_jobs import job_texts, list_cluster_jobs
-from trainyard.cli.codes import INTERRUPTED
-from trainyard.cli.layout import note
+from trainyard.app.background.cluster_folders import BackgroundError, clause_of_clusters
+from trainyard.app.background.clusters import Background
+from trainyard.cli.command.cluster_jobs import job_texts, list_cluster_jobs
+from trainyard.cli.command.codes import INTERRUPTED
+from trainyard.cli.output.layout import note
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,7 @@ def _job_texts(cluster: Background) -> list[str]:
 def _delete(cluster: Background, cluster_text: str) -> None:
     from trainyard.app import kubeconfig_merge
     from trainyard.app.kubeconfig import KubeconfigError
-    from trainyard.window.registry import forget_window
+    from trainyard.window.open_windows import forget_window
 
     deleted_items = _items_to_delete(cluster)
     for path in cluster.merged_kubeconfigs():
@@ -94,7 +94,7 @@ def _delete(cluster: Background, cluster_text: str) -> None:
 
 def _items_to_delete(cluster: Background) -> list[str]:
     """One line for each part of the cluster's state that --delete removes."""
-    from trainyard.app.state import jobs_in
+    from trainyard.app.background.state import jobs_in
     from trainyard.server import DiskError
 
     if not cluster.folder.is_dir():

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from trainyard.app.evidence import gather_facts
-from trainyard.app.history import HistoryRecord
-from trainyard.app.pod_metrics import read_usages
-from trainyard.app.recorded_job import diagnosis_of, events_of, facts_of, find_record, job_object, last_pods
+from trainyard.app.evidence.facts import gather_facts
+from trainyard.app.evidence.pod_metrics import read_usages
+from trainyard.app.history.recorded_job import diagnosis_of, events_of, facts_of, find_record, job_object, last_pods
+from trainyard.app.history.records import HistoryRecord
 from trainyard.client import ApiClient
 from trainyard.kinds import ALL, kind_of
 from trainyard.objects import Json, name_of, namespace_of, uid_of
@@ -61,7 +61,7 @@ RANK_COLUMNS = {
     "message": "blocked",
     "pod": "pod",
     "started": "started",
-    "ended": "ended",
+    "ended": "ended_at",
 }
 
 
@@ -178,7 +178,7 @@ class JobPages:
             restarts=row.restarts,
             created=row.created,
             started=row.started,
-            ended=row.ended,
+            ended_at=row.ended_at,
             peak_memory=max(peaks, default=0) or None,
         )
 
@@ -206,7 +206,7 @@ class JobPages:
         if record is None or facts is None:
             return None
         facts = replace(facts, events=tuple(events_of(record)))
-        return _page(facts, diagnosis_of(record, facts), record.pods, record.ended, is_live=False)
+        return _page(facts, diagnosis_of(record, facts), record.pods, record.ended_at, is_live=False)
 
     def _recorded_run(self, job_uid: str) -> tuple[Json, ComparedRun] | None:
         """As `compared`, of a record. A record that has not changed is not read again: 1,000 pods take 0.1 s."""
@@ -227,9 +227,11 @@ def _run_of(record: HistoryRecord) -> tuple[Json, ComparedRun] | None:
     if job is None or kind is None:
         return None
     row = dict(zip(COLUMNS, recorded_row(record), strict=True))
-    names = ("uid", "namespace", "kind", "name", "state", "restarts", "created", "started", "ended")
+    names = ("uid", "namespace", "kind", "name", "state", "restarts", "created", "started")
     peaks = [replica_view(pod).peak_memory for pod in last_pods(record, kind, job)]
-    return job, ComparedRun(**{name: row[name] for name in names}, peak_memory=max(peaks, default=0) or None)
+    return job, ComparedRun(
+        **{name: row[name] for name in names}, ended_at=row["ended"], peak_memory=max(peaks, default=0) or None
+    )
 
 
 def _page(

@@ -1,0 +1,148 @@
+"""The logs of a job: files of the history, read by range, or, where a job runs elsewhere, what the API has of its pods.
+
+A file is named by `REPLICA/attempt-N-PODID/CONTAINER/RUN`, as in the history, or by `REPLICA/pod/PODNAME/CONTAINER`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from trainyard.app.history.recorded_logs import LogFile, log_files
+from trainyard.app.history.records import HistoryRecord
+from trainyard.client import ApiClient
+from trainyard.objects import Json, name_of, namespace_of
+from trainyard.objects.container_statuses import container_statuses
+from trainyard.objects.log_files import pieces, read_piece
+from trainyard.views.recorded import attempt_of
+from trainyard.views.replica_view import replica_view
+
+MAX_RANGE = 1 << 20  # bytes of one answer
+MAX_API_LOG = 16 << 20  # bytes read of a log that the API gives only as a whole
+
+
+class ListedLog(msgspec.Struct, frozen=True):
+    """One run of one container. `size` in bytes; None: unknown, the API does not tell."""
+
+    file: str
+    replica: str
+    attempt: int
+    container: str
+    run: int
+    size: int | None
+
+
+class LogRange(NamedTuple):
+    """`data` begins at `offset` of a log that has `size` bytes; the next range begins at `next_offset`."""
+
+    data: bytes
+    offset: int
+    next_offset: int
+    size: int
+
+
+def recorded_files(record: HistoryRecord) -> list[ListedLog]:
+    """The log files of a record."""
+    return [
+        ListedLog(_file_name(log), log.replica, log.attempt, log.container, log.run, _size(log.path))
+        for log in log_files(record)
+    ]
+
+
+def _file_name(log: LogFile) -> str:
+    return "/".join(log.path.with_suffix("").parts[-4:])
+
+
+def _recorded_path(record: HistoryRecord | None, file: str) -> Path | None:
+    """The path of a log of the record; None for a name that none of them has."""
+    return next((log.path for log in log_files(record) if _file_name(log) == file), None) if record else None
+
+
+def pod_files(pods: list[Json]) -> list[ListedLog]:
+    """The present run of each container of these pods."""
+    return [
+        ListedLog(
+            file=f"{(replica := replica_view(pod).name)}/pod/{name_of(pod)}/{container.name}",
+            replica=replica,
+            attempt=attempt_of(pod),
+            container=container.name,
+            run=container.restarts + 1,
+            size=None,
+        )
+        for pod in pods
+        for container in container_statuses(pod.get("status"))
+    ]
+
+
+async def read_range(
+    api: ApiClient | None, record: HistoryRecord | None, pods: list[Json], file: str, offset: int, limit: int
+) -> LogRange | None:
+    """Up to `limit` bytes of a log from `offset`, which counts from the end if it is negative. None: no such file."""
+    limit = min(limit, MAX_RANGE)
+    if (path := _recorded_path(record, file)) is not None:
+        return await asyncio.to_thread(_read_file, path, offset, limit)
+    pod = _pod_of(pods, file)
+    if pod is None or api is None:
+        return None
+    text = b""
+    async with aclosing(api.logs(namespace_of(pod), name_of(pod), file.rpartition("/")[2])) as chunks:
+        async for chunk in chunks:
+            text += chunk
+            if len(text) > MAX_API_LOG:
+                break
+    start = max(0, len(text) + offset) if offset < 0 else min(offset, len(text))
+    data = text[start : start + limit]
+    return LogRange(data, start, start + len(data), len(text))
+
+
+def whole_log(
+    api: ApiClient | None, record: HistoryRecord | None, pods: list[Json], file: str
+) -> AsyncIterator[bytes] | None:
+    """A log from its first byte to its present end, in pieces. None: no such file. Reads files."""
+    if (path := _recorded_path(record, file)) is not None:
+        return _pieces(path)
+    pod = _pod_of(pods, file)
+    if pod is None or api is None:
+        return None
+    return api.logs(namespace_of(pod), name_of(pod), file.rpartition("/")[2])
+
+
+async def _pieces(path: Path) -> AsyncIterator[bytes]:
+    with path.open("rb", buffering=0) as log:
+        for piece in pieces(log):
+            yield piece
+
+
+def _pod_of(pods: list[Json], file: str) -> Json | None:
+    return next((pod for pod in pods for each in pod_files([pod]) if each.file == file), None)
+
+
+def _read_file(path: Path, offset: int, limit: int) -> LogRange | None:
+    """A hole in the file (objects/log_files.py) is skipped."""
+    try:
+        with path.open("rb", buffering=0) as log:
+            size = os.fstat(log.fileno()).st_size
+            start = at = max(0, size + offset) if offset < 0 else min(offset, size)
+            data = b""
+            while len(data) < limit:
+                piece, after = read_piece(log, at)
+                if not piece:
+                    break
+                kept = piece[: limit - len(data)]
+                data, at = data + kept, after - len(piece) + len(kept)
+            return LogRange(data, start, at, size)
+    except OSError:
+        return None
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None

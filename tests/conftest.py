@@ -12,7 +12,7 @@ from hypothesis import settings
 
 settings.register_profile("tests", deadline=None)  # how long an example takes is the machine's business
 settings.load_profile("tests")
-os.environ["COLUMNS"] = "10000"  # tests look at sentences; what is wrapped and cut at 80 has tests of its own
+os.environ["COLUMNS"] = "10000"  # tests look at sentences, also with `pytest -s` on a terminal
 os.environ.pop("PYTHONUNBUFFERED", None)  # it hides what a program forgets to flush
 _STATE = tempfile.TemporaryDirectory(prefix="trainyard-tests-state-")
 os.environ["XDG_STATE_HOME"] = _STATE.name  # what tests run does not go into the user's own history

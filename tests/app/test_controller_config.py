@@ -51,17 +51,20 @@ def test_unknown_keys_are_warned_about_and_left_out() -> None:
 @pytest.mark.parametrize(
     ("text", "where"),
     [
-        ("- 1\n", "is not a mapping"),
+        ("- 1\n", "c.yaml:1: document: is not a mapping"),
         ("accelerators: 3\n", "accelerators: is not a mapping"),
         ("accelerators: {gpu: [1]}\n", "accelerators[gpu]: is not a mapping"),
-        ("accelerators: {gpu: {volumes: x}}\n", "accelerators[gpu].volumes: is not a list"),
+        (
+            "accelerators:\n  example.com/gpu:\n    volumes: x\n",
+            "c.yaml:3: accelerators[example.com/gpu].volumes: is not a list",
+        ),
         ("accelerators: {gpu: {volumes: [x]}}\n", "accelerators[gpu].volumes[0]: is not a mapping"),
         ("accelerators: {gpu: {volumes: [{name: a}]}}\n", "accelerators[gpu].volumes[0].mountPath: is missing"),
         ("accelerators: {gpu: {envVars: [{name: [a]}]}}\n", "accelerators[gpu].envVars[0].name: is not text"),
         ("grpcServerFilePath: 3\n", "grpcServerFilePath: is not text"),
-        ("a: 1\n---\nb: 2\n", "a second document"),
+        ("a: 1\n---\nb: 2\n", "c.yaml:3: document: is a second document"),
         ("a: [\n", "c.yaml"),
-        ("kind: ConfigMap\ndata: {}\n", "has no key controller_config_file.yaml"),
+        ("kind: ConfigMap\ndata: {}\n", "c.yaml:2: data: has no key controller_config_file.yaml"),
     ],
 )
 def test_a_wrong_file_names_the_field_and_the_fix(text: str, where: str) -> None:

@@ -52,7 +52,10 @@ def test_up_run_down_leaves_no_process(tmp_path: Path) -> None:
         assert {path.stat().st_mode & 0o077 for path in home.state.rglob("*") if not path.is_symlink()} == {0}
         again = home.up()
         assert again[:2] == (0, out) and "is up already, since" in again[2] and "It stays" not in again[2]
-        assert "It stays as it is; for what you have given: trainyard down, then" in home.up("--cache", "x")[2]
+        assert (
+            "--cache has no effect on a cluster that is up; to apply it: trainyard down, then"
+            in home.up("--cache", "x")[2]
+        )
         assert home.say("submit", job(tmp_path, mark))[:2] == (0, "tfjob/mnist created\n")
         home.until("1/1", "get")
         data = json.loads(home.say("status", "-o", "json")[1])

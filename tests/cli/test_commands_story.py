@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from pathlib import Path
 from random import Random
@@ -85,10 +86,10 @@ async def test_every_form_of_output(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_an_unknown_name_is_answered_with_the_existing_ones(tmp_path: Path) -> None:
     async with commands_of_cluster(tmp_path) as trainyard:
-        assert "there are none at all" in (await trainyard("describe", "x")).err
+        assert "the namespace has no jobs" in (await trainyard("describe", "x")).err
         await trainyard.submit(tfjob(name="mnist"), {**tfjob(), "metadata": {"name": "far", "namespace": "other"}})
         code, out, err = await trainyard("why", "mnits")
-        assert (code, out) == (1, "") and "near it are: tfjob/mnist" in err
+        assert (code, out) == (1, "") and "did you mean tfjob/mnist?" in err
         assert "but there is tfjob/far in other: write -n other" in (await trainyard("logs", "far")).err
         assert "there are: tfjob/mnist" in (await trainyard("delete", "zzzzzz")).err
         assert (await trainyard("get", "pods")).code == 2 and (await trainyard("get", "nonsense/a")).code == 2
@@ -169,11 +170,29 @@ async def test_submit_reports_every_problem_with_its_place_and_sends_nothing(tmp
         assert (await trainyard.submit(config)).code == 0
         assert (await trainyard.submit(tfjob())).code == 0
         code, _, err = await trainyard.submit(tfjob())
-        assert code == 1 and "tfjob/mnist exists already in default" in err
+        assert code == 1 and "given.yaml:4: metadata.name: tfjob/mnist exists already in default" in err
         generated = tfjob()
         generated["metadata"] = {"generateName": "mnist-"}
         created = (await trainyard.submit(generated)).out.split()[0]
         assert created.startswith("tfjob/mnist-") and created.removeprefix("tfjob/") in (await trainyard("get")).out
+
+
+async def test_delete_names_the_pods_that_have_not_ended_in_time(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    code = (
+        f"import pathlib, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\npathlib.Path({str(ready)!r}).touch()"
+    )
+    master = role("MASTER", f"{code}\nsignal.pause()")
+    master["template"]["spec"]["terminationGracePeriodSeconds"] = 3
+    async with commands_of_cluster(tmp_path) as trainyard:
+        await trainyard.submit(tfjob(master))
+        async with asyncio.timeout(PATIENCE):
+            while not ready.exists():  # noqa: ASYNC110  (a program makes it)
+                await asyncio.sleep(0.05)
+        exit_code, out, err = await trainyard("delete", "mnist", "--wait", "--timeout", "0.5")
+        assert (exit_code, out) == (124, "tfjob/mnist deleted\n")
+        assert re.match(r"pods have not ended within --timeout 0.5: tfjob/mnist has master-\S+; ", err), err
+        assert "kubectl get pods -n default" in err
 
 
 @pytest.mark.slow
@@ -278,7 +297,7 @@ async def test_a_cluster_without_the_crds_is_reported(tmp_path: Path) -> None:
         config["clusters"][0]["cluster"] = {"server": server.url}
         path.write_text(yaml.safe_dump(config))
         code, _, err = await asyncio.to_thread(run_in_process, "get", "--kubeconfig", str(path))
-        assert code == 3 and "Trainyard is not installed there" in err
+        assert code == 3 and "install them: trainyard manifests" in err
     finally:
         await server.stop()
 

@@ -57,12 +57,12 @@ def test_one_value_is_enough_where_an_option_may_be_repeated(config: Path) -> No
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("runn: {network: shared}", "runn: is no command (did you mean run?)"),
-        ("lint: {network: shared}", "lint.network: `trainyard lint` has no option --network"),
-        ("lint: shared", "lint: must be a mapping of options to values"),
-        ("- lint", "must be one mapping of commands to their options"),
+        ("runn: {network: shared}", ":1: runn: is not a command (did you mean run?)"),
+        ("lint:\n  network: shared", ":2: lint.network: `trainyard lint` has no option --network"),
+        ("lint: shared", ":1: lint: is not a mapping; write its options below it"),
+        ("- lint", ":1: document: is not one mapping; write commands with their options"),
         ("lint: {a: 1", "config.yaml:"),
-        ("lint: {}\n---\nlint: {}", "must be one mapping"),
+        ("lint: {}\n---\nlint: {}", ":3: document: is not one mapping"),
     ],
 )
 def test_a_mistake_in_the_file_is_an_error_with_its_place(config: Path, text: str, problem: str) -> None:
@@ -78,7 +78,7 @@ def test_a_value_that_the_option_does_not_take_is_an_error(config: Path) -> None
     config.write_text("run: {network: bridged}\n")
     answer = run_in_process("run", "job.yaml")
     assert answer.code == 2
-    assert f"{config}: run.network: 'bridged' is not one of" in answer.err
+    assert f"{config}:1: run.network: 'bridged' is not one of" in answer.err
 
 
 def test_a_mistake_in_another_commands_section_stops_only_that_command(config: Path) -> None:

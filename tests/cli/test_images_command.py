@@ -32,7 +32,10 @@ def trainyard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainyard:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("os.isatty", lambda descriptor: descriptor in (1, 2))  # as on a terminal of 80 columns
+    monkeypatch.setattr("os.get_terminal_size", lambda descriptor: os.terminal_size((80, 24)))
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "uv").write_text(UV.format(python=sys.executable, zero="/dev/zero"))
     (tmp_path / "bin" / "uv").chmod(0o755)
@@ -192,7 +195,7 @@ def test_the_cache_is_emptied_only_with_consent(trainyard: Trainyard, tmp_path: 
 @pytest.mark.parametrize("arguments", [(), ("explain", "x"), ("try", "x"), ("size",), ("prune",)])
 def test_a_catalogue_that_cannot_be_used_ends_with_2(trainyard: Trainyard, arguments: tuple[str, ...]) -> None:
     ended = trainyard(*arguments, images="images:\n- {match: x, python: ''}\n")
-    assert ended.exit_code == 2 and "images.yaml: images[0].python: is empty; name a virtual" in ended.stderr
+    assert ended.exit_code == 2 and "images.yaml:2: images[0].python: is empty; name a virtual" in flat(ended.stderr)
 
 
 @pytest.mark.parametrize(

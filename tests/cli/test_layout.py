@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import termios
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,13 +138,25 @@ def test_colour_is_for_terminals_that_support_it() -> None:
     assert not any(wants_colour(*no) for no in ((False, {}), (True, {"NO_COLOR": "1"}), (True, {"TERM": "dumb"})))
 
 
-def test_the_default_width_is_80(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("columns", "variable", "width"),
+    [(100, "", 100), (100, "72", 72), (100, "wide", 100), (100, "0", 100), (0, "", 80), (20, "", 40)],
+)
+def test_the_width_of_a_terminal(columns: int, variable: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", variable)
+    ours, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (24, columns))
+    try:
+        assert terminal_width(terminal) == width
+    finally:
+        os.close(terminal)
+        os.close(ours)
+
+
+def test_a_pipe_and_a_closed_descriptor_have_no_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "72")
-    assert terminal_width() == 72
-    monkeypatch.delenv("COLUMNS")
-    monkeypatch.setattr("os.get_terminal_size", _no_terminal)
-    assert terminal_width() == 80
-
-
-def _no_terminal(descriptor: int = 1) -> None:
-    raise OSError
+    reader, writer = os.pipe()
+    assert terminal_width(writer) == sys.maxsize
+    os.close(reader)
+    os.close(writer)
+    assert terminal_width(writer) == sys.maxsize

@@ -16,10 +16,10 @@ from trainyard.objects.manifest import ManifestError
     [
         ([], "--kubeconfig: name the kubeconfig of the cluster to join, or set $KUBECONFIG"),
         (["--kubeconfig", "nowhere"], "nowhere: no such file"),
-        (["--kubeconfig", "k", "--name", "My_Laptop"], "--name: 'My_Laptop' is no node's name; write lower-case"),
+        (["--kubeconfig", "k", "--name", "My_Laptop"], "--name: 'My_Laptop' is not a name of a node; write lower-case"),
         (["--kubeconfig", "k", "--capacity", "gpu"], "--capacity: 'gpu' is not RESOURCE=N"),
         (["--kubeconfig", "k", "--taint", "a=b"], "--taint: 'a=b' is not KEY=VALUE:EFFECT"),
-        (["--kubeconfig", "k", "--tls-cert-file", "c"], "--tls-private-key-file are given together"),
+        (["--kubeconfig", "k", "--tls-cert-file", "c"], "--tls-cert-file: needs --tls-private-key-file"),
         (["--kubeconfig", "k", "--mount", "x"], "--mount: 'x' is not CLAIM=DIR"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,10 @@ def tells(text: str) -> bool:
     return len(notes) == len(NOTES) and all(message in line for (_, message), line in zip(NOTES, notes, strict=True))
 
 
+def has_places(text: str) -> bool:
+    return all(re.search(r"job\.yaml:[0-9]+: note: spec\.\S+: ", line) for line in notes_of(text))
+
+
 def written(folder: Path, *objects: Json) -> Path:
     path = folder / "job.yaml"
     path.write_text(yaml.safe_dump_all(objects))
@@ -45,7 +50,12 @@ def written(folder: Path, *objects: Json) -> Path:
 def test_lint_names_the_line_of_the_first_place_and_ends_with_0(tmp_path: Path) -> None:
     path = written(tmp_path, with_fields(tfjob(role("MASTER", SLEEP), role("WORKER", SLEEP, 2))))
     answer = run_in_process("lint", str(path))
-    assert answer.code == 0 and tells(answer.err) and "no problem, 0 warnings, 2 notes" in answer.out
+    assert (
+        answer.code == 0
+        and tells(answer.err)
+        and has_places(answer.err)
+        and "no problem, 0 warnings, 2 notes" in answer.out
+    )
     lines = path.read_text().splitlines()
     for (field, _), note in zip(NOTES, notes_of(answer.err), strict=True):
         number = int(note.partition(": ")[0].rpartition(":")[2])
@@ -72,4 +82,4 @@ def test_run_prints_notes_once_and_the_node_does_not_repeat_them(tmp_path: Path)
     spec = {"restartPolicy": "Never", "containers": [container("print('done')")], **FIELDS}
     listed = [{"tfReplicaType": name, "template": {"spec": spec}} for name in ("MASTER", "WORKER")]
     end = ran(tmp_path, [job(*listed)], "--network", "shared")
-    assert end.code == 0 and tells(end.err) and "node: " not in end.err, end.err
+    assert end.code == 0 and tells(end.err) and has_places(end.err) and "node: " not in end.err, end.err

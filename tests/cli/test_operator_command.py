@@ -55,7 +55,7 @@ def home(tmp_path: Path) -> Path:
             "'pods' is not a kind of job; known are: tfjob, mxjob, chainerjob, elasticjob",
         ),
         ("--kubeconfig k --controller_config_file broken.yaml", 2, "accelerators: is not a mapping"),
-        ("--kubeconfig k --controller-config-file no.yaml", 2, "no.yaml: cannot be read"),
+        ("--kubeconfig k --controller-config-file no.yaml", 2, "no.yaml:1: file: cannot be read"),
         ("--kubeconfig k --metrics-bind-address here", 2, "'here' is not an address; write HOST:PORT"),
         ("--kubeconfig k --lease-duration 1", 2, "is not in the range"),
         ("--kubeconfig k --node-lost-timeout -1", 2, "is not in the range"),

@@ -86,6 +86,8 @@ def test_a_run_into_a_full_disk_ends_with_3_and_stops_its_pods(tmp_path: Path) -
 @pytest.mark.parametrize("line", [["run", "--workers", "several", "train.py"], ["statsu"], ["get", "--outpt", "json"]])
 def test_an_error_of_the_command_line_fits_the_terminal(line: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("os.isatty", lambda descriptor: descriptor == 2)
+    monkeypatch.setattr("os.get_terminal_size", lambda descriptor: os.terminal_size((100, 24)))
     ended = CliRunner().invoke(main, line)
     assert ended.exit_code == 2
     error = ended.output[ended.output.index("Error: ") :]

@@ -190,7 +190,7 @@ async def test_a_full_disk_is_reported_once_on_stderr(pipes: tuple[Pipe, Pipe]) 
     assert pipes[1].text().count("the output cannot be written: No space left on device") == 1
 
 
-async def test_notes_wrap_and_the_lines_of_programs_do_not(
+async def test_neither_notes_nor_the_lines_of_programs_wrap_in_a_pipe(
     pipes: tuple[Pipe, Pipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
@@ -198,9 +198,7 @@ async def test_notes_wrap_and_the_lines_of_programs_do_not(
     shown.log("a-0", b"word " * 30)
     shown.note("word " * 30)
     await shown.close()
-    assert len(pipes[0].text().splitlines()) == 1
-    lines = pipes[1].text().splitlines()
-    assert len(lines) > 1 and all(len(line) <= 60 for line in lines) and lines[1].startswith("  word")
+    assert [len(pipe.text().splitlines()) for pipe in pipes] == [1, 1]
 
 
 def drain(terminal: int, until: str) -> str:
@@ -217,6 +215,18 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
     both = Pipe(*os.openpty())
     yield both
     os.close(both.reader), os.close(both.writer)
+
+
+async def test_notes_wrap_on_a_terminal_and_the_lines_of_programs_do_not(terminal: Pipe) -> None:
+    tty = terminal.writer
+    shown = Screen(Descriptors(tty, tty, tty), False, False, lambda: None)
+    shown.log("a-0", b"log " * 30)
+    shown.note("word " * 30 + "end")
+    text = await asyncio.to_thread(drain, terminal.reader, "end\r\n")
+    lines = text.splitlines()
+    assert len(lines) > 2 and lines[0].count("log") == 30
+    assert all(len(line) <= 40 for line in lines[1:]) and lines[2].startswith("  word")
+    await shown.close()
 
 
 async def test_progress_bars_are_printed_above_the_progress_line(terminal: Pipe) -> None:

@@ -98,9 +98,9 @@ def refused(command: object, line: str) -> Result:
         ("n" * 300, "nnn: is not there; name a manifest"),
         ("notes.txt", "notes.txt: is neither a manifest nor a script; name a manifest"),
         ("job.yaml train.py", "train.py: is a script after a manifest"),
-        ("--workers 2 job.yaml", "--workers: is for a script"),
-        ("--save x job.yaml", "--save: is for a script"),
-        ("--env A=1 job.yaml", "--env: is for a script"),
+        ("--workers 2 job.yaml", "--workers: is for a script only"),
+        ("--save x job.yaml", "--save: is for a script only"),
+        ("--env A=1 job.yaml", "--env: is for a script only"),
         ("--workers 0 train.py", "0 is not in the range"),
         ("--ps 1 train.py", "--ps: nothing has parameter servers with plain, only with mxnet, tensorflow"),
         (

@@ -55,7 +55,7 @@ def test_a_namespace_is_only_filled_in_where_the_file_names_none(tmp_path: Path)
 @pytest.mark.parametrize(
     ("texts", "namespace", "message"),
     [
-        ((CONFIG,), "", "holds no job"),
+        ((CONFIG,), "", "0.yaml:2: kind: there is no job, only ConfigMap (v1)"),
         ((job(), job()), "", "written twice"),
         ((job("a b"),), "", "not a legal name"),
         ((job() + "---\n" + CLAIM,), "mine", "--namespace says mine"),
@@ -63,10 +63,10 @@ def test_a_namespace_is_only_filled_in_where_the_file_names_none(tmp_path: Path)
         (
             (job() + "---\nkind: Widget\napiVersion: v1\nmetadata: {name: w}\n",),
             "",
-            ":10: Widget (v1) is not taken here; beside jobs there may be: Namespace",
+            ":10: kind: Widget (v1) is not taken here; beside jobs there may be: Namespace",
         ),
         ((job() + "---\nkind: ConfigMap\napiVersion: v2\nmetadata: {name: w}\n",), "", "write v1"),
-        ((job() + "---\nkind: ConfigMap\napiVersion: v1\n",), "", "metadata.name is missing"),
+        ((job() + "---\nkind: ConfigMap\napiVersion: v1\n",), "", "metadata.name: the ConfigMap has no name"),
         ((job().replace("MASTER", "BOSS"),), "", "BOSS"),
         (("a: [",), "", "0.yaml:"),
         ((job() + "  managedBy: example.com/other\n",), "", "spec.managedBy: 'example.com/other' does not run here"),
@@ -98,7 +98,7 @@ def test_a_job_managed_by_another_operator_is_submitted_to_a_cluster_and_refused
 def test_objects_without_a_job_may_be_submitted_to_a_cluster(tmp_path: Path) -> None:
     submission = read(written(tmp_path, CONFIG), default_namespace="team", private=False)
     assert [namespace_of(obj) for _, obj in submission.other_objects] == ["team"]
-    with pytest.raises(ManifestError, match="holds no job"):
+    with pytest.raises(ManifestError, match="there is no job"):
         read(written(tmp_path, CONFIG))
 
 
@@ -207,21 +207,27 @@ class RefusingApi:
     [
         ({}, ["c", "a"], ""),
         ({"ConfigMap": AlreadyExists(409, "AlreadyExists", "exists")}, ["a"], ""),
-        ({"ConfigMap": Forbidden(403, "Forbidden", "no right")}, [], "ConfigMap c: no right"),
+        ({"ConfigMap": Forbidden(403, "Forbidden", "no right")}, [], "1.yaml:1: ConfigMap c: no right"),
         (
             {"TfJob": Invalid(422, "Invalid", "x", {"causes": [{"field": "spec.a", "message": "must not be"}]})},
             ["c"],
-            "TfJob a: spec.a: must not be",
+            "0.yaml:5: spec.a: must not be",
         ),
         (
             {"TfJob": NotFound(404, "NotFound", "the server could not find the requested resource")},
             ["c"],
-            "TfJob a: the cluster does not serve TfJob (tensorflow.org/v1alpha1); add it to the kinds of Trainyard "
-            "there: `kinds` of the chart, or --kinds of trainyard manifests",
+            "0.yaml:3: kind: the cluster does not serve TfJob (tensorflow.org/v1alpha1); add it to the kinds of "
+            "Trainyard there: `kinds` of the chart, or --kinds of trainyard manifests",
+        ),
+        (
+            {"TfJob": NotFound(404, "NotFound", 'namespaces "default" not found')},
+            ["c"],
+            '0.yaml:4: metadata.namespace: namespaces "default" not found; make it with `kubectl create namespace '
+            "default`, or name one that is there",
         ),
     ],
 )
-async def test_a_refused_object_is_a_problem_with_its_field(
+async def test_a_refused_object_is_a_problem_with_its_file_line_and_field(
     refusals: dict[str, ApiError], stored: list[str], problem: str, tmp_path: Path
 ) -> None:
     submission, problems = read(written(tmp_path, job(), CONFIG)), ""
@@ -230,5 +236,5 @@ async def test_a_refused_object_is_a_problem_with_its_field(
         ((_, created),) = await create_objects(api, submission)
         assert created["kind"] == "TfJob" and created["metadata"]["uid"] == "u"
     except ManifestError as error:
-        problems = str(error.problems[0])
+        problems = str(error.problems[0]).removeprefix(f"{tmp_path}/")
     assert (api.stored, problems) == (stored, problem)

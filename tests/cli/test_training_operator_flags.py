@@ -136,7 +136,7 @@ def test_the_flags_of_the_init_container_arrive_in_the_options(tmp_path: Path) -
         ("- name: '{{.Nothing}}'", "write only"),
         ("name: x", "is not one YAML list of containers, each with a name"),
         ("- image: x", "is not one YAML list"),
-        ("- name: [", "cannot be read as YAML"),
+        ("- name: [", "t:2: YAML: a value is missing"),
     ],
 )
 def test_a_template_that_cannot_be_used_is_refused_at_the_start(text: str, problem: str, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 def command(folder: Path, *line: str) -> Ended:
     env = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
-    env |= {**private(folder), "HOME": str(folder), "COLUMNS": "80"}
+    env |= {**private(folder), "HOME": str(folder)}
     full_line = [sys.executable, "-m", "trainyard", *line]
     ended = subprocess.run(full_line, env=env, capture_output=True, text=True, timeout=60, check=False)
     return Ended(ended.returncode, ended.stdout.splitlines(), ended.stderr, ended.stdout)
@@ -81,7 +81,7 @@ def act(page: str, session: str, verb: str, uid: str) -> tuple[int, str]:
 @contextmanager
 def served(folder: Path, *line: str) -> Iterator[tuple[str, str]]:
     """Page and session of a `trainyard ui` that serves the page itself until Ctrl-C."""
-    env = {**os.environ, **private(folder), "HOME": str(folder), "COLUMNS": "80"}
+    env = {**os.environ, **private(folder), "HOME": str(folder)}
     full_line = [sys.executable, "-m", "trainyard", "ui", *line]
     process = subprocess.Popen(full_line, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     try:
@@ -108,7 +108,7 @@ def test_a_link_opens_the_page_of_the_cluster_once(up: Path) -> None:
         session_of(printed.out)
     assert command(up, "ui", "default").code == 0
     unknown = command(up, "ui", "other")
-    assert (unknown.code, unknown.out) == (3, "") and "there is: default" in unknown.err
+    assert (unknown.code, unknown.out) == (3, "") and "there are pages of: default" in unknown.err
 
 
 def test_a_page_that_is_open_is_connected_again_after_the_cluster_was(up: Path) -> None:

@@ -2,8 +2,8 @@
 
 A block is preceded by a comment that says how it is run (`<!-- runs as a test ... -->`). Commands of one session share
 environment variables, working directory and files, as in one terminal. What a page shows is compared line by line with
-what was printed, stdout and stderr together as on a terminal; numbers, times and generated names may differ, the
-order of lines too (replicas print side by side), and `...` stands for any lines."""
+what was printed on a terminal of 80 columns, stdout and stderr together; numbers, times and generated names may differ,
+the order of lines too (replicas print side by side), and `...` stands for any lines."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -83,6 +85,32 @@ def blocks(page: Path) -> Iterator[Block]:
         )
 
 
+class _Output:
+    """What is printed on a terminal of 80 columns until the block of this context ends."""
+
+    _END = b"\0"
+
+    def __enter__(self) -> _Output:
+        self._ours, self.terminal = os.openpty()
+        termios.tcsetwinsize(self.terminal, (24, 80))
+        self.printed = bytearray()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Not to the end of the stream: a cluster in the background may have the terminal open.
+        os.write(self.terminal, self._END)
+        self._thread.join()
+        os.close(self.terminal)
+        os.close(self._ours)
+
+    def _read(self) -> None:
+        while not self.printed.endswith(self._END):
+            self.printed += os.read(self._ours, 1 << 16)
+        del self.printed[-len(self._END) :]
+
+
 @dataclass
 class Terminal:
     """One shell: what was exported and where one is lasts from command to command."""
@@ -113,7 +141,7 @@ class Terminal:
         path = ":".join([*folders, str(tools)])
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         # Environments of images are shared with other tests: each takes minutes and gigabytes.
-        env |= {"HOME": str(home), "TERM": "dumb", "PATH": path, "XDG_CACHE_HOME": str(cache), "COLUMNS": "80"}
+        env |= {"HOME": str(home), "TERM": "dumb", "PATH": path, "XDG_CACHE_HOME": str(cache)}
         return cls(folder, home, env)
 
     def look(self, command: Command) -> tuple[list[str], list[str]]:
@@ -130,35 +158,34 @@ class Terminal:
         """Exit code and lines of one command. One that never ends is interrupted when it has printed what is shown."""
         state = self.home / ".terminal"
         script = f"{line}\nstatus=$?\n{{ pwd; env -0; }} > {shlex.quote(str(state))}\nexit $status"
-        output = self.home / ".output"
-        with output.open("wb") as sink:
+        with _Output() as output:
             shell = subprocess.Popen(
                 ["bash", "--noprofile", "--norc", "-c", script],
-                cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
-                start_new_session=True,
+                cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=output.terminal,
+                stderr=output.terminal, start_new_session=True,
             )  # fmt: skip
-        try:
-            if _ENDLESS.search(line):
-                self._wait_for(shell, output, shown)
+            try:
+                if _ENDLESS.search(line):
+                    self._wait_for(shell, output, shown)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(shell.pid, signal.SIGINT)
+                code = shell.wait(LONGEST)
+            finally:
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(shell.pid, signal.SIGINT)
-            code = shell.wait(LONGEST)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(shell.pid, signal.SIGKILL)
-            shell.wait()
+                    os.killpg(shell.pid, signal.SIGKILL)
+                shell.wait()
         if state.exists():
             where, _, variables = state.read_bytes().partition(b"\n")
             self.folder = Path(os.fsdecode(where))
             pairs = (os.fsdecode(entry).partition("=") for entry in variables.split(b"\0") if entry)
             self.env = {name: value for name, _, value in pairs if name not in ("_", "SHLVL", "status")}
             state.unlink()
-        return code, _lines(output.read_bytes())
+        return code, _lines(bytes(output.printed))
 
-    def _wait_for(self, shell: subprocess.Popen[bytes], output: Path, shown: tuple[str, ...]) -> None:
+    def _wait_for(self, shell: subprocess.Popen[bytes], output: _Output, shown: tuple[str, ...]) -> None:
         end = time.monotonic() + LONGEST
         while shell.poll() is None and time.monotonic() < end:
-            printed = _lines(output.read_bytes())
+            printed = _lines(bytes(output.printed))
             if printed and not self.missing(shown, printed):
                 return
             time.sleep(0.1)

@@ -82,7 +82,7 @@ async def test_the_shipped_catalogue_is_read_for_the_first_pod_or_ahead_of_it(
         ("images:\n- {}\n", "images[0]: Object missing required field `match`"),
         ("images:\n- {match: a, entry: [x]}\n", "images[0]: Object contains unknown field `entry`"),
         ("images:\n- {match: a, env: {A: 1}}\n", "images[0].env[...]: Expected `str`, got `int`"),
-        ("images:\n- {match: []}\n", "images[0].match: is empty"),
+        ("images:\n- {match: []}\n", "images-0.yaml:2: images[0].match: is empty"),
         (
             "images:\n- {match: a, providers: [{}]}\n",
             "images[0].providers[0]: must be exactly one of current, requirements",
@@ -103,8 +103,8 @@ async def test_the_shipped_catalogue_is_read_for_the_first_pod_or_ahead_of_it(
             "'new' is not a range; write for example '3.11",
         ),
         ("images:\n- {match: a, providers: [{current: {}, disk: big}]}\n", "'big' is not a size; write for example"),
-        ("images: []\n---\nimages: []\n", "more than one document"),
-        ("images:\n- match: a\n  match: b\n", 'the key "match" is written twice'),
+        ("images: []\n---\nimages: []\n", "images-0.yaml:3: document: is a second document"),
+        ("images:\n- match: a\n  match: b\n", "images-0.yaml:3: images[0].match: is written twice"),
     ],
 )
 def test_a_catalogue_that_cannot_be_used_is_refused_with_the_place_and_the_fix(
@@ -116,7 +116,9 @@ def test_a_catalogue_that_cannot_be_used_is_refused_with_the_place_and_the_fix(
 
 
 def test_a_catalogue_that_is_not_there_is_refused(tmp_path: Path, messages: list[str]) -> None:
-    with pytest.raises(ManifestError, match=r"none\.yaml: cannot be read \(No such file or directory\); name a file"):
+    with pytest.raises(
+        ManifestError, match=r"none\.yaml:1: file: cannot be read \(No such file or directory\); name a file"
+    ):
         Images([tmp_path / "none.yaml"], tmp_path, messages.append)
 
 

@@ -45,7 +45,6 @@ class User(NamedTuple):
         env = {name: value for name, value in env.items() if not name.startswith(("PIP_", "UV_", "XDG_"))}
         env |= {
             "HOME": str(self.folder),
-            "COLUMNS": "80",
             "PIP_CONFIG_FILE": os.devnull,
             "PIP_RETRIES": "1",
             **variables,

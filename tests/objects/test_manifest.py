@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import tracemalloc
 from pathlib import Path
@@ -135,23 +136,24 @@ FLAT_BOMB = f"a: &a {'x' * 100_000}\nb: [{','.join(['*a'] * 1000)}]\n"
 LADDER = "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 200))
 MERGE_BOMB = "a: &a {" + ",".join(f"k{n}: {n}" for n in range(500)) + "}\nb: [" + "{<<: *a}," * 5000 + "]\n"
 
+SHAPE = re.compile(r"job\.yaml:[1-9][0-9]*: [^ :]+: \S")  # file:line: field: text
 BAD: dict[str, tuple[str | bytes, str, str]] = {
     # name: (text, where, a part of the sentence)
-    "empty": ("", "job.yaml:", "has no object; write one"),
+    "empty": ("", "job.yaml:1: document:", "has no object; write one"),
     "only comments": ("# hi\n---\n---\n", "job.yaml:", "has no object"),
-    "a text": ("hello", "job.yaml:1:", "the document is text, not an object"),
-    "a list": ("- a\n- b\n", "job.yaml:1:", "the document is a list, not an object"),
-    "no kind": ("\napiVersion: v1\n", "job.yaml:2:", "has no kind; write one, for example kind: TfJob"),
-    "no apiVersion": ("kind: TfJob", "job.yaml:1:", "has no apiVersion; write one"),
-    "kind is a number": ("apiVersion: v1\nkind: 3", "job.yaml:1:", "kind is a number, not text"),
-    "version is a float": ("apiVersion: 1.2\nkind: A", "job.yaml:1:", "apiVersion is a number, not text"),
-    "item is text": ("apiVersion: v1\nkind: List\nitems: [x]", "job.yaml:3:", "items[0] is text, not an object"),
+    "a text": ("hello", "job.yaml:1: document:", "is text, not an object"),
+    "a list": ("- a\n- b\n", "job.yaml:1: document:", "is a list, not an object"),
+    "no kind": ("\napiVersion: v1\n", "job.yaml:2: kind:", "is missing; write one, for example kind: TfJob"),
+    "no apiVersion": ("kind: TfJob", "job.yaml:1: apiVersion:", "is missing; write one"),
+    "kind is a number": ("apiVersion: v1\nkind: 3", "job.yaml:1: kind:", "is a number, not text"),
+    "version is a float": ("apiVersion: 1.2\nkind: A", "job.yaml:1: apiVersion:", "is a number, not text"),
+    "item is text": ("apiVersion: v1\nkind: List\nitems: [x]", "job.yaml:3: items[0]:", "is text, not an object"),
     "item without kind": (
-        "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1}", "job.yaml:4:", "items[0] has no kind"),
+        "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1}", "job.yaml:4: items[0].kind:", "is missing"),
     "unclosed brace": (f"{HEAD}a: {{b: 1\n", "job.yaml:", "a '{' is not closed"),
     "unclosed bracket": (f"{HEAD}a: [b, 1\n", "job.yaml:", "a '[' is not closed"),
     "unclosed quote": (f"{HEAD}a: 'b\n", "job.yaml:", "a quoted text is not closed"),
-    "tab": (f"{HEAD}a:\n\tb: 1\n", "job.yaml:4:", "a tab is used for indentation; use spaces"),
+    "tab": (f"{HEAD}a:\n\tb: 1\n", "job.yaml:4: YAML:", "a tab is used for indentation; use spaces"),
     "two colons": (f"{HEAD}a: b: c\n", "job.yaml:3:", "a ': ' where no key is allowed"),
     "key without colon": (f"{HEAD}metadata\nspec: 1\n", "job.yaml:", "a key without ':'"),
     "indentation": (f"{HEAD}a:\n    b: 1\n  c: 2\n", "job.yaml:", "the indentation does not fit"),
@@ -161,12 +163,12 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
     "broken json": ('{"apiVersion": "v1", "kind": "A", "a": [1,}', "job.yaml:1:", ""),
     "two json objects": ('{"apiVersion": "v1", "kind": "A"} {"a": 1}', "job.yaml:1:", "separate documents with '---'"),
     "duplicate key": (
-        f"{HEAD}spec:\n  a: [{{b: 1,\n  b: 2}}]\n", "job.yaml:5: spec.a[0]:",
-        'the key "b" is written twice (first in line 4); keep one'),
-    "duplicate kind": (f"{HEAD}kind: Secret\n", "job.yaml:3:", 'the key "kind" is written twice (first in line 2)'),
+        f"{HEAD}spec:\n  a: [{{b: 1,\n  b: 2}}]\n", "job.yaml:5: spec.a[0].b:",
+        "is written twice (first in line 4); keep one"),
+    "duplicate kind": (f"{HEAD}kind: Secret\n", "job.yaml:3: kind:", "is written twice (first in line 2)"),
     "duplicate in json": (
-        '{"apiVersion": "v1",\n"kind": "A",\n"kind": "B"}', "job.yaml:3:", 'the key "kind" is written twice'),
-    "two merges": (f"{HEAD}a: &a {{b: 1}}\nc: {{<<: *a, <<: *a}}\n", "job.yaml:4:", '"<<" is written twice'),
+        '{"apiVersion": "v1",\n"kind": "A",\n"kind": "B"}', "job.yaml:3: kind:", "is written twice"),
+    "two merges": (f"{HEAD}a: &a {{b: 1}}\nc: {{<<: *a, <<: *a}}\n", "job.yaml:4: c.<<:", "is written twice"),
     "merge of text": (f"{HEAD}a: {{<<: b}}\n", "job.yaml:3:", "'<<' merges mappings only"),
     "number key": (f"{HEAD}a: {{1: x}}\n", "job.yaml:3: a:", 'the key 1 is not text; write "1" in quotes'),
     "boolean key": (f"{HEAD}on: x\n", "job.yaml:3:", 'the key on is not text; write "on" in quotes'),
@@ -211,6 +213,7 @@ def test_a_bad_file_gets_a_sentence_with_file_line_and_fix_at_once(name: str) ->
     messages = refused(text)
     assert messages[0].startswith(where) and part in messages[0], messages
     assert all("\n" not in message and len(message) < 300 for message in messages)
+    assert [message for message in messages if not SHAPE.match(message)] == []
     started = time.process_time()
     refused(text)
     assert time.process_time() - started < 0.05 * 4, "the promise is 50 ms; four times that on a busy machine"

@@ -171,7 +171,7 @@ REFUSED: list[tuple[str, bytes, str]] = [
     (
         "no job",
         b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n",
-        "holds no job, only ConfigMap (v1), a built-in kind of Kubernetes; kinds that run here: TfJob (tensorflow.org/",
+        "in.yaml:2: kind: there is no job, only ConfigMap (v1), a built-in kind of Kubernetes; kinds that run",
     ),
     (
         "an unknown version",

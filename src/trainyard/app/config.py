@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -19,6 +20,7 @@ import msgspec
 from trainyard.app.ssh_keys import new_ssh_key
 from trainyard.core.model import Config
 from trainyard.objects import Json, Problem
+from trainyard.objects.yaml_builder import DOCUMENT, Value
 from trainyard.objects.yaml_reader import ManifestError, load
 
 PS_SERVER = "grpc_tensorflow_server.py"
@@ -52,8 +54,8 @@ def read_config(path: Path | None, warn: Callable[[str], None]) -> Config:
     try:
         text = path.read_bytes()
     except OSError as error:
-        reason = f"cannot be read ({error.strerror}); name a controller config file that can"
-        raise ConfigError([Problem(str(path), reason)]) from None
+        reason = f"cannot be read ({error.strerror}); name a controller config file that can be read"
+        raise ConfigError([Problem(f"{path}:1: file", reason)]) from None
     parsed = parse_config(text, str(path))
     for warning in parsed.warnings:
         warn(str(warning))
@@ -91,27 +93,37 @@ def parse_config(text: str | bytes, source: str) -> Parsed:
     except ManifestError as error:
         raise ConfigError(error.problems) from None
     if len(documents) > 1:
-        raise ConfigError([Problem(f"{source}:{documents[1].line}", "a second document; write one, without '---'")])
+        raise ConfigError(
+            [Problem(f"{source}:{documents[1].line}: {DOCUMENT}", "is a second document; write one, without '---'")]
+        )
     parsed = Parsed()
     top = documents[0].value if documents else {}
     if isinstance(top, dict) and top.get("kind") == "ConfigMap":
-        return _parse_config_map(top, source)
+        return _parse_config_map(top, source, _line_of("data", documents))
     if not isinstance(top, dict):
-        parsed.problems.append(Problem(source, "is not a mapping; write accelerators: at the top"))
+        parsed.problems.append(Problem(DOCUMENT, "is not a mapping; write accelerators: at the top"))
     else:
         _read_top(top, parsed)
     if parsed.problems:
         raise ConfigError(
-            [Problem(f"{source}: {problem.path}".rstrip(": "), problem.text) for problem in parsed.problems]
+            [
+                Problem(f"{source}:{_line_of(problem.path, documents)}: {problem.path}", problem.text)
+                for problem in parsed.problems
+            ]
         )
     return parsed
 
 
-def _parse_config_map(config_map: Mapping[str, Any], source: str) -> Parsed:
+def _line_of(path: str, documents: list[Value]) -> int:
+    """The line of a field such as `accelerators[nvidia.com/gpu].volumes`."""
+    return documents[0].lines.line_of(re.sub(r"^accelerators\[([^]]+)\]", r"accelerators.\1", path)) if documents else 1
+
+
+def _parse_config_map(config_map: Mapping[str, Any], source: str, line: int) -> Parsed:
     data = config_map.get("data")
     text = data.get(_INSIDE) if isinstance(data, dict) else None
     if not isinstance(text, str):
-        raise ConfigError([Problem(f"{source}: data", f"has no key {_INSIDE}; write the config under this key")])
+        raise ConfigError([Problem(f"{source}:{line}: data", f"has no key {_INSIDE}; write the config under this key")])
     return parse_config(text, f"{source}, {_INSIDE}")
 
 

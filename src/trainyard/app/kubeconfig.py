@@ -305,4 +305,4 @@ def _read(file: Path, named: Any) -> bytes:
         return path.read_bytes()
     except OSError as error:
         text = f"{file}: names {path}, which cannot be read ({(error.strerror or str(error)).lower()})"
-        raise KubeconfigError(f"{text}; name a file that can") from None
+        raise KubeconfigError(f"{text}; name a file that can be read") from None

@@ -14,7 +14,7 @@ import click
 from trainyard import __version__
 from trainyard.cli.command import defaults
 from trainyard.cli.command.codes import READER_GONE, UNAVAILABLE
-from trainyard.cli.output.layout import printable_streams, prose, terminal_width, write_error_text
+from trainyard.cli.output.layout import note, printable_streams, terminal_prose, write_error_text
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -27,33 +27,33 @@ class LazyCommand(NamedTuple):
 
 
 COMMANDS = {
-    "run": LazyCommand("run", "Run jobs or a script on this machine, from start to end, and show their logs."),
+    "run": LazyCommand("run", "Run manifests or a script on this machine, and print the logs."),
     "init": LazyCommand("init", "Write a manifest for a script, with a comment for each field."),
-    "up": LazyCommand("up", "Start a cluster on this machine that stays, in the background."),
-    "down": LazyCommand("down", "Stop it, with all it runs. It keeps what it has."),
-    "status": LazyCommand("status", "Say whether it is up, since when, and what it runs."),
-    "submit": LazyCommand("submit", "Submit jobs to the cluster."),
-    "ui": LazyCommand("ui", "Print a link to the page that shows what trains, and why a job fails."),
-    "get": LazyCommand("get", "Show jobs and their states."),
-    "describe": LazyCommand("describe", "Show one job: roles, replicas, conditions, children, events."),
-    "logs": LazyCommand("logs", "Show the output of a job's replicas."),
-    "history": LazyCommand("history", "Show the jobs that ran on this machine, also when they are gone."),
-    "top": LazyCommand("top", "Show CPU, memory and steps of a job's replicas, live."),
-    "why": LazyCommand("why", "Say in plain words why a job does not run, or why it failed."),
-    "events": LazyCommand("events", "Show the events of a job and of all that belongs to it."),
-    "scale": LazyCommand("scale", "Change how many replicas a running job has."),
-    "suspend": LazyCommand("suspend", "Stop what jobs run, and keep the jobs."),
-    "resume": LazyCommand("resume", "Let suspended jobs run again."),
-    "delete": LazyCommand("delete", "Delete jobs, with all that belongs to them."),
-    "operator": LazyCommand("operator", "Serve the jobs of a cluster: the controller process."),
-    "node": LazyCommand("node", "Join a cluster as a node: its pods run as processes of this machine."),
-    "plan": LazyCommand("plan", "Show, offline, what the operator would do with a job."),
-    "doctor": LazyCommand("doctor", "Say what this machine can run, and what to install for the rest."),
-    "manifests": LazyCommand("install_manifests", "Print what a cluster needs to run the operator."),
-    "images": LazyCommand("images", "Show what images are on this machine; try, size, prune them."),
-    "lint": LazyCommand("lint", "Check manifests, offline: every problem with its place and the fix."),
-    "convert": LazyCommand("convert", "Convert manifests to kubeflow.org/v1 or TrainJob, offline; report the rest."),
-    "completion": LazyCommand("completion", "Print what makes a shell complete commands and the names of jobs."),
+    "up": LazyCommand("up", "Start a local cluster in the background."),
+    "down": LazyCommand("down", "Stop the local cluster; its jobs and data are kept."),
+    "status": LazyCommand("status", "Show whether the local cluster is up, and its jobs."),
+    "submit": LazyCommand("submit", "Create jobs in a cluster from manifests."),
+    "ui": LazyCommand("ui", "Print a link to the web page with jobs, logs and diagnoses."),
+    "get": LazyCommand("get", "List jobs and their states."),
+    "describe": LazyCommand("describe", "Show the details of a job: roles, replicas, pods, events."),
+    "logs": LazyCommand("logs", "Print the logs of a job's replicas."),
+    "history": LazyCommand("history", "List the jobs that ran on this machine, also deleted ones."),
+    "top": LazyCommand("top", "Show CPU, memory and training steps of a job's replicas."),
+    "why": LazyCommand("why", "Explain why a job does not run or has failed."),
+    "events": LazyCommand("events", "List the events of a job and its pods."),
+    "scale": LazyCommand("scale", "Set the number of replicas of a running job."),
+    "suspend": LazyCommand("suspend", "Suspend jobs: delete their pods, keep the jobs."),
+    "resume": LazyCommand("resume", "Resume suspended jobs."),
+    "delete": LazyCommand("delete", "Delete jobs with their pods and Services."),
+    "operator": LazyCommand("operator", "Run the operator (the controller) of a cluster."),
+    "node": LazyCommand("node", "Join a cluster as a node that runs pods as local processes."),
+    "plan": LazyCommand("plan", "Print what the operator would do with a job, offline."),
+    "doctor": LazyCommand("doctor", "Check what this machine can run, and how to fix the rest."),
+    "manifests": LazyCommand("install_manifests", "Print the manifests that install the operator."),
+    "images": LazyCommand("images", "List and manage the Python environments that replace images."),
+    "lint": LazyCommand("lint", "Check manifests for errors, offline."),
+    "convert": LazyCommand("convert", "Convert manifests to kubeflow.org/v1 or TrainJob, offline."),
+    "completion": LazyCommand("completion", "Print the completion script for bash, zsh or fish."),
 }
 
 
@@ -119,8 +119,8 @@ class Commands(click.Group):
 
 
 def _wrapped(error: click.ClickException) -> click.ClickException:
-    """The same error, with its message wrapped at the terminal's width."""
-    text = prose(f"Error: {error.format_message()}", terminal_width()).removeprefix("Error: ")
+    """The same error, with its message wrapped at the width of a terminal."""
+    text = terminal_prose(f"Error: {error.format_message()}", 2).removeprefix("Error: ")
     error.format_message = lambda: text  # type: ignore[method-assign]
     return error
 
@@ -133,13 +133,13 @@ def _stop_writing(error: OSError) -> int:
     if isinstance(error, BrokenPipeError):
         return READER_GONE
     with contextlib.suppress(OSError):
-        click.echo(prose(write_error_text(error), terminal_width()), err=True)
+        note(write_error_text(error))
     return UNAVAILABLE
 
 
 EPILOG = """\b
-Defaults of options: ~/.config/trainyard/config.yaml, a section per command,
-or variables such as TRAINYARD_RUN_NETWORK=shared. See docs/commands.md."""
+Defaults of options can be set in ~/.config/trainyard/config.yaml, or in
+variables such as TRAINYARD_RUN_NETWORK=shared: see docs/commands.md."""
 
 
 @click.group(
@@ -150,9 +150,9 @@ or variables such as TRAINYARD_RUN_NETWORK=shared. See docs/commands.md."""
 @click.version_option(__version__, prog_name="trainyard", message="%(prog)s %(version)s")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Distributed training jobs: the same YAML as processes on this machine and as pods on a cluster."""
+    """Run distributed training jobs: as processes on this machine, and as pods on Kubernetes."""
     if context.invoked_subcommand in COMMANDS and isinstance(context.command, click.Group):
         context.default_map = defaults.default_map(context.command, context, context.invoked_subcommand)
         if not context.resilient_parsing:
             for text in defaults.unknown_variables(context.command, context, context.invoked_subcommand):
-                click.echo(prose(f"warning: {text}", terminal_width()), err=True)
+                note(f"warning: {text}")

@@ -11,7 +11,7 @@ _PROGRAM, _VARIABLE = "trainyard", "_TRAINYARD_COMPLETE"
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes SHELL complete commands, options and the names of jobs.
+    """Print the completion script of a shell: commands, options, names of jobs.
 
     \b
     bash: trainyard completion bash >> ~/.bash_completion
@@ -22,7 +22,7 @@ def completion(shell: str) -> None:
 
     shell_class = get_completion_class(shell)
     if shell_class is None:
-        raise click.UsageError(f"click knows no completion for {shell}")
+        raise click.UsageError(f"there is no completion for {shell}; write bash, zsh or fish")
     # Not source(): that starts bash to check its version, which must be at least 4.4 as the documents say.
     completer = shell_class(click.get_current_context().find_root().command, {}, _PROGRAM, _VARIABLE)
     click.echo(completer.source_template % completer.source_vars())

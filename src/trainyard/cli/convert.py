@@ -33,13 +33,16 @@ MISSING = {
     type=click.Choice(TARGETS),
     default=KUBEFLOW,
     show_default=True,
-    help="kubeflow.org/v1, or TrainJob of Kubeflow Trainer.",
+    help="API of the result: kubeflow.org/v1, or TrainJob of Kubeflow Trainer.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Where to write it; it must not exist.  [default: stdout]")
+@click.option("-o", "--output", metavar="FILE", help="File for the result; it must not exist.  [default: stdout]")
 def convert(files: tuple[str, ...], target: str, output: str | None) -> None:
-    """Convert jobs to other kinds. Exit code 1: a field could not be mapped; 2: an input is invalid.
+    """Convert jobs to kubeflow.org/v1 or to TrainJob, without a cluster. - is standard input.
 
-    Each such field is named on stderr. Other documents stay as they are; comments in converted ones are lost.
+    Fields that cannot be mapped are named on stderr. Other documents are copied as they are; comments in converted ones
+    are lost. Exit code 1 if a field cannot be mapped, 2 if an input is invalid.
+
+    Example: trainyard convert --to trainjob examples/pytorch_job.yaml
     """
     try:
         sources = _load(files)
@@ -67,14 +70,15 @@ def _load(files: tuple[str, ...]) -> list[SourceDocument]:
     problems: list[Problem] = []
     for file in files:
         try:
-            name = "standard input" if file == manifests.STDIN else file
-            sources += split_documents(manifests.read_file(file).decode("utf-8-sig"), name)
+            sources += split_documents(manifests.read_file(file).decode("utf-8-sig"), manifests.source_name(file))
         except ManifestError as error:
             problems += error.problems
         except OSError as error:
-            problems.append(Problem(file, f"cannot be read ({error.strerror}); name a file that can"))
+            problems.append(manifests.unreadable(file, error))
         except UnicodeDecodeError:
-            problems.append(Problem(file, "is not UTF-8 text; write it in UTF-8"))
+            problems.append(
+                Problem(f"{manifests.source_name(file)}:1: encoding", "is not UTF-8 text; save it as UTF-8")
+            )
     if problems:
         raise ManifestError(problems)
     return sources
@@ -117,7 +121,7 @@ def _convert(document: Document, target: str) -> tuple[list[Json], int]:
     for problem in conversion.unmapped:
         note(f"{manifests.with_place(document, problem).path}: not mapped: {problem.text}")
     for remark in conversion.notes:
-        note(f"{manifests.with_place(document, remark).path}: note: {remark.text}")
+        note(manifests.remark(document, "note", remark))
     if conversion.objects:
         note(_summary(document.obj, conversion.objects, len(conversion.unmapped)))
     return conversion.objects, len(conversion.unmapped)

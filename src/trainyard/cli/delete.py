@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,17 +11,27 @@ from trainyard.cli.command import options
 from trainyard.cli.command.cluster_command import ClusterContext, CommandError, print_output, run_with_cluster
 from trainyard.cli.command.codes import TIMEOUT
 from trainyard.cli.command.job_names import job_names
+from trainyard.objects import name_of
+
+if TYPE_CHECKING:
+    from trainyard.cli.command.jobs import JobInfo
 
 POLL_SECONDS = 0.2  # seconds between two requests for the remaining pods
+SHOWN_PODS = 5  # pods of a job that a message names
 
 
 @click.command()
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=job_names)
 @options.cluster
-@click.option("--wait", is_flag=True, help="Return when its pods are gone, too.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Wait no longer.")
+@click.option("--wait", is_flag=True, help="Wait until the pods are gone.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Maximum time to wait.  [default: no limit]",
+)
 def delete(jobs: tuple[str, ...], wait: bool, timeout: float | None, **params: Any) -> None:
-    """Delete jobs with everything that belongs to them: pods, Services, logs.
+    """Delete jobs with their pods, Services and other objects that they own.
 
     Example: trainyard delete mnist tfjob/other --wait
     """
@@ -43,4 +53,17 @@ async def _delete(context: ClusterContext, jobs: tuple[str, ...], wait: bool, ti
                     while await list_pods(context, info.job):  # noqa: ASYNC110  (the pods end in the cluster)
                         await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
-            raise CommandError("the time of --timeout is over, and pods of it are still there", TIMEOUT) from None
+            raise CommandError(await _remaining_text(context, infos, timeout), TIMEOUT) from None
+
+
+async def _remaining_text(context: ClusterContext, infos: list[JobInfo], timeout: float | None) -> str:
+    """The message about the pods of deleted jobs that have not ended within the timeout."""
+    from trainyard.cli.command.jobs import list_pods
+
+    texts = []
+    for info in infos:
+        names = [name_of(pod) for pod in await list_pods(context, info.job)]
+        more = ", ..." if len(names) > SHOWN_PODS else ""
+        texts += [f"{info.reference} has {', '.join(names[:SHOWN_PODS])}{more}"] if names else []
+    fix = f"they end within their grace period: kubectl get pods -n {infos[0].namespace}"
+    return f"pods have not ended within --timeout {timeout:g}: {'; '.join(texts) or 'all have ended now'}; {fix}"

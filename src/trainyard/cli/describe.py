@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import click
 from trainyard.cli.command import options
 from trainyard.cli.command.cluster_command import ClusterContext, print_output, run_with_cluster
 from trainyard.cli.command.job_names import job_names
-from trainyard.cli.output.layout import UNKNOWN_WIDTH, colour_on, field_lines, table_lines, terminal_width
+from trainyard.cli.output.layout import UNKNOWN_WIDTH, UNLIMITED, colour_on, field_lines, table_lines, terminal_width
 from trainyard.objects import format_time
 
 if TYPE_CHECKING:
@@ -25,15 +24,15 @@ EVENTS = 20  # the number of events shown, the newest
 @click.command()
 @click.argument("job", shell_complete=job_names)
 @options.cluster
-@click.option("-o", "--output", type=click.Choice(["wide"]), help="wide cuts nothing off.")
+@click.option("-o", "--output", type=click.Choice(["wide"]), help="Output format; wide does not cut long lines.")
 def describe(job: str, output: str | None, **params: Any) -> None:
-    """Show a job: its roles and replicas, conditions, children and events.
+    """Show the details of a job: roles, replicas, conditions, the objects that it owns, events.
 
-    Of a job that is gone it shows what the history of this machine has.
+    A job that is not in the cluster is read from the history of this machine.
 
     Example: trainyard describe tfjob/mnist
     """
-    width = sys.maxsize if output else terminal_width()
+    width = UNLIMITED if output else terminal_width(1)
     run_with_cluster(
         params, lambda context: _describe(context, job, width), lambda: _from_history(job, params["namespace"], width)
     )

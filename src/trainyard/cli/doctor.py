@@ -14,6 +14,7 @@ import click
 import msgspec
 from msgspec.structs import asdict
 
+from trainyard.cli.command import options
 from trainyard.cli.command.codes import INTERRUPTED, UNAVAILABLE
 from trainyard.cli.output.layout import terminal_width, wrapped
 from trainyard.objects.structs import replace
@@ -36,13 +37,13 @@ class Check(msgspec.Struct, frozen=True):
 
 
 @click.command()
-@click.option("--cache", metavar="DIR", default="", help="Where environments for images are kept.")
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="For programs.")
+@click.option("--cache", metavar="DIR", default="", help=options.CACHE)
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format.")
 def doctor(cache: str, output: str | None) -> None:
-    """Say what this machine can run, and what to install for the rest.
+    """Check what this machine can run, and print how to fix the rest.
 
-    It starts a process in each network, asks the package index, and changes nothing. Exit code 0, or 3 when no
-    network works: then nothing runs here.
+    It starts a process in each network, contacts the package index, and changes nothing. Exit code 3 if no network
+    works: then no job can run here.
 
     Example: trainyard doctor
     """
@@ -57,7 +58,7 @@ def doctor(cache: str, output: str | None) -> None:
         listed = [asdict(check) for check in checks]
         click.echo((as_json if output == "json" else as_yaml)(listed).rstrip("\n"))
     else:
-        click.echo("\n".join(rendered(checks, terminal_width())))
+        click.echo("\n".join(rendered(checks, terminal_width(1))))
     sys.exit(UNAVAILABLE if any(check.state == BROKEN for check in checks) else 0)
 
 

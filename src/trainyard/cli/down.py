@@ -23,20 +23,23 @@ MEGABYTE = 1_000_000
 
 
 @click.command()
-@click.option("--name", default="default", show_default=True, help="Which one.")
+@click.option("--name", metavar="NAME", default="default", show_default=True, help="Name of the cluster.")
 @click.option(
     "--grace",
     type=click.FloatRange(min=0),
+    metavar="SECONDS",
     default=45.0,
     show_default=True,
-    help="Seconds until it is stopped by force.",
+    help="Time until the cluster is killed.",
 )
-@click.option("--delete", is_flag=True, help="Remove it for good: jobs, logs, volumes, its kubeconfig context.")
+@click.option("--delete", is_flag=True, help="Delete the cluster: jobs, logs, volumes, kubeconfig context.")
 def down(name: str, grace: float, delete: bool) -> None:
-    """Stop the cluster of `trainyard up`: pods end within their grace period, then everything else. What it has stays
-    on disk, and the next `trainyard up` goes on with it.
+    """Stop the local cluster of `trainyard up`.
 
-    Example: trainyard down --grace 5. One that is not up is no error.
+    Pods end within their grace period. Jobs and data are kept for the next `trainyard up`. A cluster that is not up is
+    no error.
+
+    Example: trainyard down --grace 5
     """
     try:
         cluster = Background(name)
@@ -56,7 +59,7 @@ def down(name: str, grace: float, delete: bool) -> None:
         note(str(error))
         sys.exit(error.code)
     except KeyboardInterrupt:
-        note(f"It goes on ending; see: {cluster.word('status')}")
+        note(f"The cluster {name} is still stopping; see: {cluster.word('status')}")
         sys.exit(INTERRUPTED)
 
 
@@ -79,7 +82,7 @@ def _delete(cluster: Background, cluster_text: str) -> None:
             if kubeconfig_merge.remove(path, cluster.context):
                 deleted_items.append(f"the context {cluster.context} in {path}")
         except KubeconfigError as error:
-            note(f"{error}; take the context {cluster.context} out yourself")
+            note(f"{error}; remove the context {cluster.context} with kubectl config delete-context")
     if not cluster.delete(note):
         click.echo(f"{cluster_text} has nothing to delete.")
         return

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("job", required=False, shell_complete=job_names)
 @options.cluster
-@click.option("-o", "--output", type=click.Choice(FORMS), help="wide adds the source.")
+@click.option("-o", "--output", type=click.Choice(FORMS), help="Output format; wide adds the source.")
 def events(job: str | None, output: str | None, **params: Any) -> None:
-    """Show the events of a job and of all that belongs to it, or of the whole namespace.
+    """List the events of a job, its pods and the other objects that it owns; without JOB, of the namespace.
 
-    Of a job that is gone they are read from the history of this machine.
+    A job that is not in the cluster is read from the history of this machine.
 
     Example: trainyard events tfjob/mnist
     """

@@ -32,13 +32,17 @@ BATCH_SECONDS = 0.2  # seconds in which changes are collected before rows are pr
 @click.command(name="get")
 @click.argument("which", nargs=-1, metavar="[KIND] [NAME]", shell_complete=job_names)
 @options.cluster
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
-@click.option("-o", "--output", type=click.Choice(FORMS), help="wide adds roles and reasons.")
-@click.option("-w", "--watch", is_flag=True, help="Then show each change, until Ctrl-C.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="List the jobs of all namespaces.")
+@click.option("-o", "--output", type=click.Choice(FORMS), help="Output format; wide adds the roles and the reason.")
+@click.option("-w", "--watch", is_flag=True, help="Print each change after that, until Ctrl-C.")
 def get(which: tuple[str, ...], everywhere: bool, output: str | None, watch: bool, **params: Any) -> None:
-    """Show jobs of all kinds, of one kind, or one job.
+    """List jobs: all, those of a KIND, or the one with a NAME.
 
-    Examples: trainyard get, trainyard get tfjobs -o wide, trainyard get tfjob/mnist -o yaml
+    \b
+    Examples:
+      trainyard get
+      trainyard get tfjobs -o wide
+      trainyard get tfjob/mnist -o yaml
     """
     work = _watch if watch else _get
     run_with_cluster(params, lambda context: work(context, which, everywhere, output or ""))
@@ -52,7 +56,7 @@ async def _watch(context: ClusterContext, arguments: tuple[str, ...], everywhere
     from trainyard.objects.resources import POD
 
     if form not in ("", "wide"):
-        raise CommandError(f"-w and -o {form} do not go together; leave one of them out", 2)
+        raise CommandError(f"-o {form} prints once, and -w watches; leave out -o {form} or -w", 2)
     kinds, name = _parse_arguments(arguments)
     named_info = await get_job(context, name) if name else None
     namespace = "" if everywhere else context.namespace
@@ -104,7 +108,9 @@ async def _get(context: ClusterContext, arguments: tuple[str, ...], everywhere: 
     kinds, name = _parse_arguments(arguments)
     if name:
         if everywhere:
-            raise CommandError("a name and -A do not go together; write -n NAMESPACE", 2)
+            raise CommandError(
+                f"{name}: a job cannot be looked up by its name in all namespaces (-A); write -n NAMESPACE", 2
+            )
         infos: list[JobInfo] = [await get_job(context, name)]
     else:
         infos = await list_jobs(
@@ -127,7 +133,7 @@ def _parse_arguments(arguments: tuple[str, ...]) -> tuple[Any, str]:
     from trainyard.cli.command.jobs import kind_names
 
     if len(arguments) > 2:
-        raise CommandError("write `get`, `get KIND`, `get NAME`, `get KIND NAME` or `get KIND/NAME`", 2)
+        raise CommandError(f"{arguments[2]}: an argument too many; write get [KIND] [NAME], or get KIND/NAME", 2)
     if len(arguments) == 2:
         return (), f"{arguments[0]}/{arguments[1]}"
     if not arguments or arguments[0] in ("all", "jobs"):
@@ -136,8 +142,8 @@ def _parse_arguments(arguments: tuple[str, ...]) -> tuple[Any, str]:
         return tuple(named_kinds), ""
     if arguments[0] in ("pods", "pod", "services", "events", "nodes"):
         raise CommandError(
-            f"{arguments[0]}: this shows jobs ({kind_names()});"
-            " for all else there is kubectl, and `trainyard describe`",
+            f"{arguments[0]}: is not a kind of job; write one of: {kind_names()};"
+            f" other objects: `kubectl get {arguments[0]}`, those of a job: `trainyard describe JOB`",
             2,
         )
     return (), arguments[0]

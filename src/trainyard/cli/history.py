@@ -29,7 +29,9 @@ from trainyard.cli.output.layout import terminal_table, terminal_width
 from trainyard.cli.output.printing import FORMS, as_json, as_yaml
 from trainyard.views.durations import format_age
 
-NAMESPACE = click.option("-n", "--namespace", metavar="NAME", default="", help="Only jobs of this namespace.")
+NAMESPACE = click.option(
+    "-n", "--namespace", metavar="NAMESPACE", default="", help="Namespace of the jobs.  [default: all]"
+)
 JOB = click.argument("job", shell_complete=history_job_names)
 JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=history_job_names)
 
@@ -50,31 +52,40 @@ class HistoryCommands(click.Group):
 
 @click.group(cls=HistoryCommands, invoke_without_command=True, subcommand_metavar="[JOB] | COMMAND ...")
 @NAMESPACE
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the N newest jobs.")
-@click.option("-o", "--output", type=click.Choice(FORMS), help="wide adds folders and messages; name prints ids.")
-@click.option("--delete", is_flag=True, help="Remove JOB from the history, with its logs: as `rm`.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Number of newest jobs to list.  [default: all]")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(FORMS),
+    help="Output format; wide adds directories and messages, name prints IDs.",
+)
+@click.option("--delete", is_flag=True, help="Delete JOB from the history, as `history rm`.")
 @click.pass_context
 def history(ctx: click.Context, namespace: str, limit: int | None, output: str | None, delete: bool) -> None:
-    """Show the jobs that `run` and `up` ran on this machine, the newest first, or all that is kept of one JOB.
+    """List the jobs that `run` and `up` ran on this machine, newest first, or show the record of one JOB.
 
-    JOB is a name, KIND/NAME, or an id of the first column. Kept are the manifest, the last state of the job, its
-    events, how each pod ended, and all logs, also after `down` and after the job was deleted.
+    JOB is a name, KIND/NAME, or an ID of the list. A record has the manifest, the last state, events, exit codes and
+    all logs; it stays after `down`, and after the job is deleted.
 
-    Examples: trainyard history, trainyard history mnist, trainyard history export mnist
+    \b
+    Examples:
+      trainyard history
+      trainyard history mnist
+      trainyard history export mnist
     """
     ctx.obj = {"namespace": namespace, "output": output, "delete": delete}
     if ctx.invoked_subcommand is None:
         run_and_exit(lambda: _list(namespace, limit, output or "", delete))
 
 
-@history.command()
+@history.command(short_help="Show the record of a job.")
 @JOB
 @NAMESPACE
-@click.option("-o", "--output", type=click.Choice(FORMS), help="For more, or for programs.")
+@click.option("-o", "--output", type=click.Choice(FORMS), help="Output format.")
 @click.option("--delete", is_flag=True, hidden=True)
 @click.pass_obj
 def show(group: dict[str, Any], job: str, namespace: str, output: str | None, delete: bool) -> None:
-    """Show all that is kept of JOB, the newest of that name.
+    """Show the record of JOB, the newest of that name.
 
     Example: trainyard history show mnist
     """
@@ -86,42 +97,48 @@ def show(group: dict[str, Any], job: str, namespace: str, output: str | None, de
     run_and_exit(lambda: _show(_records_of(job, namespace)))
 
 
-@history.command()
+@history.command(short_help="Delete jobs from the history.")
 @JOBS
 @NAMESPACE
 @click.pass_obj
 def rm(group: dict[str, Any], jobs: tuple[str, ...], namespace: str) -> None:
-    """Remove jobs from the history, with their logs. What `keep` keeps has to be released first.
+    """Delete jobs from the history, with their logs.
+
+    Jobs that `history keep` keeps must be released first.
 
     Example: trainyard history rm mnist
     """
     run_and_exit(lambda: _remove(_unique_records(jobs, namespace or group["namespace"])))
 
 
-@history.command()
+@history.command(short_help="Keep jobs in the history for good.")
 @JOBS
 @NAMESPACE
-@click.option("--undo", is_flag=True, help="Let the limits hold for them again.")
+@click.option("--undo", is_flag=True, help="Release the jobs: the limits apply to them again.")
 @click.pass_obj
 def keep(group: dict[str, Any], jobs: tuple[str, ...], namespace: str, undo: bool) -> None:
-    """Keep jobs in the history whatever its limits of number, size and age; they count for none.
+    """Keep jobs in the history for good.
+
+    The limits of number, size and age do not apply to them.
 
     Example: trainyard history keep mnist
     """
     run_and_exit(lambda: _keep(_unique_records(jobs, namespace or group["namespace"]), not undo))
 
 
-@history.command()
+@history.command(short_help="Write the record of a job as an HTML page.")
 @JOB
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @NAMESPACE
-@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 @click.pass_obj
 def export(group: dict[str, Any], job: str, file: Path | None, namespace: str, force: bool) -> None:
-    """Write all that is kept of JOB as one HTML page, which any browser opens without a network.
+    """Write the record of JOB as one HTML page, which a browser opens without a network.
 
-    It has the result, why, a timeline, the pods, events, logs and the manifest. Of a long log it has the first and the
-    last part. Values of env whose names are those of secrets are masked. FILE is NAME-ID.html without another name.
+    The page has the result, its cause, a timeline, pods, events, logs (of long ones the first and the last part) and
+    the manifest. Values of environment variables with the names of secrets are masked.
+
+    FILE defaults to NAME-ID.html.
 
     Example: trainyard history export mnist
     """
@@ -139,8 +156,8 @@ def _records_of(job: str, namespace: str) -> list[HistoryRecord]:
     matches = find_records(history_folder(), job, namespace)
     if not matches:
         names = list(dict.fromkeys(record.name for record in read_records(history_folder())))
-        hint = f"the newest are: {', '.join(names[:5])}" if names else "it is empty"
-        raise CommandError(f"no job {job} is in the history of this machine; {hint}")
+        hint = f"the newest are: {', '.join(names[:5])}" if names else "the history is empty"
+        raise CommandError(f"there is no job {job} in the history of this machine; {hint}")
     return matches
 
 
@@ -149,7 +166,7 @@ def _record_of(job: str, namespace: str) -> HistoryRecord:
     matches = _records_of(job, namespace)
     if len(matches) > 1:
         ids = ", ".join(f"{match.id} ({format_age(time.time() - match.started)} ago)" for match in matches[:5])
-        text = f"{matches[0].name} is the name of {len(matches)} jobs, write the id of one: {ids}"
+        text = f"{matches[0].name} is the name of {len(matches)} jobs; write the id of one: {ids}"
         raise CommandError(text, INVALID)
     return matches[0]
 
@@ -199,7 +216,7 @@ def table(jobs: Sequence[HistoryRecord], now: float, wide: bool = False) -> list
 def _show(matches: list[HistoryRecord]) -> None:
     from trainyard.cli.output.record_lines import record_lines
 
-    print_output("\n".join(record_lines(matches[0], time.time(), terminal_width())))
+    print_output("\n".join(record_lines(matches[0], time.time(), terminal_width(1))))
     if len(matches) > 1:
         earlier_ids = ", ".join(f"{match.id} ({format_age(time.time() - match.started)} ago)" for match in matches[1:4])
         note(f"{len(matches) - 1} more of that name: {earlier_ids}{', ...' if len(matches) > 4 else ''}")
@@ -212,7 +229,8 @@ def _remove(records: Sequence[HistoryRecord]) -> None:
     for record in records:
         if is_recorded(record.folder):
             raise CommandError(
-                f"{record.name} still runs (cluster: {record.text('where')}); its history can be deleted afterwards"
+                f"{record.name} ({record.id}) still runs in the cluster {record.text('where')};"
+                " remove it from the history when it has ended"
             )
         if record.is_kept:
             raise CommandError(f"{record.name} is kept; release it first: trainyard history keep --undo {record.id}")

@@ -21,7 +21,7 @@ from trainyard.app.background.clusters import error_text
 from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.cli.command import options
 from trainyard.cli.command.codes import FAILED, INTERRUPTED, INVALID, READER_GONE, SUCCEEDED, UNAVAILABLE
-from trainyard.cli.output.layout import clear_line, terminal_prose, terminal_table
+from trainyard.cli.output.layout import clear_line, note, note_problems, terminal_prose, terminal_table
 from trainyard.cli.output.printing import FORMS, as_json, as_yaml
 from trainyard.objects.manifest import ManifestError
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from trainyard.node.images.store import Environment
 
 _DAY = 86400.0
-OUTPUT = click.option("-o", "--output", type=click.Choice(FORMS), help="For more, or for programs.")
+OUTPUT = click.option("-o", "--output", type=click.Choice(FORMS), help="Output format.")
 
 
 @click.group(invoke_without_command=True)
@@ -38,24 +38,30 @@ OUTPUT = click.option("-o", "--output", type=click.Choice(FORMS), help="For more
 @OUTPUT
 @click.pass_context
 def images(ctx: click.Context, /, output: str | None, **params: Any) -> None:
-    """List the images that this machine knows, where each comes from and whether it is ready.
+    """List the images of the catalogues, and the Python environment that replaces each on this machine.
 
-    Examples: trainyard images; trainyard images try pytorch/pytorch; trainyard images prune
+    \b
+    Examples:
+      trainyard images
+      trainyard images try pytorch/pytorch
+      trainyard images prune
     """
     ctx.obj = params
     if ctx.invoked_subcommand is None:
         _run(lambda: _list(params, output or ""))
 
 
-@images.command()
+@images.command(short_help="Show how an image is replaced on this machine.")
 @click.argument("image")
 @options.catalogues
 @OUTPUT
 @click.pass_obj
 def explain(group_params: dict[str, Any], /, image: str, output: str | None, **params: Any) -> None:
-    """Say which entry IMAGE is, which of its providers is taken and why, and what its programs get.
+    """Show how IMAGE is replaced on this machine: catalogue entry, Python environment, variables, program.
 
-    Nothing is installed. Example: trainyard images explain tensorflow/tensorflow
+    Nothing is installed.
+
+    Example: trainyard images explain tensorflow/tensorflow
     """
     from trainyard.cli.images_explain import explain_image
 
@@ -66,14 +72,14 @@ def explain(group_params: dict[str, Any], /, image: str, output: str | None, **p
     _run(run)
 
 
-@images.command(name="try")
+@images.command(name="try", short_help="Install the environment of an image and test it.")
 @click.argument("image")
 @options.catalogues
 @click.pass_obj
 def try_(group_params: dict[str, Any], /, image: str, **params: Any) -> None:
-    """Make IMAGE ready, run its interpreter, import what it must have, and say what is wrong.
+    """Install the environment of IMAGE as for a pod, run its Python, and import its required modules.
 
-    What is missing is installed, as for a pod. Example: trainyard images try my/image --images images.yaml
+    Example: trainyard images try my/image --images images.yaml
     """
     from trainyard.cli.images_explain import try_image
 
@@ -84,36 +90,40 @@ def try_(group_params: dict[str, Any], /, image: str, **params: Any) -> None:
     _run(run)
 
 
-@images.command()
+@images.command(short_help="Show the disk usage of the environments.")
 @options.catalogues
 @OUTPUT
 @click.pass_obj
 def size(group_params: dict[str, Any], /, output: str | None, **params: Any) -> None:
-    """Show the environments that were built, what they take on disk, and which entry names them.
+    """Show the installed environments: disk usage, last use, and the catalogue entry that needs each.
 
     Example: trainyard images size
     """
     _run(lambda: _size(_merged(group_params, params), output or ""))
 
 
-@images.command()
-@click.option("--older-than", type=click.FloatRange(min=0), metavar="DAYS", help="Also what was not used for so long.")
+@images.command(short_help="Delete the environments that no entry needs.")
+@click.option(
+    "--older-than", type=click.FloatRange(min=0), metavar="DAYS", help="Also delete environments without use for DAYS."
+)
 @options.catalogues
 @click.pass_obj
 def prune(group_params: dict[str, Any], /, older_than: float | None, **params: Any) -> None:
-    """Remove the environments that no entry names, and what interrupted installations have left.
+    """Delete the environments that no catalogue entry needs, and the rest of interrupted installations.
 
-    What a pod uses stays, and so does what the catalogue names that it was built for. Example: trainyard images prune
+    Environments in use by a pod are kept.
+
+    Example: trainyard images prune
     """
     _run(lambda: _prune(_merged(group_params, params), older_than))
 
 
-@images.command()
-@click.option("--cache", metavar="DIR", help="Which cache.")
-@click.option("--yes", is_flag=True, help="Do it.")
+@images.command(short_help="Delete all environments.")
+@click.option("--cache", metavar="DIR", help=options.CACHE)
+@click.option("--yes", is_flag=True, help="Delete; without it the command prints what would be deleted.")
 @click.pass_obj
 def clean(group_params: dict[str, Any], /, yes: bool, cache: str | None) -> None:
-    """Empty the cache: remove every environment that is not in use. They are built again when they are needed.
+    """Delete all environments that are not in use. They are installed again when they are needed.
 
     Example: trainyard images clean --yes
     """
@@ -134,17 +144,16 @@ def _run(work: Callable[[], Awaitable[int]]) -> None:
         code = asyncio.run(run_work())
         sys.stdout.flush()
     except ManifestError as error:
-        for problem in error.problems:
-            click.echo(str(problem), err=True)
+        note_problems(error.problems)
         code = INVALID
     except ImageProblem as problem:
-        click.echo(terminal_prose(problem.message), err=True)
+        note(problem.message)
         code = UNAVAILABLE
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter prints a second error when it flushes
         code = READER_GONE
     except OSError as error:
-        click.echo(error_text(error), err=True)
+        note(error_text(error))
         code = UNAVAILABLE
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -195,12 +204,12 @@ class _ProgressLine:
 
     def say(self, text: str) -> None:
         self._clear()
-        click.echo(terminal_prose(text), err=True)
+        note(text)
 
     def report(self, image: str, text: str | None) -> None:
         self._clear()
         if text is not None:
-            click.echo(terminal_prose(text).splitlines()[0], err=True, nl=False)
+            click.echo(terminal_prose(text, 2).splitlines()[0], err=True, nl=False)
             self._shown = True
 
     def _clear(self) -> None:
@@ -287,7 +296,7 @@ async def _clean(cache: Path, yes: bool) -> int:
     if not yes:
         total = sum(store.disk_usage(environment.folder).own for environment in environments)
         summary = f"would remove {_counted(len(environments))} from {cache} and free {format_bytes(total)}"
-        click.echo(terminal_prose(f"{summary}; they are built again when they are needed. To do it: --yes"), err=True)
+        note(f"{summary}; they are built again when they are needed. To do it: --yes")
         return INVALID if environments else SUCCEEDED
     removal = _Removal(cache)
     for environment in environments:
@@ -316,7 +325,7 @@ class _Removal:
             freed = store.remove(environment.folder)
         except OSError as error:
             self._failed = True
-            click.echo(terminal_prose(f"cannot remove {environment.folder}: {error_text(error)}"), err=True)
+            note(f"cannot remove {environment.folder}: {error_text(error)}")
             return
         if freed is None:
             self.kept += 1

@@ -152,7 +152,7 @@ def _fact_lines(facts: dict[str, Any]) -> list[str]:
     lines = []
     for key, title in _TITLES.items():
         wrapped = [
-            line for text in _texts(key, facts.get(key)) for line in prose(text, terminal_width() - 13).split("\n")
+            line for text in _texts(key, facts.get(key)) for line in prose(text, terminal_width(1) - 13).split("\n")
         ]
         lines += [f"{title if index == 0 else '':13}{line}" for index, line in enumerate(wrapped)]
     return lines

@@ -34,17 +34,25 @@ class InitCommand(ScriptCommand):
 
 @click.command(cls=InitCommand)
 @click.argument("files", nargs=-1, metavar="[SCRIPT] [ARGS]...")
-@click.option("-m", "module", metavar="MODULE", help="A module, as `python -m` takes it; what follows is the module's.")
+@click.option("-m", "module", metavar="MODULE", help="Module, as for `python -m`; the arguments after it are its own.")
 @options.script
-@click.option("--mount", "mounts", multiple=True, metavar="DIR[:PATH]", help="A folder of this machine for the script.")
-@click.option("-o", "--output", metavar="FILE", help="Where to write it; - is stdout.  [default: SCRIPT's name, .yaml]")
+@click.option(
+    "--mount",
+    "mounts",
+    multiple=True,
+    metavar="DIR[:PATH]",
+    help="Directory of this machine, and its path in the pods. Repeatable.",
+)
+@click.option(
+    "-o", "--output", metavar="FILE", help="File for the manifest; - is stdout.  [default: SCRIPT with .yaml]"
+)
 @click.pass_context
 def init(ctx: click.Context, /, files: tuple[str, ...], output: str | None, **params: Any) -> None:
-    """Write a manifest for SCRIPT, with a comment for each field and what to change for a cluster.
+    """Write a manifest for a script, with a comment for each field and what to change for a cluster.
 
     \b
-    Without SCRIPT it is train.py, main.py, or the only .py file of this folder.
-    What follows SCRIPT is its own:
+    SCRIPT defaults to train.py, main.py, or the only .py file of the directory.
+    The arguments after SCRIPT are its own:
       trainyard init --workers 4 train.py --epochs 3
       trainyard run train.yaml
     """

@@ -52,10 +52,11 @@ def to_yaml(objects: list[Json]) -> str:
 @click.option(
     "--namespace",
     "-n",
+    metavar="NAMESPACE",
     default="trainyard",
     show_default=True,
     callback=_check_namespace,
-    help="Where the operator lives.",
+    help="Namespace of the operator.",
 )
 @click.option(
     "--kinds",
@@ -64,20 +65,33 @@ def to_yaml(objects: list[Json]) -> str:
     default=operator_rbac.DEFAULT,
     show_default=",".join(kind.gvk.kind for kind in operator_rbac.DEFAULT),
     metavar="KIND,...",
-    help="Which kinds it serves. ChainerJob is opt-in: it needs permissions to pods/exec and roles.",
+    help="Kinds of jobs to install, or all; ChainerJob needs permissions for pods/exec and roles.",
 )
-@click.option("--namespaced", is_flag=True, help="Serve that namespace only, with Roles instead of ClusterRoles.")
-@click.option("--image", default=installation.IMAGE, show_default=True, help="The operator's image.")
-@click.option("--replicas", type=click.IntRange(min=0), default=1, show_default=True, help="Of the operator.")
+@click.option("--namespaced", is_flag=True, help="Watch only that namespace, with Roles instead of ClusterRoles.")
+@click.option(
+    "--image", metavar="IMAGE", default=installation.IMAGE, show_default=True, help="Container image of the operator."
+)
+@click.option(
+    "--replicas",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Number of replicas of the operator.",
+)
 @click.option(
     "--part",
     type=click.Choice(("all", "definitions", "operator")),
     default="all",
     show_default=True,
-    help="`definitions`: the CRDs, their user roles and the namespace, whose deletion would delete every job; "
-    "`operator`: the rest, which an uninstall deletes.",
+    help="Objects to print: definitions (CRDs, user roles, namespace; to delete them deletes every job), operator (the "
+    "rest), or all.",
 )
-@click.option("--cloud", type=click.Choice(list(installation.CLOUDS)), help="Fill in the accelerators of that cloud.")
+@click.option(
+    "--cloud",
+    type=click.Choice(list(installation.CLOUDS)),
+    help="Cloud whose GPU volumes and variables are added to the config.",
+)
 def manifests(
     namespace: str,
     chosen: tuple[Kind, ...],
@@ -87,7 +101,7 @@ def manifests(
     part: str,
     cloud: str | None,
 ) -> None:
-    """Print the CRDs, and the namespace, permissions, config and Deployment of the operator.
+    """Print the manifests that install the operator: CRDs, namespace, RBAC, config, Deployment.
 
     \b
     trainyard manifests | kubectl apply -f -

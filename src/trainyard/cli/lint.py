@@ -17,9 +17,12 @@ from trainyard.objects.manifest import ManifestError
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def lint(files: tuple[str, ...]) -> None:
-    """Check manifests. Exit code 0, or 2 when there is a problem; warnings and notes do not count.
+    """Check manifests for errors, without a cluster. - is standard input.
 
-    A note names a field that has an effect on a cluster, and none on one machine.
+    Each problem is printed as file:line: field: text. Exit code 2 if there is one; warnings do not count, nor do notes,
+    which name fields without an effect on one machine.
+
+    Example: trainyard lint examples/tf_job.yaml
     """
     try:
         documents = manifests.load(files)
@@ -34,10 +37,10 @@ def lint(files: tuple[str, ...]) -> None:
         job_problems += [manifests.with_place(document, problem) for problem in local_image.problems(document.obj)]
         problems += job_problems
         for warning in () if job_problems else kinds.warnings(kind, document.obj):
-            note(f"{document.location(warning.path)}: warning: {warning}")
+            note(manifests.remark(document, "warning", warning))
             warnings += 1
         for remark in () if job_problems else kinds.notes(kind, document.obj):
-            note(f"{document.location(remark.path)}: note: {remark}")
+            note(manifests.remark(document, "note", remark))
             notes += 1
     note_problems(problems)
     if problems:

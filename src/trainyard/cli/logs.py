@@ -36,17 +36,26 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("job", shell_complete=recorded_job_names)
 @options.cluster
-@click.option("-f", "--follow", is_flag=True, help="Until the job has ended.")
-@click.option("--role", default="", metavar="ROLE", help="Only the replicas of this role.")
-@click.option("--index", type=click.IntRange(min=0), metavar="I", help="Only the replica of this number.")
-@click.option("-p", "--previous", is_flag=True, help="The run before the present one.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each.")
-@click.option("-c", "--container", default="", metavar="NAME", help="Only this container of each pod.")
-@click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="All runs of this attempt, from the history.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the logs until the job has ended.")
+@click.option("--role", default="", metavar="ROLE", help="Role of the replicas.  [default: all roles]")
+@click.option("--index", type=click.IntRange(min=0), metavar="N", help="Index of the replica.  [default: all replicas]")
+@click.option("-p", "--previous", is_flag=True, help="Print the logs of the previous run.")
+@click.option(
+    "--tail", type=click.IntRange(min=0), metavar="N", help="Number of last lines of each container.  [default: all]"
+)
+@click.option("-c", "--container", default="", metavar="NAME", help="Name of the container.  [default: all containers]")
+@click.option(
+    "--attempt", type=click.IntRange(min=0), metavar="N", help="Number of the attempt; its logs are in the history."
+)
 def logs(job: str, attempt: int | None, **params: Any) -> None:
-    """Show the output of a job's replicas. Of a job that is gone it is read from the history of this machine.
+    """Print the logs of a job's replicas.
 
-    Examples: trainyard logs -f mnist, trainyard logs mnist --role worker --index 0 -p --tail 20
+    A job that is not in the cluster is read from the history of this machine.
+
+    \b
+    Examples:
+      trainyard logs -f mnist
+      trainyard logs mnist --role worker --index 0 --tail 20
     """
     from trainyard.cli.session.job_watch import LogSelection
 
@@ -60,7 +69,9 @@ def logs(job: str, attempt: int | None, **params: Any) -> None:
 
     def from_history_only() -> None:
         if not from_history():
-            raise CommandError(f"no job {job} is in the history of this machine; see: trainyard history")
+            raise CommandError(
+                f"there is no job {job} in the history of this machine; `trainyard history` lists the jobs"
+            )
 
     if attempt is None:
         run_with_cluster(params, lambda context: _logs(context, job, selection), from_history)
@@ -73,7 +84,9 @@ async def _logs(context: ClusterContext, job: str, selection: LogSelection) -> N
     from trainyard.views.job_view import job_result
 
     if selection.follow and selection.previous:
-        raise CommandError("-f and -p do not go together: what has ended says nothing more", INVALID)
+        raise CommandError(
+            "-f cannot follow the run before the current one (-p), which has ended; leave out -f or -p", INVALID
+        )
     info = await get_job(context, job)
     if selection.role:
         _check_role(info, selection, await list_pods(context, info.job))
@@ -118,11 +131,11 @@ async def _print_current(
         for slot in slots:
             shown = await _print_slot(context, slot, selection, screen) or shown
         if not shown:
-            run = "no run before the present one" if selection.previous else "no output yet"
+            run = "no run before the current one" if selection.previous else "no output yet"
             text = f"{info.reference} has {run}; see: trainyard why {info.reference}"
             if suspended := job_state(info.job) == "Suspended" and not selection.previous:
                 screen.note(f"{info.reference} is suspended; `trainyard resume {info.reference}` lets it run again.")
-                text = "It wrote nothing that the history of this machine has."
+                text = f"The history of this machine has no output of {info.reference}."
             if len(infos) == 1 and (selection.previous or suspended or job_result(info.job)):
                 raise JobNotFound(text, SUCCEEDED)  # the pods may be deleted, and the history may have their logs
             screen.note(text)

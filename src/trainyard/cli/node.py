@@ -33,25 +33,36 @@ RESOURCE = re.compile(r"([A-Za-z0-9][-\w./]*)=([0-9.]+[A-Za-z]{0,2})")
 
 
 @click.command()
-@click.option("--kubeconfig", metavar="FILE", default="", help="Which cluster.  [default: $KUBECONFIG]")
-@click.option("--context", metavar="NAME", default="", help="Which context of it.  [default: the current one]")
-@click.option("--name", metavar="NAME", default="", help="What the node is called.  [default: this machine's name]")
+@click.option("--kubeconfig", metavar="FILE", default="", help="Kubeconfig file.  [default: $KUBECONFIG]")
+@click.option("--context", metavar="NAME", default="", help="Context of the kubeconfig.  [default: the current one]")
+@click.option("--name", metavar="NAME", default="", help="Name of the node.  [default: the hostname]")
 @options.runner
 @click.option(
-    "--capacity", multiple=True, metavar="RESOURCE=N", help="Say that the node has it, too: nvidia.com/gpu=1."
+    "--capacity",
+    multiple=True,
+    metavar="RESOURCE=N",
+    help="Resource that the node reports, such as nvidia.com/gpu=1. Repeatable.",
 )
-@click.option("--taint", "taints", multiple=True, metavar="KEY=VALUE:EFFECT", help="Keep other pods away from it.")
+@click.option("--taint", "taints", multiple=True, metavar="KEY=VALUE:EFFECT", help="Taint of the node. Repeatable.")
 @click.option(
-    "--client-ca-file", metavar="FILE", help="Signer of the API server's client certificate.  [the cluster's]"
+    "--client-ca-file",
+    metavar="FILE",
+    help="CA of the API server's client certificate.  [default: that of the cluster]",
 )
-@click.option("--client-name", "callers", multiple=True, metavar="NAME", help="A common name of that certificate.")
-@click.option("--tls-cert-file", "certificate", metavar="FILE", help="What the API server is shown, with:")
-@click.option("--tls-private-key-file", "key", metavar="FILE", help="its key.  [default: a certificate made now]")
+@click.option(
+    "--client-name",
+    "callers",
+    multiple=True,
+    metavar="NAME",
+    help="Common name of that client certificate. Repeatable.",
+)
+@click.option("--tls-cert-file", "certificate", metavar="FILE", help="Serving certificate.  [default: self-signed]")
+@click.option("--tls-private-key-file", "key", metavar="FILE", help="Private key of --tls-cert-file.")
 def node(**params: Any) -> None:
-    """Join a cluster as a node: pods that its scheduler places here run as processes of this machine, as you.
+    """Join a cluster as a node that runs pods as processes of this machine.
 
-    For tests and laptops. It is no kubelet, and no isolation is claimed: whoever may make pods in that cluster may run
-    programs as you. Ctrl-C ends it and its pods; a second one at once. See docs/node.md.
+    For tests and laptops: there is no isolation, and whoever can create pods in the cluster can run programs as you.
+    Ctrl-C stops the node and its pods, a second one kills them. See docs/node.md.
     """
     logging.basicConfig(level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())
     try:
@@ -63,7 +74,7 @@ def node(**params: Any) -> None:
         note(str(error))
         code = INVALID
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        note(f"cannot join: {error}")
+        note(f"the node cannot join: {error}")
         code = UNAVAILABLE
     sys.exit(code)
 
@@ -77,9 +88,11 @@ def _parse_options(params: dict[str, Any], folder: Path) -> JoinOptions:
     name = params["name"] or host_name()
     if not NAME.fullmatch(name):
         fix = "write lower-case letters, digits, '-', '.'"
-        raise ManifestError([Problem("--name", f"{name!r} is no node's name; {fix}")])
+        raise ManifestError([Problem("--name", f"{name!r} is not a name of a node; {fix}")])
     if bool(params["certificate"]) != bool(params["key"]):
-        raise ManifestError([Problem("--tls-cert-file", "and --tls-private-key-file are given together")])
+        raise ManifestError(
+            [Problem("--tls-cert-file", "needs --tls-private-key-file, and the other way round; give both")]
+        )
     client_ca = options.path(params["client_ca_file"])
     return JoinOptions(
         name=name,
@@ -136,7 +149,7 @@ async def _run_node(joined_node: JoinedNode, join_options: JoinOptions) -> int:
             note(f"node {join_options.name} is ready; Ctrl-C ends it and its pods")
             await stop_signals.run_unless(stop_signals.first, joined_node.lease_taken.wait())
     except (ApiError, NodeError) as error:
-        note(f"cannot join: {error}")
+        note(f"node {join_options.name} cannot join: {error}")
         return UNAVAILABLE
     finally:
         if not await stop_signals.run_unless(stop_signals.second, joined_node.stop()):

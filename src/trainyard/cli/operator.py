@@ -31,15 +31,15 @@ log = logging.getLogger(__name__)
     "--kubeconfig",
     metavar="FILE",
     default="",
-    help="Which cluster.  [default: $USE_KUBE_CONFIG, $KUBECONFIG, else this pod's]",
+    help="Kubeconfig file.  [default: $USE_KUBE_CONFIG, $KUBECONFIG, else the service account of the pod]",
 )
-@click.option("--context", metavar="NAME", default="", help="Which context of it.  [default: the current one]")
+@click.option("--context", metavar="NAME", default="", help="Context of the kubeconfig.  [default: the current one]")
 @click.option(
     "-n",
     "--namespace",
-    metavar="NAME",
+    metavar="NAMESPACE",
     default=lambda: os.environ.get("KUBEFLOW_NAMESPACE", ""),
-    help="Serve this namespace only.  [default: $KUBEFLOW_NAMESPACE, else all]",
+    help="Namespace to watch.  [default: $KUBEFLOW_NAMESPACE, else all]",
 )
 @click.option(
     "--kinds",
@@ -47,26 +47,26 @@ log = logging.getLogger(__name__)
     metavar="KIND,...",
     default=",".join(kinds.unique_name(kind) for kind in operator_rbac.DEFAULT),
     show_default=True,
-    help="Which kinds of job to serve; `all` has chainerjob too, which needs more permissions.",
+    help="Kinds of jobs to reconcile, or all; chainerjob needs more permissions.",
 )
 @click.option(
     *("--controller-config-file", "--controller_config_file", "config"),
     metavar="FILE",
-    help="The administrator's config (accelerators); read again when it changes.",
+    help="Config file (accelerators); reloaded when it changes.",
 )
 @click.option(
     "--optional-controller-config",
     "config_optional",
     is_flag=True,
-    help="The config file may be missing; it is read when it appears.",
+    help="Start without the config file if it is missing, and load it when it appears.",
 )
-@click.option("--leader-elect", is_flag=True, help="Work only while a Lease is held: for more than one replica.")
+@click.option("--leader-elect", is_flag=True, help="Elect a leader with a Lease, for several replicas of the operator.")
 @click.option(
     "--lease-namespace",
-    metavar="NAME",
+    metavar="NAMESPACE",
     default="default",
     show_default=True,
-    help="Where the leases are: the same for all operators of a cluster.",
+    help="Namespace of the Leases, the same for all operators of a cluster.",
 )
 @click.option(
     "--lease-duration",
@@ -74,7 +74,7 @@ log = logging.getLogger(__name__)
     metavar="SECONDS",
     default=4,
     show_default=True,
-    help="How long after its last renewal a leader is followed by another.",
+    help="Time without a renewal after which another replica becomes the leader.",
 )
 @click.option(
     "--node-lost-timeout",
@@ -82,46 +82,48 @@ log = logging.getLogger(__name__)
     type=click.FloatRange(0),
     metavar="SECONDS",
     default=None,
-    help="Delete pods that are still there so long after they should have ended: their node is lost.  [default: never]",
+    help="Time after its grace period at which a pod is force-deleted, since its node is lost.  [default: never]",
 )
 @click.option(
     "--cluster-domain",
     "domain",
-    metavar="NAME",
+    metavar="DOMAIN",
     default="",
-    help="The DNS domain of the cluster.  [default: as /etc/resolv.conf of this pod says, else cluster.local]",
+    help="DNS domain of the cluster.  [default: from /etc/resolv.conf of the pod, else cluster.local]",
 )
 @click.option(
     "--metrics-bind-address",
     "bind",
     metavar="HOST:PORT",
     default="0",
-    help="Where to serve /healthz, /readyz and /metrics; :8080 is every address, 0 is nowhere.  [default: 0]",
+    help="Address of /metrics, /healthz and /readyz; :8080 listens on all addresses, 0 on none.  [default: 0]",
 )
 @click.option(
     "--health-probe-bind-address",
     "probe_bind",
     metavar="HOST:PORT",
     default="0",
-    help="Where to serve /healthz and /readyz, too.  [default: 0, nowhere]",
+    help="Second address of /healthz and /readyz; 0: none.  [default: 0]",
 )
 @click.option(
     "--gang-scheduler-name",
     "gang_scheduler",
     metavar="NAME",
     default="",
-    help="Make PodGroups for gang scheduling: volcano, or the schedulerName of scheduler-plugins; auto is the one of "
-    "them whose PodGroups are the only ones that the cluster serves.  [default: none]",
+    help="Gang scheduler for which PodGroups are created: volcano, the schedulerName of scheduler-plugins, or auto, "
+    "the one that is installed.  [default: none]",
 )
-@click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True)
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
+@click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True, help="Format of the log.")
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Minimum level of log messages."
+)
 @training_operator_flags.options
 @click.pass_context
 def operator(context: click.Context, /, **_: Any) -> None:
-    """Serve the jobs of a cluster until SIGTERM.
+    """Run the operator, the controller that creates the pods of jobs, until SIGTERM.
 
-    In a pod its service account is used. Outside: --kubeconfig FILE, or the variables $USE_KUBE_CONFIG or $KUBECONFIG.
-    The flags of Kubeflow's training-operator are accepted, too: see docs/operator.md.
+    In a pod it uses the service account; elsewhere --kubeconfig, $USE_KUBE_CONFIG or $KUBECONFIG. The flags of
+    Kubeflow's training-operator are accepted, too: see docs/operator.md.
     """
     from trainyard.app.config import ConfigError
     from trainyard.app.logging_setup import configure_logging

@@ -22,12 +22,27 @@ from trainyard.objects.structs import replace
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--now", "now_text", metavar="TIME", help="The clock, RFC 3339 (default: now).")
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="The controller config file.")
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
-@click.option("--apply", is_flag=True, help="Print the world after this pass, as a List to edit and plan again.")
+@click.option("--now", "now_text", metavar="TIME", help="Time of the plan, RFC 3339.  [default: now]")
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Config file of the operator (accelerators).",
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Output format."
+)
+@click.option(
+    "--apply", is_flag=True, help="Print the objects after the plan is applied, as a List to edit and plan again."
+)
 def plan(files: tuple[str, ...], now_text: str | None, config_file: Path | None, output: str, apply: bool) -> None:
-    """Show what the operator would write. Exit code 0, or 2 when a manifest is not accepted."""
+    """Print what the operator would create, change and delete, without a cluster.
+
+    FILE... are jobs, and the objects that they own as observed. Exit code 2 if a manifest is invalid.
+
+    Example: trainyard plan examples/tf_job.yaml
+    """
     try:
         world = read_world(files, _parse_now(now_text), config_file)
         result: Any = (
@@ -81,5 +96,5 @@ def _shape_problems(documents: list[Document]) -> list[Problem]:
         try:
             offline.parse_child(document.obj)
         except ValueError as error:
-            problems.append(Problem(document.object_location, str(error)))
+            problems.append(manifests.with_place(document, Problem("metadata", str(error))))
     return problems

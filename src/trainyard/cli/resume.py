@@ -16,7 +16,9 @@ from trainyard.cli.suspend import set_suspend
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=job_names)
 @options.cluster
 def resume(jobs: tuple[str, ...], **params: Any) -> None:
-    """Let a suspended job run again, from its spec as it is now.
+    """Resume suspended jobs, with their current spec.
+
+    Replicas that have succeeded do not run again.
 
     Example: trainyard resume mnist
     """

@@ -26,7 +26,7 @@ from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
 from trainyard.cli.command import manifests, options
 from trainyard.cli.command.codes import INTERRUPTED, INVALID, SUCCEEDED, UNAVAILABLE
-from trainyard.cli.output.layout import note
+from trainyard.cli.output.layout import note, note_problems
 from trainyard.cli.output.printing import as_json, as_yaml
 from trainyard.cli.output.screen import Descriptors, Screen, live_on, wants_colour
 from trainyard.cli.scripts.command_line import ScriptCommand, check_manifests, program_arguments
@@ -52,10 +52,10 @@ EPILOG = """\b
 Exit codes:
   0    every job succeeded
   1    a job failed
-  2    a manifest or the command line is wrong; nothing was started
-  3    it cannot run here (an image, disk space, the package index)
-  124  the time of --timeout is over
-  130  interrupted: Ctrl-C ends pods within their grace period, twice at once
+  2    a manifest or the command line is invalid; nothing was started
+  3    cannot run on this machine (an image, disk space, the package index)
+  124  --timeout has expired
+  130  interrupted: Ctrl-C stops the pods gracefully, a second one kills them
 
 \b
 -o json and -o yaml print an array with the final job objects on stdout; logs
@@ -68,30 +68,41 @@ class CannotStart(Exception):
 
 @click.command(epilog=EPILOG, cls=ScriptCommand)
 @click.argument("files", nargs=-1, metavar="FILE...")
-@click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does; what follows is the module's.")
+@click.option(
+    "-m", "module", metavar="MODULE", help="Run a module, as `python -m` does; the arguments after it are its own."
+)
 @options.script
-@click.option("-n", "--namespace", default="", help="Where the objects go that name no namespace.  [default: default]")
+@click.option(
+    "-n", "--namespace", metavar="NAMESPACE", default="", help="Namespace of objects without one.  [default: default]"
+)
 @options.machine
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Give up after that.")
-@click.option("--no-ui", is_flag=True, help="Without the page that `trainyard ui` opens.")
-@click.option("--keep", is_flag=True, help="Leave the cluster up after the end, until Ctrl-C.")
-@click.option("--save", metavar="FILE", help="Keep the manifest of the script; a file that is there stays as it is.")
-@click.option("--dry-run", is_flag=True, help="Print the manifest that would run (-o yaml, json); start nothing.")
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print the final job objects on stdout.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Time limit; then the jobs are stopped.  [default: none]",
+)
+@click.option("--no-ui", is_flag=True, help="Do not serve the web page of `trainyard ui`.")
+@click.option("--keep", is_flag=True, help="Keep the cluster up after the jobs have ended, until Ctrl-C.")
+@click.option("--save", metavar="FILE", help="File for the manifest of the script; it must not exist.")
+@click.option("--dry-run", is_flag=True, help="Print the manifest (-o yaml, json), and start nothing.")
+@click.option(
+    "-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format: print the final job objects on stdout."
+)
 @click.pass_context
 def run(ctx: click.Context, /, files: tuple[str, ...], namespace: str, **params: Any) -> None:
-    """Run jobs on this machine, as processes, and show the logs of all their replicas.
+    """Run manifests or a script on this machine, and print the logs of all replicas.
 
-    FILE... are manifests. They may also hold what the jobs need: ConfigMaps, Secrets, PersistentVolumeClaims, Services.
-    Logs and the final table go to stdout, progress to stderr.
+    Pods run as local processes. FILE... are manifests of jobs, and of the ConfigMaps, Secrets, Services and
+    PersistentVolumeClaims that they need. Logs and the final table go to stdout, progress to stderr.
 
     \b
-    Without a manifest, one is made (what follows the script is its own):
+    A script needs no manifest; the arguments after it are its own:
       trainyard run train.py --epochs 3          a script
-      trainyard run --workers 4 train.py         four, joined by their framework
+      trainyard run --workers 4 train.py         with four distributed workers
       trainyard run -m package.train --epochs 3  a module
       trainyard run -- ./prepare.sh data         any command
-    Then --mount is DIR[:PATH], a folder of this machine for the workers.
+    For a script, --mount is DIR[:PATH]: a directory, and its path in the pods.
 
     """
     try:
@@ -110,8 +121,7 @@ def run(ctx: click.Context, /, files: tuple[str, ...], namespace: str, **params:
             submitted.check_network(params["network"])
             code = asyncio.run(_run(early, submitted, params, claims))
     except (ManifestError, ConfigError) as error:
-        for problem in error.problems:
-            note(str(problem))
+        note_problems(error.problems)
         code = INVALID
     except BackgroundError as error:
         note(str(error))
@@ -148,7 +158,7 @@ def _make_manifest(ctx: click.Context, files: tuple[str, ...], params: dict[str,
     if not files:
         raise click.UsageError("Missing a manifest, a script, -m MODULE or -- COMMAND.", ctx)
     check_manifests(files)
-    options.forbid(ctx, [*SCRIPT_OPTIONS, "save"], "is for a script; a manifest says it itself")
+    options.forbid(ctx, [*SCRIPT_OPTIONS, "save"], "is for a script only; a manifest has fields for it")
     return None
 
 

@@ -17,7 +17,9 @@ from trainyard.cli.command.job_names import job_names
 @click.argument("size", metavar="[ROLE=]N")
 @options.cluster
 def scale(job: str, size: str, **params: Any) -> None:
-    """Change how many replicas a running job has, where its kind can take that.
+    """Set the number of replicas of a running job, or of one ROLE of it.
+
+    The size of some kinds is fixed while they run; the error says what to do.
 
     Example: trainyard scale elasticjob/imagenet 3
     """

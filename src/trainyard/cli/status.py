@@ -13,17 +13,19 @@ import msgspec
 from trainyard.app.background.cluster_folders import BackgroundError, clause_of_clusters, cluster_names
 from trainyard.app.background.clusters import Background
 from trainyard.cli.command.codes import INTERRUPTED, UNAVAILABLE
-from trainyard.cli.output.layout import colour_on, field_lines, note, table_lines, terminal_width
+from trainyard.cli.output.layout import colour_on, field_lines, note, terminal_table, terminal_width
 from trainyard.objects import parse_time
 
 LIST_TIMEOUT = 5.0  # timeout in seconds for the list of a cluster's jobs
 
 
 @click.command()
-@click.option("--name", help="Which one. Without it: the one that there is, or all of them, a line each.")
-@click.option("-o", "--output", type=click.Choice(["wide", "json", "yaml"]), help="json, yaml: for programs.")
+@click.option("--name", metavar="NAME", help="Name of the cluster.  [default: all clusters]")
+@click.option("-o", "--output", type=click.Choice(["wide", "json", "yaml"]), help="Output format.")
 def status(name: str | None, output: str | None) -> None:
-    """Say whether the cluster of `trainyard up` is up. Exit code 0 when it is, or one of several, 3 when not.
+    """Show whether the local cluster of `trainyard up` is up, and its jobs.
+
+    Exit code 0 if it is up (or one of several), else 3.
 
     Example: trainyard status -o json
     """
@@ -39,7 +41,7 @@ def status(name: str | None, output: str | None) -> None:
         elif len(states) > 1:
             _print_clusters(states, output == "wide")
         else:
-            for line in field_lines(states[0].lines(), terminal_width(), colour_on(1)):
+            for line in field_lines(states[0].lines(), terminal_width(1), colour_on(1)):
                 click.echo(line)
         up = any(state.facts is not None for state in states)
     except BackgroundError as error:
@@ -158,4 +160,4 @@ def _print_clusters(states: list[State], wide: bool) -> None:
     for state in sorted(states, key=lambda state: state.facts is None):
         since = str((state.facts or {}).get("since", "-"))
         rows.append([state.cluster.name, state.word, since, str(state.cluster.kubeconfig)])
-    click.echo("\n".join(table_lines(rows, sys.maxsize if wide else terminal_width(), colour_on(1))))
+    click.echo("\n".join(terminal_table(rows, wide)))

@@ -21,9 +21,9 @@ from trainyard.cli.command.cluster_command import (
     run_with_cluster,
 )
 from trainyard.cli.command.codes import SUCCEEDED, TIMEOUT
-from trainyard.cli.output.layout import colour_on, prose, terminal_width
+from trainyard.cli.output.layout import colour_on, terminal_prose
 from trainyard.cli.session import submission
-from trainyard.objects import GVK, Json, name_of, namespace_of
+from trainyard.objects import GVK, Json, Problem, name_of, namespace_of
 from trainyard.objects.resources import NAMESPACE
 
 if TYPE_CHECKING:
@@ -33,11 +33,18 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @options.cluster
-@click.option("--wait", is_flag=True, help="Return when every job has ended; exit code 1 when one failed.")
-@click.option("--logs", "follow", is_flag=True, help="Show their logs until they have ended (and wait).")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Wait no longer.")
+@click.option("--wait", is_flag=True, help="Wait until every job has ended; exit code 1 if one failed.")
+@click.option("--logs", "follow", is_flag=True, help="Print the logs, and wait until every job has ended.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Maximum time to wait.  [default: no limit]",
+)
 def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | None, **params: Any) -> None:
-    """Submit the jobs in FILE... to the cluster, with what else stands in them. Every problem comes with its place.
+    """Create the jobs of FILE... in a cluster, and before them the other objects of the files.
+
+    The files are checked as `trainyard lint` does. - is standard input.
 
     Example: trainyard submit examples/tf_job.yaml --logs
     """
@@ -76,10 +83,9 @@ async def _create_objects(context: ClusterContext, submitted: submission.Submiss
         return [JobInfo(kind, job) for kind, job in await submission.create_objects(context.api, submitted, created)]
     except AlreadyExists:
         kind, job = submitted.jobs[len(created_jobs)]
-        raise CommandError(
-            f"{kind.api.singular}/{name_of(job)} exists already in {namespace_of(job)};"
-            " delete it first, or give this one another name"
-        ) from None
+        reference = f"{kind.api.singular}/{name_of(job)}"
+        text = f"{reference} exists already in {namespace_of(job)}; delete it first (trainyard delete {reference})"
+        raise CommandError(str(submitted.with_place(job, Problem("metadata.name", text)))) from None
 
 
 async def _create_namespaces(context: ClusterContext, submitted: submission.Submission) -> None:
@@ -105,14 +111,13 @@ async def _wait_until_ended(context: ClusterContext, infos: list[JobInfo], follo
         async with asyncio.timeout(timeout):
             last_jobs = await print_logs(context, infos, LogSelection(follow=True, prefix=True, silent=not follow))
     except TimeoutError:
-        note(f"the time is over (--timeout {timeout:g}); the jobs go on")
+        references = ", ".join(info.reference for info in infos)
+        note(f"not all jobs have ended within --timeout {timeout:g}; they go on: {references}")
         return TIMEOUT
     for info, job in zip(infos, last_jobs, strict=True):
         succeeded = job_result(job) == "Succeeded"
         explanation = [] if succeeded else await finding_lines(context, info, job)
-        print_output(
-            prose(outcome_line(job, time.time(), colour=colour_on(1), with_message=not explanation), terminal_width())
-        )
+        print_output(terminal_prose(outcome_line(job, time.time(), colour=colour_on(1), with_message=not explanation)))
         for line in explanation:
             note(line)
     return exit_code(last_jobs)

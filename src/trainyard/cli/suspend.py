@@ -15,7 +15,9 @@ from trainyard.cli.command.job_names import job_names
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=job_names)
 @options.cluster
 def suspend(jobs: tuple[str, ...], **params: Any) -> None:
-    """Stop what a job runs, and keep the job: its pods end, its deadline's clock stands still.
+    """Suspend jobs: delete their pods, keep the jobs. `trainyard resume` starts them again.
+
+    The time of a suspended job does not count for activeDeadlineSeconds.
 
     Example: trainyard suspend mnist
     """

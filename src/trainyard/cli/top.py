@@ -14,7 +14,7 @@ import msgspec
 from trainyard.cli.command import options
 from trainyard.cli.command.cluster_command import ClusterContext, CommandError, note, print_output, run_with_cluster
 from trainyard.cli.command.job_names import job_names
-from trainyard.cli.output.layout import UNKNOWN_WIDTH, colour_on, prose, table_lines, terminal_width
+from trainyard.cli.output.layout import UNKNOWN_WIDTH, colour_on, prose, table_lines, terminal_table, terminal_width
 from trainyard.objects import Json
 from trainyard.objects.printable import printable
 
@@ -41,13 +41,13 @@ class Reading(NamedTuple):
 @click.command()
 @click.argument("job", required=False, default="", shell_complete=job_names)
 @options.cluster
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Jobs in all namespaces.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="For programs: once.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="List the jobs of all namespaces.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Output format; prints once.")
 @click.option("--once", is_flag=True, help="Print once, also on a terminal.")
 def top(job: str, everywhere: bool, output: str | None, once: bool, **params: Any) -> None:
-    """Show CPU, memory and steps of the replicas of a job, or one line for each job.
+    """Show CPU, memory and training steps of a job's replicas, or one line per job.
 
-    On a terminal it is shown anew every 2 s, until q or Ctrl-C.
+    On a terminal the table is refreshed every 2 seconds; q or Ctrl-C ends it.
 
     Example: trainyard top mnist
     """
@@ -56,7 +56,9 @@ def top(job: str, everywhere: bool, output: str | None, once: bool, **params: An
 
 async def _top(context: ClusterContext, job: str, everywhere: bool, form: str, once: bool) -> None:
     if everywhere and job:
-        raise CommandError("a name and -A do not go together; write -n NAMESPACE", 2)
+        raise CommandError(
+            f"{job}: a job cannot be looked up by its name in all namespaces (-A); write -n NAMESPACE", 2
+        )
     if everywhere:
         context = msgspec.structs.replace(context, namespace="")
     reader = UsageReader(context, job)
@@ -65,7 +67,7 @@ async def _top(context: ClusterContext, job: str, everywhere: bool, form: str, o
 
         async def lines() -> list[str]:
             height = shutil.get_terminal_size((UNKNOWN_WIDTH, 24)).lines
-            return reading_lines(await reader.read(), terminal_width(), height - 1, colour=True)
+            return reading_lines(await reader.read(), terminal_width(1), height - 1, colour=True)
 
         await show_live(lines, INTERVAL)
         return
@@ -75,7 +77,7 @@ async def _top(context: ClusterContext, job: str, everywhere: bool, form: str, o
     elif not reading.replicas and not reading.jobs:
         note(f"{job} has no replicas." if job else "There are no jobs." if everywhere else _no_jobs(context))
     else:
-        print_output("\n".join(table_lines(_table(reading), terminal_width(), colour_on(1))))
+        print_output("\n".join(terminal_table(_table(reading))))
     if reading.missing and not form:
         note(reading.missing)
 

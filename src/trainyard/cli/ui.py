@@ -41,18 +41,25 @@ OPEN_SECONDS = 10.0  # the file with the link is kept so long for the browser
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--open", "opens", is_flag=True, help="Open the link in the browser, too.")
-@click.option("--history", is_flag=True, help="Show the jobs of the history, without a cluster, until Ctrl-C.")
-@click.option("--write", is_flag=True, help="The page may change jobs: suspend, resume, scale, delete.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --history or a real cluster: its port.")
+@click.option("--open", "opens", is_flag=True, help="Open the link in the browser.")
+@click.option("--history", is_flag=True, help="Serve the jobs of the history, until Ctrl-C.")
+@click.option("--write", is_flag=True, help="Allow the page to suspend, resume, scale and delete jobs.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    default=0,
+    help="Port of a page that this command serves.  [default: a free one]",
+)
 @options.cluster
 def ui(name: str | None, opens: bool, history: bool, write: bool, port: int, **params: Any) -> None:
-    """Print a link to the page that shows what trains: jobs, replicas, logs, and why a job fails.
+    """Print a link to the web page with jobs, replicas, logs, and why a job fails.
 
-    NAME is a cluster of `trainyard up`, or run-PID for a `trainyard run`; without it the one that is up. For a real
-    cluster (--kubeconfig, --context, $KUBECONFIG) this command serves the page itself until Ctrl-C, with your rights.
+    NAME is a cluster of `trainyard up`, or run-PID for a `trainyard run`; the default is the one that is up. For
+    another cluster (--kubeconfig, --context, $KUBECONFIG) this command serves the page itself, until Ctrl-C, with the
+    permissions of the kubeconfig.
 
-    A link works once, within a minute, and only on this machine. Without --write its page only reads.
+    A link works once, within a minute, and only on this machine. Without --write the page is read-only.
 
     Example: trainyard ui
     """
@@ -99,7 +106,7 @@ def _choose(windows: list[OpenWindow], name: str | None) -> OpenWindow:
             return window
     names = ", ".join(window.name for window in windows)
     if name is not None and names:
-        raise CommandError(f"no page of that name: {name}; there is: {names}", UNAVAILABLE)
+        raise CommandError(f"there is no page of {name}; there are pages of: {names}", UNAVAILABLE)
     fix = "`trainyard up` starts a cluster, and `trainyard ui --history` shows what ran before"
     raise CommandError(f"no cluster is up on this machine: {fix}", UNAVAILABLE)
 
@@ -113,7 +120,9 @@ def _link(window: OpenWindow, right: Right) -> str:
         with urlopen(request, timeout=10.0) as response:  # noqa: S310
             return str(json.load(response)["link"])
     except (URLError, OSError, ValueError, KeyError) as error:
-        raise CommandError(f"the page of {window.name} does not answer: {error}", UNAVAILABLE) from None
+        raise CommandError(
+            f"the page of {window.name} does not answer: {error}; is it still up? See: trainyard status", UNAVAILABLE
+        ) from None
 
 
 def _show(link: str, *, opens: bool) -> None:
@@ -148,7 +157,10 @@ async def _serve(api: ApiClient | None, window_options: WindowOptions, right: Ri
     try:
         await window.start(port)
     except OSError as error:
-        raise CommandError(f"--port {port}: {(error.strerror or str(error)).lower()}", UNAVAILABLE) from None
+        raise CommandError(
+            f"--port {port}: {(error.strerror or str(error)).lower()}; choose another port, or leave it out",
+            UNAVAILABLE,
+        ) from None
     stop = StopSignals()
     try:
         _show(window.link(right), opens=False)

@@ -22,16 +22,20 @@ from trainyard.objects.manifest import ManifestError
 
 
 @click.command()
-@click.option("--name", default="default", show_default=True, help="Which one: there may be several.")
-@click.option("--fresh", is_flag=True, help="Start with nothing: what the cluster had is put aside.")
-@click.option("--merge-kubeconfig", is_flag=True, help="Write it into $KUBECONFIG or ~/.kube/config, too.")
+@click.option("--name", metavar="NAME", default="default", show_default=True, help="Name of the cluster.")
+@click.option("--fresh", is_flag=True, help="Start an empty cluster, and move the former state aside.")
+@click.option("--merge-kubeconfig", is_flag=True, help="Add the context to $KUBECONFIG or ~/.kube/config.")
 @click.option("--no-operator", is_flag=True, hidden=True, help="For `trainyard operator`, which then serves it.")
 @options.machine
 def up(name: str, fresh: bool, merge_kubeconfig: bool, **params: Any) -> None:
-    """Start a cluster on this machine that stays: `trainyard up`, `trainyard submit FILE`, `trainyard down`.
+    """Start a local cluster in the background; `trainyard down` stops it.
 
-    It goes on where `down` has stopped it. stdout has the one line that a shell needs: eval "$(trainyard up)" makes
-    kubectl work. A cluster that is up already stays as it is. Options of an earlier `up` are kept.
+    A stopped cluster continues with its jobs and with the options of the last `up`. A cluster that is up is not
+    changed. The only line on stdout sets $KUBECONFIG:
+
+    \b
+      eval "$(trainyard up)"
+      kubectl get nodes
     """
     try:
         cluster = Background(name)
@@ -44,7 +48,7 @@ def up(name: str, fresh: bool, merge_kubeconfig: bool, **params: Any) -> None:
         _report(cluster, started, [_OPTION_NAMES[name] for name in kept if name not in from_command_line])
         if not started and (given_options := _given_options(cluster, params)):
             command = f"{cluster.word('down')}, then {cluster.word('up')} {' '.join(given_options)} ..."
-            note(f"It stays as it is; for what you have given: {command}")
+            note(f"{', '.join(given_options)} has no effect on a cluster that is up; to apply it: {command}")
         _merge(cluster, target)
     except ManifestError as error:
         note_problems(error.problems)

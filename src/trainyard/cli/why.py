@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("job", shell_complete=recorded_job_names)
 @options.cluster
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="For programs.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format.")
 def why(job: str, output: str | None, **params: Any) -> None:
-    """Say why a job does not run or why it failed: what, where, how that is known, and what to do.
+    """Explain why a job does not run or has failed: the cause, where it is, the evidence, and the fix.
 
-    Of a job that is gone the answer comes from the history of this machine.
+    A job that is not in the cluster is read from the history of this machine.
 
     Example: trainyard why mnist
     """
@@ -69,7 +69,7 @@ def _print(facts: Facts, diagnosis: JobDiagnosis, form: str) -> None:
     if form:
         print_output((as_json if form == "json" else as_yaml)(diagnosis.to_json()))
     else:
-        print_output("\n".join(format_findings(facts, diagnosis.findings, width=terminal_width())))
+        print_output("\n".join(format_findings(facts, diagnosis.findings, width=terminal_width(1))))
 
 
 async def finding_lines(context: ClusterContext, info: JobInfo, job: Json, max_evidence_lines: int = 5) -> list[str]:
@@ -80,4 +80,4 @@ async def finding_lines(context: ClusterContext, info: JobInfo, job: Json, max_e
     from trainyard.views.diagnosis import why
 
     facts = await gather_facts(context.api, info.kind, job)
-    return list(format_findings(facts, why(facts), max_evidence_lines, terminal_width()))
+    return list(format_findings(facts, why(facts), max_evidence_lines, terminal_width(2)))

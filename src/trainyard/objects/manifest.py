@@ -4,7 +4,8 @@ Rules:
 - The input is text, the output documents; the caller reads the file. `strict` defines which text is accepted.
 - A list (`kind: List`, or `TfJobList` as the API returns it) is expanded to its items. An empty document is skipped.
 - An object has an apiVersion and a kind. Callers check whether Trainyard supports them.
-- Every problem has the file, the line, what is wrong and what to write; all problems of a file are raised at once.
+- Every problem has the file, the line, the field, what is wrong and what to write; all problems of a file are raised
+  at once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 from trainyard.objects.lines import Lines
 from trainyard.objects.meta import Json
 from trainyard.objects.problems import Problem
-from trainyard.objects.yaml_builder import Value
+from trainyard.objects.yaml_builder import DOCUMENT, Value
 from trainyard.objects.yaml_reader import ManifestError, load
 
 __all__ = ["Document", "ManifestError", "read"]
@@ -52,7 +53,9 @@ def read(text: str | bytes, source: str) -> list[Document]:
     problems: list[Problem] = []
     values = load(text, source)
     if not values:
-        raise ManifestError([Problem(source, "has no object; write one, beginning with apiVersion and kind")])
+        raise ManifestError(
+            [Problem(f"{source}:1: {DOCUMENT}", "has no object; write one, beginning with apiVersion and kind")]
+        )
     for value in values:
         _expand(value, source, documents, problems)
     if problems:
@@ -61,12 +64,11 @@ def read(text: str | bytes, source: str) -> list[Document]:
 
 
 def _expand(value: Value, source: str, documents: list[Document], problems: list[Problem]) -> None:
-    stack: list[tuple[Any, int, str, str]] = [(value.value, value.line, "the document", "")]
+    stack: list[tuple[Any, int, str]] = [(value.value, value.line, "")]
     while stack:
-        obj, line, subject, prefix = stack.pop()
-        text = _object_problem(obj, subject)
-        if text:
-            problems.append(Problem(f"{source}:{line}", text))
+        obj, line, prefix = stack.pop()
+        if problem := _object_problem(obj, prefix):
+            problems.append(Problem(f"{source}:{line}: {problem.path}", problem.text))
         elif _is_list(obj):
             items = [(_with_type_meta(item, obj), index) for index, item in enumerate(obj["items"])]
             # In reverse: the stack pops the last item first, so the documents are in the order of the file.
@@ -74,24 +76,26 @@ def _expand(value: Value, source: str, documents: list[Document], problems: list
                 item_path = ".".join(filter(None, (prefix, f"items[{index}]")))
                 # JSON: computed on demand only.
                 item_line = line if value.lines.load else value.lines.line_of(item_path)
-                stack.append((item, item_line, f"items[{index}]", item_path))
+                stack.append((item, item_line, item_path))
         else:
             documents.append(Document(obj, source, line, value.lines, prefix))
 
 
-def _object_problem(obj: Any, subject: str) -> str:
-    """What is wrong with a value that should be an API object, "" when nothing is. `subject` begins the sentence."""
+def _object_problem(obj: Any, path: str) -> Problem | None:
+    """What is wrong with a value that should be an API object, None when nothing is. `path`: of the value in its
+    document."""
     if not isinstance(obj, dict):
-        return f"{subject} is {_type_name(obj)}, not an object; an object begins with apiVersion and kind"
+        return Problem(
+            path or DOCUMENT, f"is {_type_name(obj)}, not an object; an object begins with apiVersion and kind"
+        )
     for name, example in (("apiVersion", "tensorflow.org/v1alpha1"), ("kind", "TfJob")):
         value = obj.get(name)
+        field = f"{path}.{name}" if path else name
         if value is None or value == "":
-            return f"{subject} has no {name}; write one, for example {name}: {example}"
+            return Problem(field, f"is missing; write one, for example {name}: {example}")
         if not isinstance(value, str):
-            return (
-                f"{subject}: {name} is {_type_name(value)}, not text; write it as text, for example {name}: {example}"
-            )
-    return ""
+            return Problem(field, f"is {_type_name(value)}, not text; write it as text, for example {name}: {example}")
+    return None
 
 
 def _is_list(obj: Json) -> bool:

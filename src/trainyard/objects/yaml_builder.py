@@ -22,6 +22,7 @@ MAX_DEPTH = 100
 MAX_VALUES = 200_000
 MAX_ALIAS_WEIGHT = 1024 * 1024  # limit for the copies of all aliases of a file: 16 per value and 1 per character
 MAX_PROBLEMS = 20
+DOCUMENT = "document"  # the path of a problem of a whole document
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -91,14 +92,14 @@ class ValueBuilder:
             case yaml.DocumentStartEvent():
                 self._anchors, self._lines = {}, {}
 
-    def _add_problem(self, line: int, text: str) -> None:
-        path = self._path()
-        self.problems.append(Problem(f"{self.source}:{line}", f"{path}: {text}" if path else text))
+    def _add_problem(self, line: int, text: str, key: str = "") -> None:
+        path = ".".join(filter(None, (self._path(), key)))
+        self.problems.append(Problem(f"{self.source}:{line}: {path or DOCUMENT}", text))
         if len(self.problems) >= MAX_PROBLEMS:
             raise ParsingStopped
 
     def _fatal_problem(self, line: int, text: str) -> ParsingStopped:
-        self.problems.append(Problem(f"{self.source}:{line}", text))
+        self.problems.append(Problem(f"{self.source}:{line}: {self._path() or DOCUMENT}", text))
         return ParsingStopped()
 
     def _path(self) -> str:
@@ -211,9 +212,7 @@ class ValueBuilder:
         name = "<<" if value is _MERGE else value
         first_line = frame.key_lines.setdefault(name, line)
         if first_line != line or (name in frame.value or (value is _MERGE and frame.merges)):
-            self._add_problem(
-                line, f'the key "{shorten(name)}" is written twice (first in line {first_line}); keep one of them'
-            )
+            self._add_problem(line, f"is written twice (first in line {first_line}); keep one of them", shorten(name))
         return value
 
     def _add_merge(self, frame: _Frame, value: Any, line: int) -> None:

@@ -45,7 +45,7 @@ _ADVICE = (
 
 
 class ManifestError(Exception):
-    """A file that cannot be parsed. `problems` are in the order of the file; each `path` is "file:line"."""
+    """A file that cannot be parsed. `problems` are in the order of the file; each `path` is "file:line: field"."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -80,7 +80,7 @@ def _load_yaml(text: str, builder: ValueBuilder) -> list[Value]:
 
 def _decode(text: str | bytes, source: str) -> str:
     def manifest_error(text: str) -> ManifestError:
-        return ManifestError([Problem(source, text)])
+        return ManifestError([Problem(f"{source}:1: encoding", text)])
 
     try:
         size = len(text) if isinstance(text, bytes) else len(text.encode())
@@ -99,7 +99,7 @@ def _decode(text: str | bytes, source: str) -> str:
     except UnicodeDecodeError as error:
         line = text.count(b"\n", 0, error.start) + 1
         raise ManifestError(
-            [Problem(f"{source}:{line}", "is not UTF-8 text; name a YAML or JSON file saved as UTF-8")]
+            [Problem(f"{source}:{line}: encoding", "is not UTF-8 text; name a YAML or JSON file saved as UTF-8")]
         ) from None
 
 
@@ -180,10 +180,8 @@ def _children(value: dict[str, Any] | list[Any]) -> Iterator[Any]:
 def _syntax_problem(error: yaml.YAMLError, text: str, source: str) -> Problem:
     error_text = str(getattr(error, "problem", None) or getattr(error, "reason", None) or error)
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    where = f"{source}:{mark.line + 1}" if mark else source
+    line = mark.line + 1 if mark else 1
     if mark and text[mark.index : mark.index + 1] == "\t":
         error_text = _TAB
-    advice = next(
-        (advice for part, advice in _ADVICE if part in error_text), f"not YAML ({error_text}); check this line"
-    )
-    return Problem(where, f"cannot be read as YAML: {advice}")
+    advice = next((advice for part, advice in _ADVICE if part in error_text), f"{error_text}; check this line")
+    return Problem(f"{source}:{line}: YAML", advice)

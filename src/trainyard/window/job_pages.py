@@ -14,8 +14,8 @@ from trainyard.app.evidence.pod_metrics import read_usages
 from trainyard.app.history.recorded_job import diagnosis_of, events_of, facts_of, find_record, job_object, last_pods
 from trainyard.app.history.records import HistoryRecord
 from trainyard.client import ApiClient
-from trainyard.kinds import kind_of
-from trainyard.objects import Json, name_of, uid_of
+from trainyard.kinds import ALL, kind_of
+from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_text import as_yaml
 from trainyard.views.comparison import ComparedRun
@@ -189,7 +189,9 @@ class JobPages:
     async def _live(self, api: ApiClient, observation: Observation, job: Json) -> JobPage:
         kind = kind_of(job)
         if kind is None:
-            raise ValueError(f"{job['kind']} is no kind of job")
+            known = ", ".join(dict.fromkeys(kind.gvk.kind for kind in ALL))
+            type_text = f"{job['kind']} ({job.get('apiVersion')}) is not a kind of job"
+            raise ValueError(f"{namespace_of(job)}/{name_of(job)}: {type_text}; the kinds are: {known}")
         usages = await self.usages(uid_of(job))
         pods, view = sorted(observation.pods(uid_of(job)), key=name_of), observation.present_view(job)
         present = {slot.name for slot in view.slots(uid_of(job))}

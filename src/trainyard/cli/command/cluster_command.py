@@ -25,7 +25,7 @@ from trainyard.app.background.cluster_folders import BackgroundError
 from trainyard.app.background.clusters import background_of
 from trainyard.app.kubeconfig import ClusterAccess, KubeconfigError, find_cluster
 from trainyard.cli.command.codes import FAILED, INTERRUPTED, INVALID, UNAVAILABLE
-from trainyard.cli.output.layout import colour_on, note, note_problems, table_lines, terminal_width
+from trainyard.cli.output.layout import note, note_problems, terminal_table
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ async def _run_with_api(params: dict[str, Any], work: Callable[[ClusterContext],
         api = access.api()
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise CommandError(
-            f"{access.source}: its certificates cannot be used ({error}); write them anew", UNAVAILABLE
+            f"{access.source}: the certificates cannot be loaded ({error}); correct those of the context",
+            UNAVAILABLE,
         ) from None
     try:
         api.too_many_requests_timeout = TOO_MANY_REQUESTS_TIMEOUT
@@ -120,7 +121,10 @@ async def _run_with_api(params: dict[str, Any], work: Callable[[ClusterContext],
             return await work(ClusterContext(api, params.get("namespace") or access.namespace, access))
     except Unavailable as error:
         if error.code:
-            raise CommandError(f"the cluster cannot answer now: {error.message}", UNAVAILABLE) from None
+            raise CommandError(
+                f"the cluster at {_scheme_and_host(access.server)} cannot answer now: {error.message}; try again later",
+                UNAVAILABLE,
+            ) from None
         if (cluster := background_of(access.source)) is not None and not cluster.daemon_alive:
             raise ClusterUnreachable(f"{cluster.down_reason()} (kubeconfig: {access.source})", UNAVAILABLE) from None
         text = f"the cluster at {_scheme_and_host(access.server)} does not answer: {_error_cause(error.message)}"
@@ -172,9 +176,8 @@ def print_output(text: str) -> None:
 
 
 def print_table(rows: list[list[str]], wide: bool) -> None:
-    """Print a table, cut at the terminal's width unless `wide` (`-o wide`). States are coloured on a terminal."""
-    width = sys.maxsize if wide else terminal_width()
-    print_output("\n".join(table_lines(rows, width, colour_on(1))))
+    """Print a table, cut at the width of a terminal unless `wide` (`-o wide`). States are coloured on a terminal."""
+    print_output("\n".join(terminal_table(rows, wide)))
 
 
 __all__ = ["ClusterContext", "CommandError", "note", "print_output", "print_table", "run_with_cluster"]

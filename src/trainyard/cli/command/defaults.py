@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from trainyard.cli.command.codes import INVALID
+
+if TYPE_CHECKING:
+    from trainyard.objects.lines import Lines
 
 VARIABLE = "TRAINYARD_CONFIG"
 PREFIX = "TRAINYARD"  # of the variables that click reads: TRAINYARD_RUN_NETWORK
@@ -53,27 +56,37 @@ def default_map(group: click.Group, context: click.Context, invoked: str) -> dic
     Only the section of the invoked command is checked option by option: importing all other commands would be slow.
     """
     path = config_file()
-    sections = _read_config_file(path, required=VARIABLE in os.environ)
+    sections, lines = _read_config_file(path, required=VARIABLE in os.environ)
+
+    def place(field: str) -> str:
+        return f"{path}:{lines.line_of(field) if lines else 1}: {field}"
+
     commands = group.list_commands(context)
     for name in sections:
         if name not in commands:
             raise DefaultsError(
-                f"{path}: {name}: is no command{did_you_mean(name, commands)}; write one of the commands"
+                f"{place(name)}: is not a command{did_you_mean(name, commands)}; write one of: {', '.join(commands)}"
             )
     section = sections.get(invoked)
     command = group.get_command(context, invoked)
     if section is None or command is None:
         return {}
     if not isinstance(section, dict):
-        raise DefaultsError(f"{path}: {invoked}: must be a mapping of options to values")
+        raise DefaultsError(
+            f"{place(invoked)}: is not a mapping; write its options below it, for example 'namespace: team'"
+        )
     options = {_longest_spelling(param): param for param in command.params if isinstance(param, click.Option)}
     values: dict[str, Any] = {}
     for name, value in section.items():
         option = options.get(str(name))
         if option is None:
             suggestion = did_you_mean(str(name), list(options))
-            raise DefaultsError(f"{path}: {invoked}.{name}: `trainyard {invoked}` has no option --{name}{suggestion}")
-        values[str(option.name)] = _checked_value(path, invoked, str(name), option, value, context)
+            text = f"`trainyard {invoked}` has no option --{name}{suggestion}"
+            raise DefaultsError(f"{place(f'{invoked}.{name}')}: {text}")
+        try:
+            values[str(option.name)] = _checked_value(path.parent, str(name), option, value, context)
+        except ValueError as error:
+            raise DefaultsError(f"{place(f'{invoked}.{name}')}: {error}") from None
     return {invoked: values}
 
 
@@ -82,11 +95,9 @@ def _longest_spelling(param: click.Option) -> str:
     return max((text.lstrip("-") for text in param.opts), key=len)
 
 
-def _checked_value(
-    path: Path, command: str, name: str, option: click.Option, value: Any, context: click.Context
-) -> Any:
+def _checked_value(folder: Path, name: str, option: click.Option, value: Any, context: click.Context) -> Any:
+    """The value for click, with paths relative to `folder`. Raises ValueError for one that the option does not take."""
     if option.name in _PATHS:
-        folder = path.parent
         value = (
             [_from_config_folder(folder, item) for item in value]
             if isinstance(value, list)
@@ -98,7 +109,7 @@ def _checked_value(
         option.type_cast_value(context, value)
     except (click.BadParameter, TypeError) as error:
         text = error.message if isinstance(error, click.BadParameter) else f"{value!r} is not a value of --{name}"
-        raise DefaultsError(f"{path}: {command}.{name}: {text}") from None
+        raise ValueError(text) from None
     return value
 
 
@@ -130,7 +141,8 @@ def did_you_mean(name: str, names: list[str]) -> str:
     return f" (did you mean {match[0]}?)" if match else ""
 
 
-def _read_config_file(path: Path, required: bool) -> dict[str, Any]:
+def _read_config_file(path: Path, required: bool) -> tuple[dict[str, Any], Lines | None]:
+    """The sections of the commands, and their lines."""
     from trainyard.objects.yaml_reader import ManifestError, load
 
     try:
@@ -138,20 +150,22 @@ def _read_config_file(path: Path, required: bool) -> dict[str, Any]:
     except FileNotFoundError:
         if required:
             raise DefaultsError(f"{VARIABLE}: there is no file {path}; make it, or unset the variable") from None
-        return {}
+        return {}, None
     except OSError as error:
         raise DefaultsError(
-            f"{path}: cannot be read ({error.strerror}); change its permissions, or remove it"
+            f"{path}:1: file: cannot be read ({error.strerror}); change its permissions, or remove it"
         ) from None
     try:
         documents = load(text, str(path))
     except ManifestError as error:
         raise DefaultsError("\n".join(map(str, error.problems))) from None
     if not documents:
-        return {}
+        return {}, None
     if len(documents) > 1 or not isinstance(documents[0].value, dict):
-        raise DefaultsError(f"{path}: must be one mapping of commands to their options")
-    return documents[0].value
+        raise DefaultsError(
+            f"{path}:{documents[-1].line}: document: is not one mapping; write commands with their options below them"
+        )
+    return documents[0].value, documents[0].lines
 
 
 def with_variable_name(error: click.BadParameter) -> click.BadParameter:

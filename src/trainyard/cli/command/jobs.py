@@ -76,9 +76,7 @@ async def get_job(context: ClusterContext, text: str) -> JobInfo:
         references = [info.reference for info in infos]
         if len(set(references)) < len(references):  # the same kind in two groups
             references = [f"{info.gvk.plural}.{info.gvk.group}/{info.name}" for info in infos]
-        raise CommandError(
-            f"{name} is the name of {len(infos)} jobs, write which one: {', '.join(references)}", INVALID
-        )
+        raise CommandError(f"{name} is the name of {len(infos)} jobs; write one of: {', '.join(references)}", INVALID)
     if not infos:
         raise JobNotFound(f"{await _no_job_text(context, candidate_kinds, name)}{_history_hint(context, text)}")
     return infos[0]
@@ -120,7 +118,7 @@ async def _no_job_text(context: ClusterContext, candidate_kinds: Iterable[Kind],
     near = get_close_matches(name, names, 3, 0.5)
     text = f"there is no job {name} in namespace {context.namespace}"
     if near:
-        return f"{text}; near it are: {', '.join(info.reference for info in infos if info.name in near)}"
+        return f"{text}; did you mean {' or '.join(info.reference for info in infos if info.name in near)}?"
     try:
         elsewhere = [
             info
@@ -135,7 +133,7 @@ async def _no_job_text(context: ClusterContext, candidate_kinds: Iterable[Kind],
     if names:
         more = ", ..." if len(names) > 5 else ""
         return f"{text}; there are: {', '.join(sorted(info.reference for info in infos)[:5])}{more}"
-    return f"{text}; there are none at all"
+    return f"{text}; the namespace has no jobs"
 
 
 async def list_jobs(context: ClusterContext, candidate_kinds: Iterable[Kind] | None = None) -> list[JobInfo]:
@@ -147,7 +145,7 @@ async def list_jobs(context: ClusterContext, candidate_kinds: Iterable[Kind] | N
     pages = await asyncio.gather(*(list_or_none(context.api, kind.gvk, context.namespace) for kind in candidate_kinds))
     if candidate_kinds and all(page is None for page in pages):
         names = ", ".join(dict.fromkeys(kind.gvk.kind for kind in candidate_kinds))
-        text = f"this cluster does not know {names}: Trainyard is not installed there"
+        text = f"the cluster does not serve {names}; install them: trainyard manifests | kubectl apply -f -"
         raise CommandError(f"{text} (kubeconfig: {context.access.source})", UNAVAILABLE)
     infos = [
         JobInfo(kind.version_of(job), job)

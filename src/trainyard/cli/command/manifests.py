@@ -6,7 +6,7 @@ All problems are reported at once, each with its file and line, before any proce
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 from trainyard import kinds
@@ -16,24 +16,39 @@ from trainyard.kinds.definitions.unknown_kinds import describe_kind, kinds_that_
 from trainyard.objects import Json, Problem, name_of
 from trainyard.objects.manifest import Document, ManifestError, read
 from trainyard.objects.structs import replace
+from trainyard.objects.yaml_builder import DOCUMENT
 
 STDIN = "-"
 
 
-def load(paths: Iterable[str]) -> list[Document]:
-    """The documents of all files, in order. Raises ManifestError with the problems of every file."""
+def source_name(path: str) -> str:
+    """The name of a file in messages."""
+    return "standard input" if path == STDIN else path
+
+
+def load(paths: Sequence[str]) -> list[Document]:
+    """The documents of all files, in order. Raises ManifestError with the problems of every file, and when the files
+    have no object at all."""
     documents: list[Document] = []
     problems: list[Problem] = []
     for path in paths:
         try:
-            documents += read(read_file(path), "standard input" if path == STDIN else path)
+            documents += read(read_file(path), source_name(path))
         except ManifestError as error:
             problems += error.problems
         except OSError as error:
-            problems.append(Problem(path, f"cannot be read ({error.strerror}); name a file that can"))
+            problems.append(unreadable(path, error))
+    if not documents and not problems:  # lists without items
+        text = f"there is no job; {kinds_that_run(kinds.all_versions())}"
+        problems += [Problem(f"{source_name(path)}:1: items", text) for path in paths]
     if problems:
         raise ManifestError(problems)
     return documents
+
+
+def unreadable(path: str, error: OSError) -> Problem:
+    """The problem of a file that cannot be read, in the shape of those with a line: editors and grep read it, too."""
+    return Problem(f"{path}:1: file", f"cannot be read ({error.strerror}); check its name and its permissions")
 
 
 def read_file(path: str) -> bytes:
@@ -49,15 +64,25 @@ def jobs_of(documents: list[Document], needed: bool = True) -> list[tuple[Docume
         if kind:
             jobs.append((document, kind))
         elif text := unknown_kind_message(*_type_meta(document), kinds.all_versions()):
-            problems.append(Problem(document.location("kind"), text))
-    if not jobs and not problems and (needed or not documents):
-        source = ", ".join(dict.fromkeys(document.source for document in documents)) or "the input"
-        present = "; ".join(dict.fromkeys(describe_kind(*_type_meta(document)) for document in documents))
-        text = f"holds no job, only {present}" if present else "holds no job"
-        problems.append(Problem(source, f"{text}; {kinds_that_run(kinds.all_versions())}"))
+            problems.append(with_place(document, Problem("kind", text)))
+    if needed and not jobs and not problems:
+        problems += _problems_without_job(documents)
     if problems:
         raise ManifestError(problems)
     return jobs
+
+
+def _problems_without_job(documents: list[Document]) -> list[Problem]:
+    """A problem for each file without a job, with the kinds that it has, at its first object."""
+    files: dict[str, list[Document]] = {}
+    for document in documents:
+        files.setdefault(document.source, []).append(document)
+    problems = []
+    for objects in files.values():
+        present = "; ".join(dict.fromkeys(describe_kind(*_type_meta(document)) for document in objects))
+        text = f"there is no job, only {present}; {kinds_that_run(kinds.all_versions())}"
+        problems.append(with_place(objects[0], Problem("kind", text)))
+    return problems
 
 
 def _type_meta(document: Document) -> tuple[str, str]:
@@ -75,7 +100,12 @@ def admit(document: Document, kind: Kind) -> tuple[Json, list[Problem]]:
 
 def with_place(document: Document, problem: Problem) -> Problem:
     """The problem with the file and line of its field."""
-    return replace(problem, path=f"{document.location(problem.path)}: {problem.path}".rstrip(": "))
+    return replace(problem, path=f"{document.location(problem.path)}: {problem.path or DOCUMENT}")
+
+
+def remark(document: Document, level: str, problem: Problem) -> str:
+    """A line about an accepted field: `file:line: LEVEL: field: text`; `level` is `warning` or `note`."""
+    return f"{document.location(problem.path)}: {level}: {problem}"
 
 
 def _name_problems(obj: Json) -> list[Problem]:

@@ -26,28 +26,46 @@ def _agree_to_downloads(context: click.Context, option: click.Parameter, agreed:
         os.environ["TRAINYARD_YES"] = "1"
 
 
+WORKERS = click.IntRange(1, 10000)
+CACHE = "Directory of the Python environments for images.  [default: ~/.cache/trainyard]"
 _CATALOGUE_OPTIONS = (
     click.option(
-        "--images", multiple=True, metavar="FILE", help="An image catalogue of your own; before the shipped one."
+        "--images",
+        multiple=True,
+        metavar="FILE",
+        help="Image catalogue, searched before the built-in one: it maps images to Python environments. Repeatable.",
     ),
     click.option(
         "--python",
         metavar="PATH|VENV",
         default="",
-        help="What runs images without an environment of their own.  [default: the active one; docs/images.md]",
+        help="Python interpreter or virtual environment for images without an entry in a catalogue."
+        "  [default: the active one, see docs/images.md]",
     ),
-    click.option("--cache", metavar="DIR", help="Where environments for images are kept."),
+    click.option("--cache", metavar="DIR", help=CACHE),
     click.option(
         "--yes",
         is_flag=True,
         expose_value=False,
         callback=_agree_to_downloads,
-        help="Agree to downloads of more than a gigabyte.",
+        help="Allow downloads of more than 1 GB.",
     ),
 )
 _RUNNER_OPTIONS = (
-    click.option("--network", type=click.Choice(["auto", "namespace", "shared"]), default="auto", show_default=True),
-    click.option("--mount", "mounts", multiple=True, metavar="CLAIM=DIR", help="A folder for a PersistentVolumeClaim."),
+    click.option(
+        "--network",
+        type=click.Choice(["auto", "namespace", "shared"]),
+        default="auto",
+        show_default=True,
+        help="Network of the pods: a network namespace for each pod, or that of this machine (shared).",
+    ),
+    click.option(
+        "--mount",
+        "mounts",
+        multiple=True,
+        metavar="CLAIM=DIR",
+        help="Directory of this machine for the PersistentVolumeClaim CLAIM. Repeatable.",
+    ),
     *_CATALOGUE_OPTIONS,
 )
 _MACHINE_OPTIONS = (
@@ -55,18 +73,32 @@ _MACHINE_OPTIONS = (
     click.option(
         "--logs-dir",
         metavar="DIR",
-        help="Keep the logs there, for good, instead of in the history (see `trainyard history`).",
+        help="Directory to keep the logs in.  [default: the history]",
     ),
     click.option(
-        "--controller-config-file", "config", metavar="FILE", help="The administrator's config (accelerators)."
+        "--controller-config-file",
+        "config",
+        metavar="FILE",
+        help="Config file of the operator: volumes and variables for accelerators.",
     ),
 )
 _CLUSTER_OPTIONS = (
     click.option(
-        "--kubeconfig", metavar="FILE", default="", help="Which cluster.  [default: $KUBECONFIG, else `up`'s]"
+        "--kubeconfig",
+        metavar="FILE",
+        default="",
+        help="Kubeconfig file.  [default: $KUBECONFIG, else that of `trainyard up`]",
     ),
-    click.option("--context", metavar="NAME", default="", help="Which context of it.  [default: the current one]"),
-    click.option("-n", "--namespace", metavar="NAME", default="", help="Which namespace.  [default: the context's]"),
+    click.option(
+        "--context", metavar="NAME", default="", help="Context of the kubeconfig.  [default: the current one]"
+    ),
+    click.option(
+        "-n",
+        "--namespace",
+        metavar="NAMESPACE",
+        default="",
+        help="Namespace of the jobs.  [default: that of the context]",
+    ),
 )
 
 
@@ -90,26 +122,29 @@ def script(command: F) -> F:
     from trainyard.cli.scripts.frameworks import FRAMEWORKS  # not at the top: it imports the kinds
 
     options: tuple[Callable[[F], F], ...] = (
-        click.option("--workers", type=click.IntRange(1, 10000), metavar="N", help="How many workers.  [default: 1]"),
-        click.option(
-            "--ps", type=click.IntRange(1, 10000), metavar="N", help="How many parameter servers (tensorflow, mxnet)."
-        ),
+        click.option("--workers", type=WORKERS, metavar="N", help="Number of workers.  [default: 1]"),
+        click.option("--ps", type=WORKERS, metavar="N", help="Number of parameter servers (tensorflow, mxnet)."),
         click.option(
             "--nproc",
             type=click.IntRange(1, 65536),
             metavar="N",
-            help="Processes in each worker (torch, MPI).  [default: 1]",
+            help="Number of processes per worker (torch, chainer, mpi4py).  [default: 1]",
         ),
+        click.option("--min", "least", type=WORKERS, metavar="N", help="Minimum number of workers (elastic torch)."),
+        click.option("--max", "most", type=WORKERS, metavar="N", help="Maximum number of workers (elastic torch)."),
         click.option(
-            "--min", "least", type=click.IntRange(1, 10000), metavar="N", help="torch goes on with so few workers."
+            "--framework",
+            type=click.Choice(sorted(FRAMEWORKS)),
+            help="Framework of the script.  [default: guessed from its imports]",
         ),
+        click.option("--name", metavar="NAME", help="Name of the job.  [default: that of the script]"),
         click.option(
-            "--max", "most", type=click.IntRange(1, 10000), metavar="N", help="torch takes up to so many workers."
+            "--env",
+            multiple=True,
+            metavar="NAME[=VALUE]",
+            help="Environment variable; without VALUE, that of this shell. Repeatable.",
         ),
-        click.option("--framework", type=click.Choice(sorted(FRAMEWORKS)), help="[default: guessed from the imports]"),
-        click.option("--name", metavar="NAME", help="The name of the job.  [default: the script's]"),
-        click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="A variable; without a value, this shell's."),
-        click.option("--image", metavar="NAME", help="The image that the manifest names, for a cluster."),
+        click.option("--image", metavar="IMAGE", help="Container image of the job, for a cluster."),
     )
     return _apply_options(options, command)
 

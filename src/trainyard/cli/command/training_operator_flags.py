@@ -125,7 +125,9 @@ def master_wait(params: dict[str, Any]) -> MasterWait:
         log.warning("%s: %s does not exist, so it has no effect", TEMPLATE_FILE, file)
         return settings
     except (OSError, ValueError) as error:
-        raise ManifestError([Problem(TEMPLATE_FILE, f"{file} cannot be read ({error})")]) from None
+        raise ManifestError(
+            [Problem(TEMPLATE_FILE, f"{file} cannot be read ({error}); name a file that can be read")]
+        ) from None
     return replace(settings, containers=parse_template(text, file, settings))
 
 

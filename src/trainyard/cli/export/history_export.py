@@ -51,7 +51,9 @@ def export_record(record: HistoryRecord, file: Path | None, force: bool, now: fl
     try:
         write_file(path, export_page(exported_run(record, now)))
     except OSError as error:
-        raise CommandError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise CommandError(
+            f"{path} cannot be written: {(error.strerror or str(error)).lower()}; name another FILE"
+        ) from None
     return path
 
 

@@ -21,7 +21,8 @@ class Footer:
     """`open_lines`: prefix -> last state of a line that a replica has not ended yet. `activities`: texts before the
     progress of the jobs."""
 
-    def __init__(self) -> None:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor  # of the terminal below whose output the lines are
         self.open_lines: dict[str, str] = {}
         self.activities: dict[str, str] = {}
         self.progress = ""
@@ -40,7 +41,10 @@ class Footer:
         if len(shown) < len(prefixes):
             texts.append(f"... and {len(prefixes) - len(shown)} more lines are open")
         texts += [progress] if progress else []
-        return [_fit(printable(text, line=True), terminal_width() - 1).encode("utf-8", "replace") for text in texts]
+        return [
+            _fit(printable(text, line=True), terminal_width(self._descriptor) - 1).encode("utf-8", "replace")
+            for text in texts
+        ]
 
 
 def open_line_text(line: bytes) -> str:

@@ -2,7 +2,8 @@
 that read the terminal's width or write to stderr.
 
 Rules:
-- The requested output is never wider than the terminal, or than 80 columns without one ($COLUMNS overrides both).
+- What goes to a terminal is never wider than it ($COLUMNS overrides its width). What goes to a file or a pipe is
+  neither wrapped nor cut: a message is one line there, a table has all of its text. Each stream is judged by itself.
 - No word is broken: a word that does not fit has a line of its own, indented less if it fits then. At the beginning of
   a value, one that never fits stays beside its label. `commands in backticks` and quoted paths ('/my folder/x') are one
   word, so that they can be copied.
@@ -17,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO, cast
@@ -26,7 +26,8 @@ import click
 
 from trainyard.objects.printable import printable, printable_with_our_colours
 
-UNKNOWN_WIDTH = 80
+UNKNOWN_WIDTH = 80  # columns of a terminal that does not say how many it has
+UNLIMITED = sys.maxsize  # columns of a file or a pipe
 MIN_WIDTH = 40
 MIN_CELL_WIDTH = 16  # minimal width of a cut cell
 MIN_TEXT_WIDTH = 28  # minimal width of a cut cell in the last column, which is often prose
@@ -42,20 +43,27 @@ _QUOTED = r"[^\s`]*`[^`\n]+`[^\s`]*(?!\S)|[^\s`']*'/[^'\n]+'[^\s']*(?!\S)"
 _WORD = re.compile(rf"(\s*)((?<!\S)(?:{_QUOTED})|export \w+=\S+|\S+)")
 
 
-def terminal_width() -> int:
-    """The number of columns of the terminal, at least MIN_WIDTH; 80 if it is unknown."""
-    return max(MIN_WIDTH, shutil.get_terminal_size((UNKNOWN_WIDTH, 24)).columns)
+def terminal_width(descriptor: int) -> int:
+    """The number of columns of the terminal at this file descriptor, at least MIN_WIDTH; UNLIMITED if the descriptor is
+    a file or a pipe."""
+    try:
+        if not os.isatty(descriptor):
+            return UNLIMITED
+        columns = os.get_terminal_size(descriptor).columns
+    except OSError:
+        return UNLIMITED
+    variable = os.environ.get("COLUMNS", "")
+    return max(MIN_WIDTH, (int(variable) if variable.isdecimal() else 0) or columns or UNKNOWN_WIDTH)
 
 
-def terminal_prose(text: str) -> str:
-    """Prose wrapped at the terminal's width, with a hanging indent."""
-    return prose(text, terminal_width())
+def terminal_prose(text: str, descriptor: int = 1) -> str:
+    """Prose for this file descriptor: on a terminal wrapped at its width, with a hanging indent."""
+    return prose(text, terminal_width(descriptor))
 
 
 def terminal_table(rows: Sequence[Sequence[str]], wide: bool = False) -> list[str]:
     """The lines of a table for stdout: at most as wide as the terminal, or uncut with -o wide."""
-    colour = colour_on(1)
-    return table_lines(rows, sys.maxsize if wide else terminal_width(), colour)
+    return table_lines(rows, UNLIMITED if wide else terminal_width(1), colour_on(1))
 
 
 def wants_colour(terminal: bool, environment: Mapping[str, str]) -> bool:
@@ -234,11 +242,11 @@ def write_error_text(error: OSError) -> str:
 
 
 def note(text: str) -> None:
-    """Print text to stderr, wrapped at the terminal's width."""
-    click.echo(prose(text, terminal_width()), err=True)
+    """Print text to stderr, wrapped at the width of a terminal."""
+    click.echo(terminal_prose(text, 2), err=True)
 
 
 def note_problems(problems: Iterable[object]) -> None:
-    """Print each problem of a manifest or of the command line to stderr."""
+    """Print each problem of a manifest or of the command line to stderr, as one line unless a terminal is narrower."""
     for problem in problems:
-        note(str(problem))
+        note(printable(str(problem), line=True))

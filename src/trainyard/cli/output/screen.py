@@ -8,7 +8,8 @@ Rules:
   returns, is shown above the progress line and redrawn as it changes (footer.py). To a file or a pipe the state of an
   overwritten line is printed as a line, at most once in `ACTIVITY_PAUSE` seconds, and its last state when it ends.
 - A reader who stops reading (a pager, a full pipe) stops the followers of logs, not the cluster (output_writer.py).
-- Notes are prose and wrap at the width of the terminal. The lines of users' programs are never wrapped.
+- Notes are prose and wrap at the width of a terminal; elsewhere each is a line. The lines of users' programs are
+  never wrapped.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Screen:
         self.recent: deque[tuple[str, str]] = deque(maxlen=RECENT_LINES)  # the last lines of output: prefix and text
         self._loop = asyncio.get_running_loop()
         self._writer = OutputWriter(places.notes, on_broken)
-        self._footer = Footer()
+        self._footer = Footer(places.notes)
         self._open_line_times: dict[str, float] = {}  # event loop time of an open line's begin or last print
         self._last_plain = ""
         self._activity_notes: dict[str, tuple[float, str]] = {}  # event loop time and text of the last note
@@ -104,8 +105,8 @@ class Screen:
         self._writer.write(self._places.result, printable_with_our_colours(text).encode("utf-8", "replace") + b"\n")
 
     def note(self, text: str) -> None:
-        """Queue a message for standard error, wrapped to the width of the terminal."""
-        text = prose(text, terminal_width())
+        """Queue a message for standard error, wrapped at the width of a terminal."""
+        text = prose(text, terminal_width(self._places.notes))
         self._writer.write(self._places.notes, printable_with_our_colours(text).encode("utf-8", "replace") + b"\n")
 
     def progress(self, live: str, plain: str) -> None:

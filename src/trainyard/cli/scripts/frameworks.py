@@ -84,10 +84,12 @@ def _parse_script(script: Path) -> ast.Module:
         fix = f"mend it; or name --framework if it is for a Python newer than {platform.python_version()}"
         raise ManifestError([Problem(f"{script}:{error.lineno or 1}", f"SyntaxError: {error.msg}; {fix}")]) from None
     except ValueError as error:  # a null byte
-        raise ManifestError([Problem(str(script), f"is no Python program ({error}); name another file")]) from None
+        raise ManifestError(
+            [Problem(f"{script}:1: file", f"is no Python program ({error}); name another file")]
+        ) from None
     except OSError as error:
-        text = f"cannot be read ({error.strerror}); name a file that can"
-        raise ManifestError([Problem(str(script), text)]) from None
+        text = f"cannot be read ({error.strerror}); check its name and its permissions"
+        raise ManifestError([Problem(f"{script}:1: file", text)]) from None
 
 
 def _imports_of(tree: ast.Module) -> list[_Import]:

@@ -249,5 +249,5 @@ def create_file(file: Path, text: str) -> None:
     except FileExistsError:
         raise ManifestError([Problem(str(file), "is there already; name another file, or remove it first")]) from None
     except OSError as error:
-        text = f"cannot be written ({error.strerror}); name a file that can"
+        text = f"cannot be written ({error.strerror}); name a file in a folder that you can write"
         raise ManifestError([Problem(str(file), text)]) from None

@@ -38,7 +38,7 @@ class Explainer:
                 continue
             findings = [finding for finding in diagnosis.why(facts) if finding.level <= diagnosis.BLOCK]
             if findings := self._unreported(job, findings):
-                for line in format_findings(facts, findings, MAX_EVIDENCE_LINES, terminal_width()):
+                for line in format_findings(facts, findings, MAX_EVIDENCE_LINES, terminal_width(2)):
                     self._screen.note(line)
 
     async def explain_end(self, view: JobView, code: int) -> None:
@@ -58,7 +58,7 @@ class Explainer:
             ]
             if findings:
                 heading = _heading(facts, code)
-                lines = format_findings(facts, findings, MAX_EVIDENCE_LINES, terminal_width(), heading)
+                lines = format_findings(facts, findings, MAX_EVIDENCE_LINES, terminal_width(2), heading)
                 self.explanation += lines
         if code == UNAVAILABLE and not self.explanation:
             self.explanation.append(f"cannot run here: {view.blocked_reason(time.time())}")

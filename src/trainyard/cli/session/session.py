@@ -40,7 +40,7 @@ from trainyard.node.kubelet.node import NodeError
 from trainyard.objects import Json, encode, name_of, namespace_of, uid_of
 from trainyard.objects.resources import EVENT, POD
 from trainyard.objects.yaml_text import as_yaml
-from trainyard.views.job_view import JobView
+from trainyard.views.job_view import JobView, job_result
 from trainyard.views.replica_view import REFERENCE_TIMEOUT
 
 if TYPE_CHECKING:  # imported at run time only when a window is opened, or a finding is printed
@@ -150,7 +150,8 @@ async def _wait_for_exit_code(session: Session, settings: Settings, stop: StopSi
             if not await stop.run_unless(stop.first, session.wait_until_ended()):
                 return _interruption_code(stop, session.screen)
     except TimeoutError:
-        session.screen.note(f"the time is over (--timeout {settings.timeout:g})")
+        jobs = ", ".join(f"{job['kind']} {name_of(job)}" for job in session.view.jobs.values() if not job_result(job))
+        session.screen.note(f"not ended within --timeout {settings.timeout:g}: {jobs}; the pods are stopped")
         return TIMEOUT
     if session.blocked_reason():
         return UNAVAILABLE
@@ -166,7 +167,8 @@ def _interruption_code(stop: StopSignals, screen: Screen) -> int:
 def _table(session: Session, settings: Settings, screen: Screen, cut_short: str) -> list[str]:
     """The table of replicas and a line for each job, without the reason if the explanation has it."""
     colour = screen.colour_notes if settings.output else screen.colour_result
-    return table(session.view, time.time(), cut_short, terminal_width(), colour, not session.explainer.explanation)
+    width = terminal_width(2 if settings.output else 1)
+    return table(session.view, time.time(), cut_short, width, colour, not session.explainer.explanation)
 
 
 def _report(session: Session, settings: Settings, screen: Screen, lines: list[str]) -> None:

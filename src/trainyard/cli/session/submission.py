@@ -9,7 +9,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -63,21 +63,29 @@ class Submission(msgspec.Struct):
     jobs: list[tuple[Kind, Json]] = msgspec.field(default_factory=list)
     warnings: list[str] = msgspec.field(default_factory=list)
     notes: list[str] = msgspec.field(default_factory=list)
+    documents: list[Document] = msgspec.field(default_factory=list)  # of the objects, for messages
 
     def messages(self) -> list[str]:
         """The warnings and notes, as they are printed before the objects are created."""
-        return [*(f"warning: {text}" for text in self.warnings), *(f"note: {text}" for text in self.notes)]
+        return [*self.warnings, *self.notes]
 
     def check_network(self, network: str) -> None:
         """Raises ManifestError for jobs whose pods need a network of their own where the node's is *shared*."""
         if network == "shared":
             problems = [
-                Problem(f"{kind.gvk.kind} {name_of(obj)}", f"cannot run in the network shared: {kind.api.own_network}")
+                self.with_place(
+                    obj, Problem("kind", f"{kind.gvk.kind} cannot run in the network shared: {kind.api.own_network}")
+                )
                 for kind, obj in self.jobs
                 if kind.api.own_network
             ]
             if problems:
                 raise ManifestError(problems)
+
+    def with_place(self, obj: Json, problem: Problem) -> Problem:
+        """The problem of one of the objects with the file and line of its field."""
+        document = next((document for document in self.documents if document.obj is obj), None)
+        return manifests.with_place(document, problem) if document else problem
 
     @property
     def namespaces(self) -> list[str]:
@@ -87,7 +95,7 @@ class Submission(msgspec.Struct):
 
 
 def read(
-    files: Iterable[str],
+    files: Sequence[str],
     namespace: str = "",
     default_namespace: str = "default",
     private: bool = True,
@@ -107,7 +115,7 @@ def read(
         )
     documents = [*manifests.load(files), *generated]
     jobs = {id(document): kind for document, kind in manifests.jobs_of(documents, needed=private)}
-    submission, problems = Submission(), _duplicates(documents)
+    submission, problems = Submission(documents=documents), _duplicates(documents)
     for document in documents:
         kind = jobs.get(id(document))
         if kind is not None:
@@ -136,16 +144,16 @@ async def create_objects(
 
     for gvk, obj in submission.other_objects:
         with contextlib.suppress(AlreadyExists):
-            created(gvk, await _create_object(api, gvk, obj))
+            created(gvk, await _create_object(api, gvk, obj, submission))
     jobs: list[tuple[Kind, Json]] = []
     for kind, obj in submission.jobs:
-        stored = await _create_object(api, kind.gvk, obj)
+        stored = await _create_object(api, kind.gvk, obj, submission)
         jobs.append((kind, stored))
         created(kind.gvk, stored)
     return jobs
 
 
-async def _create_object(api: ApiClient, gvk: GVK, obj: Json) -> Json:
+async def _create_object(api: ApiClient, gvk: GVK, obj: Json, submission: Submission) -> Json:
     from trainyard.client import AlreadyExists, ApiError
 
     try:
@@ -154,7 +162,8 @@ async def _create_object(api: ApiClient, gvk: GVK, obj: Json) -> Json:
         raise
     except ApiError as error:
         if error.code in (400, 403, 404, 422):
-            raise ManifestError(_refusal_problems(gvk, obj, error)) from None
+            problems = [submission.with_place(obj, problem) for problem in _refusal_problems(gvk, obj, error)]
+            raise ManifestError(problems) from None
         raise
     return {"apiVersion": gvk.api_version, "kind": gvk.kind} | stored
 
@@ -165,28 +174,25 @@ def _refusal_problems(gvk: GVK, obj: Json, error: ApiError) -> list[Problem]:
     object_text = f"{gvk.kind} {name_of(obj)}"
     if error.code == 404 and f'namespaces "{namespace_of(obj)}" not found' in error.message:
         fix = f"make it with `kubectl create namespace {namespace_of(obj)}`, or name one that is there"
-        return [Problem(object_text, f"{error.message}; {fix}")]
+        return [Problem("metadata.namespace", f"{error.message}; {fix}")]
     if error.code == 404 and not causes and kinds.kind_of(obj):
         text = f"the cluster does not serve {gvk.kind} ({gvk.api_version}); add it to the kinds of Trainyard there: "
-        return [Problem(object_text, f"{text}`kinds` of the chart, or --kinds of trainyard manifests")]
+        return [Problem("kind", f"{text}`kinds` of the chart, or --kinds of trainyard manifests")]
     if not causes:
         return [Problem(object_text, error.message)]
-    return [
-        Problem(f"{object_text}: {cause.get('field') or ''}".rstrip(": "), str(cause.get("message")))
-        for cause in causes
-    ]
+    return [Problem(str(cause.get("field") or object_text), str(cause.get("message"))) for cause in causes]
 
 
 def _add_job(document: Document, kind: Kind, submission: Submission, local: bool) -> list[Problem]:
     """Add a job with its warnings and notes. Returns its problems."""
     submission.jobs.append((kind, document.obj))
     warnings = kinds.warnings(kind, document.obj)
-    submission.warnings += [f"{document.location(problem.path)}: {problem}" for problem in warnings]
+    submission.warnings += [manifests.remark(document, "warning", problem) for problem in warnings]
     if not local:
         texts = local_image.warnings(document.obj)
-        submission.warnings += [f"{document.object_location}: {text}" for text in texts]
+        submission.warnings += [f"{document.object_location}: warning: {text}" for text in texts]
     notes = kinds.notes(kind, document.obj) if local else ()
-    submission.notes += [f"{document.location(problem.path)}: {problem}" for problem in notes]
+    submission.notes += [manifests.remark(document, "note", problem) for problem in notes]
     return manifests.admit(document, kind)[1]
 
 
@@ -204,20 +210,16 @@ def _add_other(document: Document, submission: Submission) -> list[Problem]:
     for gvk in OTHER_KINDS:
         if gvk.kind == obj["kind"]:
             if gvk.api_version != obj["apiVersion"]:
-                text = f"{gvk.kind}: apiVersion {obj['apiVersion']} is not known; write {gvk.api_version}"
-                return [Problem(document.location("apiVersion"), text)]
+                text = f"{obj['apiVersion']} is not known for a {gvk.kind}; write {gvk.api_version}"
+                return [manifests.with_place(document, Problem("apiVersion", text))]
             submission.other_objects.append((gvk, obj))
-            has_name = isinstance(obj.get("metadata"), dict) and name_of(obj)
-            return (
-                []
-                if has_name
-                else [Problem(document.object_location, f"{gvk.kind}: metadata.name is missing; write one")]
-            )
+            if isinstance(obj.get("metadata"), dict) and name_of(obj):
+                return []
+            return [manifests.with_place(document, Problem("metadata.name", f"the {gvk.kind} has no name; write one"))]
     known_kinds = ", ".join(gvk.kind for gvk in OTHER_KINDS)
     type_text = describe_kind(str(obj["apiVersion"]), str(obj["kind"]))
-    return [
-        Problem(document.location("kind"), f"{type_text} is not taken here; beside jobs there may be: {known_kinds}")
-    ]
+    text = f"{type_text} is not taken here; beside jobs there may be: {known_kinds}"
+    return [manifests.with_place(document, Problem("kind", text))]
 
 
 def _set_namespace(document: Document, namespace: str, otherwise: str) -> list[Problem]:
@@ -244,6 +246,6 @@ def _duplicates(documents: Sequence[Document]) -> list[Problem]:
         if object_key in first_documents:
             first = first_documents[object_key].object_location
             text = f"{object_key[1]} {object_key[3]} is written twice (first in {first}); keep one of them"
-            problems.append(Problem(document.object_location, text))
+            problems.append(manifests.with_place(document, Problem("metadata.name", text)))
         first_documents.setdefault(object_key, document)
     return problems

@@ -43,6 +43,7 @@ import msgspec
 
 from trainyard.node.images.requirements import expand_path, is_pinned, parse_pins
 from trainyard.objects import Problem
+from trainyard.objects.yaml_builder import DOCUMENT, Value
 from trainyard.objects.yaml_reader import ManifestError, load
 
 SHIPPED = Path(__file__).with_name("images.yaml")
@@ -127,19 +128,26 @@ def read(file: Path) -> list[Image]:
         entries = msgspec.convert(values[0].value if values else {}, _CatalogueFile).images
     except msgspec.ValidationError as error:
         text, _, path = str(error).partition(" - at ")
-        place = path.strip("`$.")
-        fix = "docs/images.md has the format" if place else "write `images:` above the list of entries (docs/images.md)"
-        raise ManifestError([Problem(str(file), f"{f'{place}: ' if place else ''}{text}; {fix}")]) from None
+        place = path.strip("`$.") or "images"
+        fix = "docs/images.md has the format" if path else "write `images:` above the list of entries (docs/images.md)"
+        raise ManifestError([_problem(file, values, place, f"{text}; {fix}")]) from None
     problems = [
-        Problem(str(file), f"images[{index}]{text}")
+        _problem(file, values, *f"images[{index}]{text}".split(": ", 1))
         for index, entry in enumerate(entries)
         for text in _entry_problems(entry, file)
     ]
     if len(values) > 1:
-        problems.append(Problem(str(file), "has more than one document; put all entries under one 'images:'"))
+        text = "is a second document; put all entries under one 'images:'"
+        problems.append(Problem(f"{file}:{values[1].line}: {DOCUMENT}", text))
     if problems:
         raise ManifestError(problems)
     return [_image(entry, file) for entry in entries]
+
+
+def _problem(file: Path, values: list[Value], path: str, text: str) -> Problem:
+    """The problem of a field of the file's first document, with its line."""
+    line = values[0].lines.line_of(path) if values else 1
+    return Problem(f"{file}:{line}: {path}", text)
 
 
 def find_entry(images: list[Image], name: str) -> Image | None:
@@ -198,7 +206,7 @@ def _read_bytes(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         text = f"cannot be read ({error.strerror}); name a file with image entries"
-        raise ManifestError([Problem(str(file), text)]) from None
+        raise ManifestError([Problem(f"{file}:1: file", text)]) from None
 
 
 def _patterns(entry: _CatalogueEntry) -> list[str]:

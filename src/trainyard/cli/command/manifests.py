@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import structs
+
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.core.names import MAX_LABEL_LENGTH, is_dns_label
@@ -21,19 +23,30 @@ from trainyard.objects.yaml_builder import DOCUMENT
 STDIN = "-"
 
 
+class ManifestDocument(Document, frozen=True):
+    """A document with the kind of its job, None for another object."""
+
+    kind: Kind | None = None
+
+    @classmethod
+    def of(cls, document: Document) -> ManifestDocument:
+        """The document with its kind, which is worked out here alone."""
+        return cls(**structs.asdict(document), kind=kinds.kind_of(document.obj))
+
+
 def source_name(path: str) -> str:
     """The name of a file in messages."""
     return "standard input" if path == STDIN else path
 
 
-def load(paths: Sequence[str]) -> list[Document]:
+def load(paths: Sequence[str]) -> list[ManifestDocument]:
     """The documents of all files, in order. Raises ManifestError with the problems of every file, and when the files
     have no object at all."""
-    documents: list[Document] = []
+    documents: list[ManifestDocument] = []
     problems: list[Problem] = []
     for path in paths:
         try:
-            documents += read(read_file(path), source_name(path))
+            documents += map(ManifestDocument.of, read(read_file(path), source_name(path)))
         except ManifestError as error:
             problems += error.problems
         except OSError as error:
@@ -56,13 +69,12 @@ def read_file(path: str) -> bytes:
     return sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
 
 
-def jobs_of(documents: list[Document], needed: bool = True) -> list[tuple[Document, Kind]]:
+def jobs_of(documents: Sequence[ManifestDocument], needed: bool = True) -> list[tuple[ManifestDocument, Kind]]:
     """The jobs among the documents. Raises ManifestError for a job that does not run here, or when there is none."""
     jobs, problems = [], []
     for document in documents:
-        kind = kinds.kind_of(document.obj)
-        if kind:
-            jobs.append((document, kind))
+        if document.kind:
+            jobs.append((document, document.kind))
         elif text := unknown_kind_message(*_type_meta(document), kinds.all_versions()):
             problems.append(with_place(document, Problem("kind", text)))
     if needed and not jobs and not problems:
@@ -72,7 +84,7 @@ def jobs_of(documents: list[Document], needed: bool = True) -> list[tuple[Docume
     return jobs
 
 
-def _problems_without_job(documents: list[Document]) -> list[Problem]:
+def _problems_without_job(documents: Sequence[Document]) -> list[Problem]:
     """A problem for each file without a job, with the kinds that it has, at its first object."""
     files: dict[str, list[Document]] = {}
     for document in documents:
@@ -121,15 +133,3 @@ def _name_problems(obj: Json) -> list[Problem]:
     if namespace is not None and not (isinstance(namespace, str) and is_dns_label(namespace)):
         return [Problem("metadata.namespace", f"{namespace!r} is not a legal namespace")]
     return []
-
-
-def load_jobs(documents: list[Document]) -> list[tuple[Json, Kind]]:
-    """The jobs, with defaults. Raises ManifestError with every problem of every job."""
-    jobs, problems = [], []
-    for document, kind in jobs_of(documents):
-        defaulted, job_problems = admit(document, kind)
-        jobs.append((defaulted, kind))
-        problems += job_problems
-    if problems:
-        raise ManifestError(problems)
-    return jobs

@@ -63,7 +63,7 @@ class Submission(msgspec.Struct):
     jobs: list[tuple[Kind, Json]] = msgspec.field(default_factory=list)
     warnings: list[str] = msgspec.field(default_factory=list)
     notes: list[str] = msgspec.field(default_factory=list)
-    documents: list[Document] = msgspec.field(default_factory=list)  # of the objects, for messages
+    documents: Sequence[Document] = msgspec.field(default_factory=list)  # of the objects, for messages
 
     def messages(self) -> list[str]:
         """The warnings and notes, as they are printed before the objects are created."""
@@ -113,20 +113,19 @@ def read(
         raise ManifestError(
             [Problem("--namespace", f"{namespace!r} is not a legal namespace; write a lower-case name")]
         )
-    documents = [*manifests.load(files), *generated]
-    jobs = {id(document): kind for document, kind in manifests.jobs_of(documents, needed=private)}
+    documents = [*manifests.load(files), *map(manifests.ManifestDocument.of, generated)]
+    manifests.jobs_of(documents, needed=private)
     submission, problems = Submission(documents=documents), _duplicates(documents)
     for document in documents:
-        kind = jobs.get(id(document))
-        if kind is not None:
-            problems += _add_job(document, kind, submission, local) or (
-                _managed_by_problems(document) if private else []
+        if document.kind:
+            problems += _add_job(document, document.kind, submission, local) or (
+                _managed_by_problems(document, document.kind) if private else []
             )
         else:
             problems += _add_other(document, submission)
         problems += _set_namespace(document, namespace, default_namespace)
         if local:
-            working_directory.annotate(document, is_job=kind is not None)
+            working_directory.annotate(document, is_job=document.kind is not None)
     if problems:
         raise ManifestError(problems)
     submission.other_objects.sort(key=lambda item: OTHER_KINDS.index(item[0]))
@@ -196,10 +195,9 @@ def _add_job(document: Document, kind: Kind, submission: Submission, local: bool
     return manifests.admit(document, kind)[1]
 
 
-def _managed_by_problems(document: Document) -> list[Problem]:
+def _managed_by_problems(document: Document, kind: Kind) -> list[Problem]:
     """A problem if managedBy names another operator: a private cluster has none, and the job would never run."""
-    kind = kinds.kind_of(document.obj)
-    if kind is None or is_managed_here(job := parse_job(kind, document.obj, Config())):
+    if is_managed_here(job := parse_job(kind, document.obj, Config())):
         return []
     text = f"{job.policy.managed_by!r} does not run here; leave the field out, or write {kind.api.managers[0]}"
     return [manifests.with_place(document, Problem(".".join(kind.api.policy_path("managedBy")), text))]

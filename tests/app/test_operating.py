@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.app.operating_setup import eventually, metric, options
+from tests.app.operating_setup import metric, options, until_ready
 from tests.app.operating_values import NARROW, TFJOB, Site, tf_job, types_of
 from tests.support.running_operator import operating
 from trainyard import kinds
@@ -54,7 +54,7 @@ async def test_a_kind_without_its_crd_is_served_once_the_crd_exists(
     await site.api.delete(CRD, "", kinds.crd(kinds.TFJOB)["metadata"]["name"])
     await site.account(NARROW)
     async with operating(options(site)) as process:
-        await eventually(lambda: not process.ready())
+        await until_ready(process)
         assert metric(process, 'trainyard_watch_state{group="tensorflow.org",resource="tfjobs",state="missing"}') == 1
         await site.api.create(CRD, "", kinds.crd(kinds.TFJOB))
         await site.api.create(TFJOB, "default", tf_job())

@@ -7,9 +7,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.app.operating_setup import eventually, metric, options
+from tests.app.operating_setup import options, until_metric, until_ready
 from tests.app.operating_values import NARROW, TFJOB, Site, tf_job
 from tests.support.running_operator import operating
+from tests.support.waiting import until_async
 from trainyard.app.operating import follow_config
 from trainyard.objects.resources import JOB
 
@@ -20,7 +21,7 @@ async def test_probes_and_metrics_are_served(site: Site) -> None:
         await site.api.create(TFJOB, "default", tf_job())
         await site.says("mnist", "Created")
         made = 'trainyard_api_requests_total{code="201",resource="jobs",verb="create"}'
-        await eventually(lambda: metric(process, made) == 1)  # it is sent after the status
+        await until_metric(process, made, 1)  # it is sent after the status
         place = f"http://127.0.0.1:{process.health.port}"
         for path in ("/healthz", "/readyz"):
             async with http.get(place + path) as answer:
@@ -44,7 +45,8 @@ async def test_probes_and_metrics_are_served(site: Site) -> None:
 async def test_the_second_address_has_the_probes_alone(site: Site) -> None:
     await site.account(NARROW)
     async with operating(options(site, probe_bind=("127.0.0.1", 0))) as process, aiohttp.ClientSession() as http:
-        await eventually(lambda: process.probes.port != 0 and process.ready() == "")
+        await until_async(lambda: process.probes.port, "the probes are served")
+        await until_ready(process)
         for path, status in (("/healthz", 200), ("/readyz", 200), ("/metrics", 404)):
             async with http.get(f"http://127.0.0.1:{process.probes.port}{path}") as answer:
                 assert answer.status == status
@@ -55,7 +57,7 @@ async def test_readyz_fails_before_all_lists_have_completed(site: Site) -> None:
     await site.account([rule for rule in NARROW if "deployments" not in rule["resources"]])
     async with operating(options(site)) as process:
         named = "not listed yet: deployments: deployments.apps is forbidden"
-        await eventually(lambda: process.ready().startswith(named))
+        await until_async(process.ready, "the resource is named", accept=lambda missing: missing.startswith(named))
         assert 'cannot list resource "deployments"' in process.ready() and ";" not in process.ready()
         assert process.alive() == ""
 
@@ -68,12 +70,12 @@ async def test_a_changed_config_holds_for_the_next_pass_and_a_broken_one_is_refu
     file = tmp_path / "config.yaml"
     file.write_text("accelerators: {}\n")
     async with operating(options(site, config_file=file)) as process:
-        await eventually(lambda: not process.ready())
+        await until_ready(process)
         file.write_text("accelerators: 7\n")
-        await eventually(lambda: metric(process, 'trainyard_config_reloads_total{outcome="refused"}') == 1)
+        await until_metric(process, 'trainyard_config_reloads_total{outcome="refused"}', 1)
         assert "accelerators: is not a mapping" in caplog.text
         file.write_text("accelerators: {example.com/gpu: {envVars: [{name: SEEN, value: yes}]}}\n")
-        await eventually(lambda: metric(process, 'trainyard_config_reloads_total{outcome="used"}') == 1)
+        await until_metric(process, 'trainyard_config_reloads_total{outcome="used"}', 1)
         job = tf_job()
         container = job["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]
         container["resources"] = {"limits": {"example.com/gpu": 1}}
@@ -88,6 +90,6 @@ async def test_a_config_that_appears_later_is_used(site: Site, tmp_path: Path, m
     await site.account(NARROW)
     file = tmp_path / "config.yaml"
     async with operating(options(site, config_file=file)) as process:
-        await eventually(lambda: not process.ready())
+        await until_ready(process)
         file.write_text("accelerators: {}\n")
-        await eventually(lambda: metric(process, 'trainyard_config_reloads_total{outcome="used"}') == 1)
+        await until_metric(process, 'trainyard_config_reloads_total{outcome="used"}', 1)

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.node.node_cluster import TOKEN
-from tests.node.test_exec import soon
+from tests.support.waiting import until_async
 from trainyard.client.errors import error_for
 from trainyard.node.kubelet import tokens
 from trainyard.node.kubelet.authentication import TokenAuthenticator
@@ -51,7 +51,7 @@ async def test_a_followed_log_is_closed_when_its_reader_disconnects(silent: tupl
         async with client.get(url) as answer:
             assert await answer.content.readline() == b"up\n"
             assert opened(path)
-    assert await soon(lambda: not opened(path))
+    await until_async(lambda: not opened(path), "the log is closed")
 
 
 async def test_a_token_of_odd_bytes_is_a_wrong_token(silent: tuple[Kubelet, Path]) -> None:
@@ -76,7 +76,9 @@ async def test_a_client_that_disconnects_at_once_leaks_no_descriptors() -> None:
     before = set(os.listdir("/proc/self/fd"))
     for tty in (False, True):
         await ExecSession(Gone(), ExecRequest(["true"], stdin=True, stdout=True, stderr=not tty, tty=tty)).run(refuse)
-    assert await soon(lambda: set(os.listdir("/proc/self/fd")) <= before)
+    await until_async(
+        lambda: set(os.listdir("/proc/self/fd")) - before, "no descriptor is left open", accept=lambda left: not left
+    )
 
 
 async def test_a_send_that_waits_for_buffer_space_fails_when_the_supervisor_is_gone() -> None:
@@ -86,7 +88,7 @@ async def test_a_send_that_waits_for_buffer_space_fails_when_the_supervisor_is_g
     sandbox._channel = Channel(ours)
     large = "x" * (1 << 20)  # more than fits into a socket that nobody reads
     asking = [asyncio.create_task(sandbox.add_pod(large, "host", "10.244.0.2", [])) for _ in range(3)]
-    assert await soon(lambda: sandbox._writable)
+    await until_async(lambda: sandbox._writable, "a send waits for space in the buffer")
     await sandbox.close()
     async with asyncio.timeout(20):
         results = await asyncio.gather(*asking, return_exceptions=True)
@@ -152,6 +154,6 @@ async def test_a_renewal_that_ends_is_reported_and_started_again(tmp_path: Path)
     task = renewing.tasks.task("renew tokens")
     assert task is not None
     task.cancel()
-    assert await soon(lambda: renewing.tasks.task("renew tokens") not in (None, task))
+    await until_async(lambda: renewing.tasks.task("renew tokens") not in (None, task), "the task is started again")
     renewing.stop()
     assert accounts.lines[0].startswith("node: pod n/a: the task 'renew tokens' was cancelled; restarting it in 0.")

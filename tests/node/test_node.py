@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.node_cluster import TOKEN, NodeCluster, terminated, waiting
+from tests.support.waiting import until_async
 from trainyard.client import ApiClient, ApiError
 from trainyard.objects import is_condition_true
 from trainyard.objects.resources import CONFIG_MAP, NODE, POD
@@ -178,9 +179,11 @@ async def test_a_forced_deletion_kills_at_once(cluster: NodeCluster) -> None:
     await cluster.pod("forced", f"{STUBBORN}  # {mark}")
     await cluster.phase("forced", "Running")
     await cluster.api.delete(POD, "default", "forced", grace_period_seconds=0)
-    async with asyncio.timeout(5):
-        while any(mark in _command(name) for name in os.listdir("/proc") if name.isdigit()):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    await until_async(
+        lambda: not any(mark in _command(name) for name in os.listdir("/proc") if name.isdigit()),
+        "its process is gone",
+        seconds=5,
+    )
 
 
 async def test_a_pod_over_its_deadline_fails_with_the_reason(cluster: NodeCluster) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import trainyard
 from tests.node.node_cluster import NodeCluster, waiting
+from tests.support.waiting import until_async
 from trainyard.node.kubelet import usage
 from trainyard.node.kubelet.process_table import MachineEntry, ProcessEntry
 from trainyard.node.kubelet.usage import Measurement, UsageMeter, UsageSampler, _Run
@@ -275,9 +276,7 @@ async def test_an_allocation_is_read_and_its_peak_stays_after_it_is_freed(cluste
 
 
 async def printed(cluster: NodeCluster, name: str, text: str) -> None:
-    async with asyncio.timeout(20):
-        while text not in await cluster.logs(name):  # noqa: ASYNC110  (a program prints, no event)
-            await asyncio.sleep(0.05)
+    await until_async(lambda: cluster.logs(name), f"{name} has printed {text!r}", accept=lambda log: text in log)
 
 
 async def test_the_peak_of_a_program_that_no_pass_has_seen_is_known(cluster: NodeCluster) -> None:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from tests.support.waiting import PATIENCE, until_async
 from trainyard.client import ApiClient
-from trainyard.objects import GVK, Json, decode, uid_of
+from trainyard.objects import GVK, Json, decode, name_of, uid_of
 
 
 async def until_objects(
@@ -80,18 +80,22 @@ async def until_gone(
 async def _states(
     api: ApiClient, gvk: GVK, namespace: str, labels: str, fields: str
 ) -> AsyncGenerator[list[Json], None]:
-    """The objects, and again after each change. A watch that ends is opened again, after a list."""
+    """The objects by name, and again after each change. A watch that ends is opened again, after a list."""
     while True:
         listed = await api.list(gvk, namespace, labels, fields)
-        objects = {uid_of(obj): obj for obj in listed["items"]}
-        yield list(objects.values())
+        objects = {_key(obj): obj for obj in listed["items"]}
+        yield [objects[key] for key in sorted(objects)]
         async with aclosing(api.watch(gvk, namespace, listed["metadata"]["resourceVersion"], labels, fields)) as lines:
             async for line in lines:
                 event = decode(line)
                 if event["type"] in ("ADDED", "MODIFIED"):
-                    objects[uid_of(event["object"])] = event["object"]
+                    objects[_key(event["object"])] = event["object"]
                 elif event["type"] == "DELETED":
-                    objects.pop(uid_of(event["object"]), None)
+                    objects.pop(_key(event["object"]), None)
                 else:
                     continue
-                yield list(objects.values())
+                yield [objects[key] for key in sorted(objects)]
+
+
+def _key(obj: Json) -> tuple[str, str]:
+    return obj["metadata"].get("namespace", ""), name_of(obj)

@@ -8,13 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.cli.run_values import Ended, Started, job, private, ran, replicas
+from tests.support.waiting import until
 from trainyard.objects import Json
 
 pytestmark = pytest.mark.slow
@@ -43,11 +43,13 @@ def only_record(folder: Path) -> Path:
 
 
 def until_text(folder: Path, text: str) -> None:
-    """Wait until a log of the history holds this."""
-    until = time.monotonic() + PATIENCE
-    while not any(text in path.read_text() for path in folder.rglob("state/trainyard/history/*/logs/**/*.log")):
-        assert time.monotonic() < until, list(folder.rglob("*.log"))
-        time.sleep(0.05)
+    """Wait until a log of the history has this text."""
+
+    def logs() -> dict[str, str]:
+        paths = folder.rglob("state/trainyard/history/*/logs/**/*.log")
+        return {path.name: path.read_text() for path in paths}
+
+    until(logs, f"{text!r} in a log", accept=lambda texts: any(text in log for log in texts.values()))
 
 
 def test_everything_of_a_job_is_kept(tmp_path: Path) -> None:
@@ -154,13 +156,18 @@ def test_a_kill_of_everything_loses_no_line(tmp_path: Path, network: str) -> Non
     started = Started(tmp_path, [job(prints("MASTER", code), prints("WORKER", code))], "--network", network)
     until_text(tmp_path, "two")
     master = "master-0"
-    while master not in "".join(run_without_cluster(tmp_path, "logs", "story").lines):
-        assert started.process.poll() is None
+    until(
+        lambda: run_without_cluster(tmp_path, "logs", "story").out,
+        "the log of the master",
+        accept=lambda out: master in out,
+    )
     os.kill(started.process.pid, signal.SIGKILL)
     started.end()
-    until = time.monotonic() + PATIENCE
-    while len((shown := run_without_cluster(tmp_path, "logs", "story")).lines) < 4:
-        assert time.monotonic() < until, shown.out
+    shown = until(
+        lambda: run_without_cluster(tmp_path, "logs", "story"),
+        "four lines of output",
+        accept=lambda ended: len(ended.lines) >= 4,
+    )
     assert shown.of("master-0") == shown.of("worker-0") == ["one", "two"]
     assert run_without_cluster(tmp_path, "history").lines[1].split()[5] == "Interrupted"
     assert (only_record(tmp_path) / "recording").exists()

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import pytest
 from aiohttp import WSMsgType, web
 
+from tests.support.waiting import until_async
 from trainyard import kinds
 from trainyard.objects import Json
 from trainyard.server.auth.certificates import CertificateAuthority
@@ -193,10 +194,9 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
         yield place
 
 
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not true():  # noqa: ASYNC110  # what happens in another process sets no event of ours
-            await asyncio.sleep(0.01)
+async def until_requested(server: Toy, count: int) -> None:
+    """Wait until the server has had so many requests."""
+    await until_async(lambda: len(server.asked), f"{count} requests", accept=lambda number: number >= count)
 
 
 async def code_of(process: asyncio.subprocess.Process) -> int:

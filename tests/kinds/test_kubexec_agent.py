@@ -15,7 +15,19 @@ from typing import Any
 import pytest
 from aiohttp import WSMsgType, web
 
-from tests.kinds.exec_server import AGENT, SHELL, SUCCESS, V4, V5, Place, code_of, ended_with, place, pod, until
+from tests.kinds.exec_server import (
+    AGENT,
+    SHELL,
+    SUCCESS,
+    V4,
+    V5,
+    Place,
+    code_of,
+    ended_with,
+    place,
+    pod,
+    until_requested,
+)
 from tests.support.interpreters import every_python
 from trainyard.server.auth.certificates import CertificateAuthority
 
@@ -258,13 +270,13 @@ async def test_closed_standard_streams_do_no_harm(place: Place) -> None:
 async def test_a_worker_that_does_not_run_yet_is_waited_for(place: Place) -> None:
     place.toy.pods.clear()
     process = asyncio.create_task(place.agent(WORKER, "exit 3"))
-    await until(lambda: bool(place.toy.asked))
+    await until_requested(place.toy, 1)
     place.toy.pods[WORKER] = pod(WORKER, "Pending")
     before = len(place.toy.asked)
-    await until(lambda: len(place.toy.asked) > before + 1)
+    await until_requested(place.toy, before + 2)
     place.toy.pods[WORKER] = pod(WORKER, "Running", deletionTimestamp="2024-01-01T00:00:00Z")
     before = len(place.toy.asked)
-    await until(lambda: len(place.toy.asked) > before + 1)
+    await until_requested(place.toy, before + 2)
     (place.folder / "token").write_text("second")
     place.toy.pods[WORKER] = pod(WORKER)
     done = await process

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import aiohttp
 import pytest
 
+from tests.support.waiting import until_async
 from trainyard.objects import decode, encode
-from trainyard.server import RevisionLog
+from trainyard.server import RevisionLog, Server
 from trainyard.server.auth.users import ADMIN, User
 from trainyard.server.builtin import BUILT_IN
 from trainyard.server.errors import StatusError
@@ -209,13 +210,10 @@ class Client:
             yield decode(line)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Waits for what must come true soon."""
-    for _ in range(3000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not come true within 15 s")
+async def until_listeners(server: Server, resource: str, count: int) -> None:
+    """Wait until so many watches of the resource are open."""
+    awaited = f"{count} watches of {resource}"
+    await until_async(lambda: server.hub.listener_count(resource), awaited, accept=lambda number: number == count)
 
 
 async def following(lines: AsyncIterator[Json], count: int) -> list[tuple[str, str]]:

@@ -14,7 +14,8 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 
-from tests.server.asking import ACCOUNTS, BINDINGS, PODS, ROLES, Client, account, binding, pod, role, rule, until
+from tests.server.asking import ACCOUNTS, BINDINGS, PODS, ROLES, Client, account, binding, pod, role, rule
+from tests.support.waiting import until_async
 from trainyard.objects import decode, encode
 from trainyard.server import Server
 
@@ -165,13 +166,13 @@ async def test_a_close_of_the_kubelet_is_one_for_the_client(locked: Server, kube
 async def test_a_close_of_the_client_is_one_for_the_kubelet(locked: Server, kubelet: Kubelet, code: int) -> None:
     async with connected(locked) as socket:
         await socket.close(code=code)
-    await until(lambda: kubelet.closed == [code])
+    await until_async(lambda: kubelet.closed, "the kubelet sees the close code", accept=lambda codes: codes == [code])
 
 
 async def test_a_client_that_is_gone_is_gone_for_the_kubelet(locked: Server, kubelet: Kubelet) -> None:
     async with connected(locked) as client:
         client.get_extra_info("socket").shutdown(socket.SHUT_RDWR)  # a process that was killed
-        await until(lambda: len(kubelet.closed) == 1)
+        await until_async(lambda: kubelet.closed, "the session is closed", accept=lambda codes: len(codes) == 1)
 
 
 async def test_an_unreachable_kubelet_is_reported_to_the_client(locked: Server, kubelet: Kubelet) -> None:
@@ -347,4 +348,4 @@ async def test_a_server_that_stops_ends_every_session(locked: Server, kubelet: K
         await socket.receive_bytes()
         await locked.stop()
         assert (await socket.receive()).type in (WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.ERROR)
-    await until(lambda: len(kubelet.closed) == 1)
+    await until_async(lambda: kubelet.closed, "the session is closed", accept=lambda codes: len(codes) == 1)

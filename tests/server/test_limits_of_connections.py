@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from tests.server.asking import MAPS, Client, config_map, until
+from tests.server.asking import MAPS, Client, config_map, until_listeners
 from trainyard.objects import decode, encode
 from trainyard.server import CertificateAuthority, Server
 from trainyard.server.http.limits import Limits
@@ -264,7 +264,7 @@ async def test_hundreds_of_idle_watches_delay_no_request() -> None:
         client = Client(session, server.url)
         alone = await _quickest(client)
         watches = [await stack.enter_async_context(client.watch(MAPS)) for _ in range(300)]
-        await until(lambda: server.hub.listener_count("configmaps") == 300)
+        await until_listeners(server, "configmaps", 300)
         assert await _quickest(client) < 10 * alone + 0.01
         await client.make(MAPS, config_map("news"))
         async with asyncio.timeout(10):
@@ -297,7 +297,7 @@ async def test_the_server_closes_quickly_whatever_the_clients_do(tmp_path: Path)
     sent = (b"", b"GET /", list_, list_, watch, watch, post, quiet)
     held = [await opened(server.url, request, limit=1024) for request in sent]
     held.append(await opened(server.tls_url))
-    await until(lambda: server.hub.listener_count("secrets") == 1)
+    await until_listeners(server, "secrets", 1)
     start = time.monotonic()
     await server.stop()
     assert time.monotonic() - start < 5

@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.support.waiting import until_async
 from tests.window.browsing import Browser, row_of
 from tests.window.tfevents_writer import event, frame, simple
 from trainyard.app.local import LocalCluster
@@ -186,12 +187,15 @@ async def test_runs_are_compared_live_and_with_one_of_the_history(
 
     async def compared(condition: Any) -> Json:
         """The answer as soon as the condition is true for both runs."""
-        async with asyncio.timeout(30):
-            while True:
-                status, answer, _ = await browser.get(f"v1/compare?jobs={','.join(uids)},gone")
-                assert status == 200 and len(answer["runs"]) == 2
-                if all(map(condition, answer["runs"])):
-                    return dict(answer)
+
+        async def look() -> Json:
+            status, answer, _ = await browser.get(f"v1/compare?jobs={','.join(uids)},gone")
+            assert status == 200 and len(answer["runs"]) == 2
+            return dict(answer)
+
+        return await until_async(
+            look, "the condition of both runs", accept=lambda answer: all(map(condition, answer["runs"]))
+        )
 
     await compared(lambda run: run["state"] == "Running" and run["peakMemory"] and run["metrics"])
     end.touch()
@@ -294,9 +298,8 @@ async def test_the_cluster_is_watched_only_while_a_page_is_open(
             await second.frame("jobs")
         assert verbs[listed] == before + 1
     assert window.pages is not None
-    async with asyncio.timeout(20):
-        while window.pages.observes:  # noqa: ASYNC110  (the end of a task of the window)
-            await asyncio.sleep(0.01)
+    pages = window.pages
+    await until_async(lambda: not pages.observes, "the cluster is no longer watched")
 
 
 # Who may not.

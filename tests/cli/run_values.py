@@ -55,7 +55,7 @@ class Started:
         )
         self.lines: list[str] = []
 
-    def until(self, text: str, stream: str = "stdout") -> str:
+    def read_until(self, text: str, stream: str = "stdout") -> str:
         """Read until a line holds this. Fails when the output ends before."""
         pipe = getattr(self.process, stream)
         for line in pipe:

@@ -84,7 +84,7 @@ def test_a_block_is_reported_once_and_before_the_end(tmp_path: Path) -> None:
         "spec": spec,
     }
     started = Started(tmp_path, [elastic_job], "--timeout", "25")
-    started.until("problem: there is no Service etcd", "stderr")
+    started.read_until("problem: there is no Service etcd", "stderr")
     ended = started.end()
     assert ended.code == 124 and "there is no Service etcd" not in ended.err
 
@@ -177,7 +177,7 @@ def test_the_time_of_timeout_ends_with_124(tmp_path: Path) -> None:
 def test_a_signal_ends_pods_within_their_grace_period_and_prints_their_last_lines(tmp_path: Path, number: int) -> None:
     says = "import signal,sys,time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(print('good night')))\n"
     started = Started(tmp_path, [job(replicas("MASTER", f"{says}print('up')\ntime.sleep(600)"))])
-    started.until("up")
+    started.read_until("up")
     started.interrupt(number)
     ended = started.end()
     assert ended.code == 130, ended.err
@@ -187,7 +187,7 @@ def test_a_signal_ends_pods_within_their_grace_period_and_prints_their_last_line
 
 def test_an_interrupt_during_the_start_leaves_nothing(tmp_path: Path) -> None:
     started = Started(tmp_path, [job(replicas("MASTER", SERVE))])
-    started.until("network:", "stderr")
+    started.read_until("network:", "stderr")
     started.interrupt()
     ended = started.end()
     assert ended.code == 130 and "Traceback" not in ended.err
@@ -197,7 +197,7 @@ def test_an_interrupt_during_the_start_leaves_nothing(tmp_path: Path) -> None:
 def test_a_second_signal_kills_pods_that_do_not_end(tmp_path: Path) -> None:
     mark = f"mark-{os.getpid()}-{time.time_ns()}"
     started = Started(tmp_path, [job(replicas("MASTER", f"{STUBBORN}#{mark}"))])
-    started.until("stubborn")
+    started.read_until("stubborn")
     began = time.monotonic()
     started.interrupt()
     with pytest.raises(subprocess.TimeoutExpired):
@@ -212,7 +212,7 @@ def test_a_closed_output_pipe_ends_the_run(tmp_path: Path) -> None:
     mark = f"mark-{os.getpid()}-{time.time_ns()}"
     noisy = f"import time\nwhile True: print('x' * 100); time.sleep(.01)  #{mark}"
     started = Started(tmp_path, [job(replicas("MASTER", noisy))])
-    started.until("xxx")
+    started.read_until("xxx")
     assert started.process.stdout
     started.process.stdout.close()
     started.process.stdout = None
@@ -236,7 +236,7 @@ def test_the_result_has_stdout_for_itself(tmp_path: Path, form: str) -> None:
 
 def test_a_kept_cluster_is_reachable_until_ctrl_c_and_the_code_is_the_jobs(tmp_path: Path) -> None:
     started = Started(tmp_path, [job(replicas("MASTER", "exit(4)"))], "--keep")
-    path = Path(started.until("KUBECONFIG=", "stderr").strip().partition("=")[2])
+    path = Path(started.read_until("KUBECONFIG=", "stderr").strip().partition("=")[2])
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
     access = read_kubeconfig([path])
     assert access.server.startswith("https://127.0.0.1:")

@@ -148,14 +148,14 @@ async def test_a_terminal_is_drawn_anew_until_q_or_a_signal_and_then_is_as_befor
 
     def look() -> int:
         with terminal(trainyard, "mnist") as screen:
-            screen.until(r"\x1b\[\?1049h")
-            screen.until(r"tfjob/mnist  \d\d:\d\d:\d\d  q ends")
-            screen.until(r"\x1b\[H.*tfjob/mnist")  # the second time
+            screen.read_until(r"\x1b\[\?1049h")
+            screen.read_until(r"tfjob/mnist  \d\d:\d\d:\d\d  q ends")
+            screen.read_until(r"\x1b\[H.*tfjob/mnist")  # the second time
             if isinstance(end, str):
                 os.write(screen._fd, end.encode())
             else:
                 screen.process.send_signal(end)
-            screen.until(r"\x1b\[\?1049l")
+            screen.read_until(r"\x1b\[\?1049l")
             return screen.process.wait(10)
 
     assert await asyncio.to_thread(look) == code

@@ -29,6 +29,7 @@ from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_audit import Asked, of
 from tests.support.control_plane_process import ControlPlaneProcess
 from tests.support.samples import elasticjob, pods
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install, Names, access
 from trainyard.app.kubeconfig import read_kubeconfig
@@ -54,7 +55,6 @@ from trainyard.objects.labels import OWNER, ROLE
 from trainyard.objects.resources import JOB, POD
 
 PATIENCE = 60.0
-LOOK = 0.1
 NOBODY = "played-by-the-test"
 
 
@@ -229,26 +229,18 @@ class Story:
 
     async def tries(self, ask: Callable[[], Awaitable[Json]]) -> Json:
         """The answer, however often the API server is away."""
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return await ask()
-            except (Unavailable, NotFound) as error:
-                if time.monotonic() > until:
-                    raise AssertionError(f"no answer in {PATIENCE:.0f} s") from error
-                await asyncio.sleep(LOOK)
+        return await until_async(ask, "the API server answers", retry_on=(Unavailable, NotFound), pause=SLOW_PAUSE)
 
     async def until(self, true: Callable[[Json], object], job: Json, seconds: float = PATIENCE) -> Json:
-        """Until that holds of the job."""
-        job_now: Json = {}
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            with suppress(ApiError):
-                job_now = await self.api.get(gvk_of(job), self.namespace, name_of(job))
-                if true(job_now):
-                    return job_now
-            await asyncio.sleep(LOOK)
-        raise AssertionError(f"{name_of(job)} does not come so far: {json.dumps(job_now.get('status'))}")
+        """Wait until that holds of the job. The API server may be away meanwhile."""
+        return await until_async(
+            lambda: self.api.get(gvk_of(job), self.namespace, name_of(job)),
+            f"the condition of job {name_of(job)}",
+            accept=true,
+            retry_on=ApiError,
+            seconds=seconds,
+            pause=SLOW_PAUSE,
+        )
 
     async def condition(self, kind: str, job: Json, seconds: float = PATIENCE) -> Json:
         """Until that condition of the job is true; the condition."""
@@ -371,24 +363,21 @@ def value(metrics: str, name: str, **labels: str) -> float:
 async def well(operator_process: OperatorProcess, scenario: Story) -> None:
     """The operator has logged no bug of its own, and its stores have exactly the objects of the server."""
     for gvk, label in ((TFJOB.gvk, ""), (ELASTICJOB.gvk, ""), (JOB, OWNER), (POD, OWNER)):
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                there = len((await scenario.api.list(gvk, scenario.namespace, label))["items"])
-                text = operator_process.metrics.render().decode()
-                known = value(text, "trainyard_watch_objects", group=gvk.group, resource=gvk.plural)
-                if known == there:
-                    break
-                await asyncio.sleep(LOOK)
+
+        async def counts(gvk: GVK = gvk, label: str = label) -> tuple[int, float]:
+            there = len((await scenario.api.list(gvk, scenario.namespace, label))["items"])
+            text = operator_process.metrics.render().decode()
+            return there, value(text, "trainyard_watch_objects", group=gvk.group, resource=gvk.plural)
+
+        await until_async(
+            counts,
+            f"the operator knows all {gvk.plural}",
+            accept=lambda numbers: numbers[0] == numbers[1],
+            pause=SLOW_PAUSE,
+        )
+    text = operator_process.metrics.render().decode()
     assert value(text, "trainyard_reconcile_total", outcome="fault") == 0
     assert operator_process.alive() == "" and operator_process.ready() == ""
-
-
-async def so(true: Callable[[], object], description: str, seconds: float = PATIENCE) -> None:
-    """Until it is so. What is asked may be awaitable."""
-    end = time.monotonic() + seconds
-    while not (await result if isinstance(result := true(), Awaitable) else result):
-        assert time.monotonic() < end, f"it does not come so far that {description}"
-        await asyncio.sleep(LOOK)
 
 
 async def still(count: Callable[[], int], seconds: float) -> int:

@@ -15,10 +15,11 @@ from functools import partial
 
 import pytest
 
-from tests.control_plane.real_operator import Served, bare, children, has, listed, serving, together, until
+from tests.control_plane.real_operator import Served, bare, children, has_condition, serving, together, until_condition
 from tests.kinds import test_admission, test_bad_input
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace
+from tests.support.watched_objects import until_object, until_objects
 from trainyard import kinds
 from trainyard.client import ApiClient, Conflict
 from trainyard.core import Kind
@@ -171,12 +172,12 @@ async def test_jobs_that_only_the_api_server_rejects_fail_with_its_message_witho
         for row, phase in rows:
             known_to_lint = kinds.admit(row.kind, row.job)[1]
             assert len(known_to_lint) == ("no quantity" in row.title), row.title
-            job = await until(api, row.kind, "refused", row.name, has("Failed"))
+            job = await until_condition(api, row.kind, "refused", row.name, "Failed")
             failed = find_condition(job["status"]["conditions"], "Failed") or {}
             message = failed["reason"] == "InvalidChild" and "the API server refused" in failed["message"]
             wrong += [] if message and phase in failed["message"] else [f"{row.title}: {failed}"]
         assert wrong == [], "\n".join(wrong)
-        await listed(api, POD, "refused", lambda items: not items)  # what was taken is stopped
+        await until_objects(api, POD, "refused", lambda pods: not pods, "no pod is left")  # what was taken is stopped
         await served.quiet()
         await nothing_loops(served)
 
@@ -191,8 +192,13 @@ async def edited(api: ApiClient, kind: Kind, spec: object) -> Json:
         except Conflict:
             continue
     wanted = job["metadata"]["generation"]
-    return await until(
-        api, kind, "edits", good_name(kind), lambda job_now: job_now["status"].get("observedGeneration", 0) >= wanted
+    return await until_object(
+        api,
+        kind.gvk,
+        "edits",
+        good_name(kind),
+        lambda job: job["status"].get("observedGeneration", 0) >= wanted,
+        f"generation {wanted} of the job is observed",
     )
 
 
@@ -203,7 +209,7 @@ def good_name(kind: Kind) -> str:
 
 async def through_all_bad_edits(api: ApiClient, kind: Kind) -> list[str]:
     """What is wrong with how a started job takes them, one after the other."""
-    good = await until(api, kind, "edits", good_name(kind), has("Created"))
+    good = await until_condition(api, kind, "edits", good_name(kind), "Created")
     before = await uids(api, kind, good)
     wrong = []
     for row in ROWS:
@@ -212,10 +218,12 @@ async def through_all_bad_edits(api: ApiClient, kind: Kind) -> list[str]:
         job = await edited(api, kind, row.job["spec"])
         condition = find_condition(job["status"]["conditions"], "SpecChangeIgnored") or {}
         wrong += (
-            [] if condition.get("status") == "True" and not has("Failed")(job) else [f"{row.title}: {job['status']}"]
+            []
+            if condition.get("status") == "True" and not has_condition("Failed", job)
+            else [f"{row.title}: {job['status']}"]
         )
     job = await edited(api, kind, good["spec"])
-    wrong += ["it is not restored"] if has("SpecChangeIgnored")(job) else []
+    wrong += ["it is not restored"] if has_condition("SpecChangeIgnored", job) else []
     return wrong + ([] if await uids(api, kind, good) == before else [f"{kind.gvk.kind}: the children have changed"])
 
 

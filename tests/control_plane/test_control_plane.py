@@ -11,8 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,19 +24,13 @@ from tests.support.control_plane_fixtures import install
 from tests.support.control_plane_flags import Options
 from tests.support.control_plane_process import free_ports
 from tests.support.samples import sample
+from tests.support.waiting import SLOW_PAUSE, until
 from trainyard import kinds
 from trainyard.client import ApiClient, Forbidden, Gone, Unavailable
 from trainyard.objects import Json
 from trainyard.objects.resources import CONFIG_MAP, POD
 
 pytestmark = pytest.mark.cluster
-
-
-def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come true"
-        time.sleep(0.05)
 
 
 def pod(name: str, **spec: object) -> Json:
@@ -297,15 +290,25 @@ def test_nothing_is_left_after_any_kind_of_end(started: Started, number: signal.
     assert Path(config).is_file() and {"etcd", "kube-apiserver", "kube-scheduler"} <= started.names()
     started.child.send_signal(number)
     started.child.wait()
-    until(lambda: not started.below() and not list(started.place.iterdir()), 30)
+    until(
+        lambda: not started.below() and not list(started.place.iterdir()),
+        "nothing is left",
+        seconds=30,
+        pause=SLOW_PAUSE,
+    )
 
 
 @pytest.mark.slow
 def test_nothing_is_left_of_a_control_plane_killed_during_its_start(started: Started) -> None:
-    until(lambda: "kube-apiserver" in started.names())
+    until(started.names, "the API server is started", accept=lambda names: "kube-apiserver" in names, pause=SLOW_PAUSE)
     started.child.kill()
     started.child.wait()
-    until(lambda: not started.below() and not list(started.place.iterdir()), 30)
+    until(
+        lambda: not started.below() and not list(started.place.iterdir()),
+        "nothing is left",
+        seconds=30,
+        pause=SLOW_PAUSE,
+    )
 
 
 @pytest.mark.slow
@@ -318,7 +321,7 @@ def test_leftovers_of_the_reaper_are_removed_by_the_next_start(started: Started)
         os.kill(pid, signal.SIGKILL)
     started.child.kill()
     started.child.wait()
-    until(lambda: not started.below())
+    until(started.below, "no process is left", accept=lambda left: not left, pause=SLOW_PAUSE)
     assert left.is_dir()
     with ControlPlane(parent=started.place) as plane:
         assert list(started.place.iterdir()) == [plane.folder]

@@ -5,6 +5,7 @@ The old definitions said nothing of what is inside, and had no status of its own
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.control_plane.played import operated, path_of, succeeds, until
+from tests.control_plane.played import operated, path_of, succeeds
 from tests.control_plane.test_definitions_on_a_real_server import wire
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace, install
 from tests.support.samples import sample
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.objects import Json, encode, find_condition
@@ -136,7 +138,12 @@ async def fails(plane: ControlPlane, path: str) -> None:
     def failed() -> Json | None:
         return find_condition((plane.ask("GET", path)[1].get("status") or {}).get("conditions") or [], "Failed")
 
-    status = await until(failed, lambda: plane.ask("GET", path)[1])
+    status = await until_async(
+        lambda: asyncio.to_thread(failed),
+        "the job is Failed",
+        context=lambda: plane.ask("GET", path)[1],
+        pause=SLOW_PAUSE,
+    )
     assert status["reason"] == "InvalidSpec" and "containers[0].env[0].value" in status["message"]
     code, now = plane.ask("PATCH", path, {"metadata": {"labels": {"edited": "yes"}}})
     assert code == 200 and now["metadata"]["labels"]["edited"] == "yes", now

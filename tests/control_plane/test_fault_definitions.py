@@ -13,7 +13,6 @@ from tests.control_plane.faulty import (
     operating,
     options,
     restarts,
-    so,
     still,
     story,
     tally,
@@ -23,6 +22,7 @@ from tests.control_plane.faulty import (
 )
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace, install
+from tests.support.waiting import until_async
 from trainyard.app.operating import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -52,7 +52,7 @@ async def test_a_kind_whose_crd_is_deleted_is_served_again_later_and_others_are_
             await scenario.running(each, **roles)
         mark = own.audit.mark()
         await asyncio.to_thread(own.kubectl, "delete", "crd", "elasticjobs.elastic.pytorch.org")
-        await so(lambda: watched(operator_process, "missing"), "the kind is parked")
+        await until_async(lambda: watched(operator_process, "missing"), "the kind is parked")
         assert (operator_process.alive(), operator_process.ready()) == ("", "")
         before = len(scenario.asked(mark))
         await still(lambda: 0, 5)
@@ -61,7 +61,7 @@ async def test_a_kind_whose_crd_is_deleted_is_served_again_later_and_others_are_
         assert value(text, "trainyard_watch_objects", resource="elasticjobs") == 0
         assert value(text, "trainyard_watch_objects", resource="tfjobs") == 1
         await asyncio.to_thread(install, own)
-        await so(lambda: watched(operator_process, "watching"), "the kind is served again")
+        await until_async(lambda: watched(operator_process, "watching"), "the kind is served again")
         await scenario.submit(job)  # under the same name, while what is left of the first may still hold the names
         # The garbage collector looks for new definitions every half minute, and waits longer after each failure.
         await scenario.until(lambda job_now: tally(job_now).get("Worker") == 2, job, 180)

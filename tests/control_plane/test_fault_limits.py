@@ -15,7 +15,6 @@ from tests.control_plane.faulty import (
     operating,
     options,
     restarts,
-    so,
     still,
     story,
     tf_job,
@@ -25,6 +24,7 @@ from tests.control_plane.faulty import (
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace, install
 from tests.support.control_plane_flags import Options as PlaneOptions
+from tests.support.waiting import until_async
 from trainyard.app.operating import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -65,10 +65,10 @@ def refused(operator_process: OperatorProcess) -> int:
 async def test_a_429_is_retried_after_retry_after_and_nothing_is_lost(own: ControlPlane, tmp_path: Path) -> None:
     job = tf_job("full", 20)
     async with story(own, "full", tmp_path) as scenario, operating(options(scenario.account)) as operator_process:
-        await so(lambda: operator_process.ready() == "", "everything is listed, one after the other")
+        await until_async(lambda: operator_process.ready() == "", "everything is listed, one after the other")
         async with full(own):
             await scenario.submit(job)
-            await so(lambda: refused(operator_process) > 0, "it is refused")
+            await until_async(lambda: refused(operator_process) > 0, "it is refused")
             tries = await still(lambda: refused(operator_process), FULL_SECONDS)
             assert 1 <= tries <= FULL_SECONDS, tries  # Retry-After: 1, and longer each time
             assert operator_process.alive() == "" and await nobody(scenario)

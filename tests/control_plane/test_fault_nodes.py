@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.faulty import elastic_job, operating, options, restarts, so, story, tf_job, well
+from tests.control_plane.faulty import elastic_job, operating, options, restarts, story, tf_job, well
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace, install
 from tests.support.control_plane_flags import Options as PlaneOptions
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.client import ApiClient
 from trainyard.objects import Json, uid_of
 from trainyard.objects.labels import OWNER
@@ -61,7 +62,7 @@ async def test_replicas_of_a_lost_node_are_recreated_elsewhere_and_count_as_no_f
         assert len(gone) >= 2, "the scheduler has put too few of them on the node"
         mark, began = own.audit.mark(), time.monotonic()
         own.lose_node("lost")
-        await so(lambda: elsewhere(scenario.api, gone), "all run elsewhere", 90)
+        await until_async(lambda: elsewhere(scenario.api, gone), "all run elsewhere", seconds=90, pause=SLOW_PAUSE)
         took = time.monotonic() - began
         await scenario.running(tf, MASTER=1, WORKER=1)
         await scenario.running(elastic, Worker=2)

@@ -22,7 +22,6 @@ from tests.control_plane.faulty import (
     operating,
     options,
     restarts,
-    so,
     still,
     story,
     tf_job,
@@ -32,6 +31,7 @@ from tests.control_plane.faulty import (
 )
 from tests.control_plane.gate import gate
 from tests.support.control_plane import ControlPlane
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.app.operating import OperatorProcess, lease_identity, lease_timings, parse_kinds
 from trainyard.controller_runtime.reflector import INITIAL_DELAY, MAX_DELAY
 from trainyard.objects import Json, uid_of
@@ -61,10 +61,10 @@ async def test_an_operator_killed_during_creation_creates_each_child_once(
 ) -> None:
     job = tf_job("life", WORKERS)
     async with operating(options(scenario.account)) as operator_process:
-        await so(lambda: operator_process.ready() == "", "the operator is ready")
+        await until_async(lambda: operator_process.ready() == "", "the operator is ready")
         async with gate(scenario, tmp_path, passes=8) as held_up:
             await scenario.submit(job)
-            await so(held_up.held.is_set, "some are made and some are on the wire")
+            await until_async(held_up.held.is_set, "some are made and some are on the wire")
             scenario.plane.stop(part)
             assert one_by_one(operator_process) <= 8
             assert (operator_process.ready(), operator_process.alive()) == ("", "")  # no reason to be started again
@@ -156,11 +156,11 @@ async def test_an_operator_whose_resource_version_the_server_forgot_lists_once_a
         made_jobs = [await scenario.submit(job) for job in (gone, ends, stays)]
         for job in (gone, ends, stays):
             await scenario.running(job, MASTER=1, WORKER=1)
-        await so(lambda: "ok" in program.asked("/readyz"), "the operator is ready")
+        await until_async(lambda: "ok" in program.asked("/readyz"), "the operator is ready", pause=SLOW_PAUSE)
         program.process.send(signal.SIGSTOP)
         await scenario.api.delete(gvk_of(gone), scenario.namespace, "gone")
         scenario.kubelet.end("MASTER", 0, uid_of(made_jobs[1]))
-        await so(lambda: any(ended(pod) for pod in scenario.kubelet.pods), "a master has ended")
+        await until_async(lambda: any(ended(pod) for pod in scenario.kubelet.pods), "a master has ended")
         scenario.plane.stop()
         await asyncio.to_thread(scenario.plane.begin())
         await scenario.submit(born)
@@ -169,7 +169,7 @@ async def test_an_operator_whose_resource_version_the_server_forgot_lists_once_a
         await scenario.running(born, MASTER=1, WORKER=1)
         await scenario.condition("Succeeded", ends)
         assert holds(await scenario.running(stays, MASTER=1, WORKER=1), "Running")
-        await so(lambda: known(program) == 3, "the deleted job is forgotten")
+        await until_async(lambda: known(program) == 3, "the deleted job is forgotten")
         assert '"code":410' in program.output()
         lists = Counter(request.right for request in scenario.asked(mark) if request.verb == "list")
         assert set(lists.values()) == {1}, lists

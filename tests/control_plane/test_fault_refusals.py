@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from tests.control_plane.faulty import (
     operating,
     options,
     restarts,
-    so,
     still,
     story,
     tf_job,
@@ -28,6 +28,7 @@ from tests.control_plane.faulty import (
 )
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.app.operating import OperatorProcess
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import JOB, NAMESPACE, POD
@@ -56,7 +57,11 @@ async def quota(scenario: Story, **hard: str) -> None:
     path = f"/api/v1/namespaces/{scenario.namespace}/resourcequotas"
     code, status = await asyncio.to_thread(scenario.plane.ask, "POST", path, body)
     assert code == 201, status
-    await so(lambda: "used" in scenario.plane.ask("GET", f"{path}/small")[1].get("status", {}), "the quota is counted")
+    await until_async(
+        lambda: "used" in scenario.plane.ask("GET", f"{path}/small")[1].get("status", {}),
+        "the quota is counted",
+        pause=SLOW_PAUSE,
+    )
 
 
 CASES = [
@@ -136,7 +141,9 @@ async def test_a_child_refused_by_an_admission_policy_is_blocked_with_its_name_a
     spec = {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}
     probe = {"metadata": {"name": "probe"}, "spec": {"template": {"spec": spec}} if group else spec}
     try:
-        await so(lambda: scenario.plane.ask("POST", dry, probe)[0] == 422, "the policy is in force")
+        await until_async(
+            lambda: scenario.plane.ask("POST", dry, probe)[0] == 422, "the policy is in force", pause=SLOW_PAUSE
+        )
         async with operating(options(scenario.account)) as operator_process:
             await scenario.submit(job)
             condition = await scenario.condition("Blocked", job)
@@ -190,8 +197,9 @@ async def test_where_pod_security_is_restricted_tensorboard_and_the_default_ps_a
         await scenario.submit(job)
         pods = f"/api/v1/namespaces/{scenario.namespace}/pods?labelSelector="
         for selector in ("job_type%3DMASTER", "job_type%3DPS", "app%3Dtensorboard"):
-            await so(
-                lambda query=selector: scenario.plane.ask("GET", pods + query)[1].get("items"), f"a pod has {selector}"
+            look = partial(scenario.plane.ask, "GET", pods + selector)
+            await until_async(
+                look, f"a pod has {selector}", accept=lambda answer: answer[1].get("items"), pause=SLOW_PAUSE
             )
         known = await scenario.until(lambda job: True, job)
         assert not holds(known, "Blocked") and "FailedCreate" not in str(known["status"]["conditions"])
@@ -262,7 +270,7 @@ async def test_deleting_a_namespace_during_creation_leaves_nothing_and_affects_n
         admin = options(scenario.account)
         whole = options(doomed.account)
         async with operating(admin) as first, operating(whole) as two:
-            await so(lambda: (first.ready(), two.ready()) == ("", ""), "both are ready")
+            await until_async(lambda: (first.ready(), two.ready()) == ("", ""), "both are ready")
             job = tf_job("doom", 40)
             begun = asyncio.create_task(doomed.first(JOB))
             await doomed.submit(job)
@@ -271,7 +279,11 @@ async def test_deleting_a_namespace_during_creation_leaves_nothing_and_affects_n
             await scenario.api.delete(NAMESPACE, "", name)
             await scenario.submit(tf_job("well", 1))
             await scenario.running(tf_job("well", 1), MASTER=1, WORKER=1)
-            await so(lambda: scenario.plane.ask("GET", f"/api/v1/namespaces/{name}")[0] == 404, "the namespace is gone")
+            await until_async(
+                lambda: scenario.plane.ask("GET", f"/api/v1/namespaces/{name}")[0] == 404,
+                "the namespace is gone",
+                pause=SLOW_PAUSE,
+            )
             asked = doomed.asked(mark)
             assert len(writes(asked)) < 3 * 42, len(writes(asked))
             assert max(made(asked).values(), default=1) == 1

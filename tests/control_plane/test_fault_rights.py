@@ -18,7 +18,6 @@ from tests.control_plane.faulty import (
     operating,
     options,
     restarts,
-    so,
     still,
     story,
     tf_job,
@@ -29,6 +28,7 @@ from tests.control_plane.faulty import (
 from tests.control_plane.test_requests_at_start import watched
 from tests.support.control_plane import ControlPlane
 from tests.support.samples import chainerjob, pods, worker_set
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.app.operating import OperatorProcess
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import ROLE, ROLE_BINDING
@@ -54,7 +54,9 @@ async def held(scenario: Story, resource: str, verb: str) -> None:
     }
     path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
     body: Json = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": review}
-    await so(lambda: scenario.plane.ask("POST", path, body)[1]["status"]["allowed"], "it may again")
+    await until_async(
+        lambda: scenario.plane.ask("POST", path, body)[1]["status"]["allowed"], "it may again", pause=SLOW_PAUSE
+    )
 
 
 async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
@@ -68,7 +70,7 @@ async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
         for binding in bindings:
             await scenario.api.delete(ROLE_BINDING, scenario.namespace, binding["metadata"]["name"])
         await scenario.submit(late)
-        await so(
+        await until_async(
             lambda: (
                 forbidden(operator_process, resource="tfjobs/status") + forbidden(operator_process, resource="tfjobs")
                 > 0
@@ -77,7 +79,7 @@ async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
         )
         scenario.plane.stop()
         await asyncio.to_thread(scenario.plane.begin())
-        await so(lambda: failing(operator_process) >= 10, "no watch stands any more")
+        await until_async(lambda: failing(operator_process) >= 10, "no watch stands any more")
         assert operator_process.alive() == ""  # a new start would not help
         assert await still(lambda: int(forbidden(operator_process)), 8) < 4 * len(
             watched()
@@ -112,10 +114,10 @@ async def test_an_operator_without_list_permission_names_it_and_is_ready_once_gr
     await scenario.api.patch(ROLE, scenario.namespace, scenario.account.name, {"rules": without})
     async with operating(options(scenario.account, "tfjob")) as operator_process:
         named = "not listed yet: pods: pods is forbidden"
-        await so(lambda: operator_process.ready().startswith(named), "it says what it may not")
+        await until_async(lambda: operator_process.ready().startswith(named), "it says what it may not")
         assert 'cannot list resource "pods"' in operator_process.ready() and operator_process.alive() == ""
         await scenario.api.patch(ROLE, scenario.namespace, scenario.account.name, {"rules": role["rules"]})
-        await so(lambda: operator_process.ready() == "", "it is ready")
+        await until_async(lambda: operator_process.ready() == "", "it is ready")
         await scenario.submit(tf_job("list", 1))
         await scenario.running(tf_job("list", 1), MASTER=1, WORKER=1)
 
@@ -135,7 +137,7 @@ async def test_a_role_that_may_not_be_patched_blocks_the_job_until_the_permissio
         await scenario.submit(job)
         await scenario.condition("Running", job)
         await scenario.api.patch(ROLE, scenario.namespace, role["metadata"]["name"], {"rules": less})
-        await so(lambda: may_not(scenario), "the right is gone")
+        await until_async(lambda: may_not(scenario), "the right is gone", pause=SLOW_PAUSE)
         spec = {"workerSets": {"ws0": {"replicas": 2}}}
         await scenario.api.patch(kind, scenario.namespace, "grow", {"spec": spec})
         condition = await scenario.condition("Blocked", job)

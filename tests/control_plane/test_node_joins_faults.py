@@ -22,6 +22,7 @@ from tests.control_plane.joined_commands import PATIENCE, POLITE, Joined, condit
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace
 from tests.support.control_plane_flags import Options
+from tests.support.waiting import until_async
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.objects.resources import LEASE, NODE, POD
 from trainyard.server.auth.certificates import CertificateAuthority, write_private_file
@@ -80,9 +81,7 @@ class Program:
 
     async def nothing_left(self) -> None:
         """Until no process, mount or file of it is there."""
-        async with asyncio.timeout(PATIENCE):
-            while self.left():  # noqa: ASYNC110  (the kernel tells nobody)
-                await asyncio.sleep(0.02)
+        await until_async(lambda: not self.left(), f"nothing of {self.folder} is left")
 
     def left(self) -> bool:
         return bool(self.processes()) or str(self.folder) in Path("/proc/mounts").read_text()
@@ -196,9 +195,7 @@ async def test_pods_continue_during_an_outage_of_the_api_server_and_their_ends_a
             await here.ready(f"{name}-{fault}")
         await asyncio.to_thread(plane.stop if fault == "restarted" else plane.pause)
         (tmp_path / "ends").touch()
-        async with asyncio.timeout(PATIENCE):
-            while not (tmp_path / "ends-seen").exists():  # noqa: ASYNC110  (a file has no event)
-                await asyncio.sleep(0.02)
+        await until_async((tmp_path / "ends-seen").exists, "the first pod has seen that it ends")
         (plane.start if fault == "restarted" else plane.resume)()  # here: what a thread of a pool starts dies with it
         done = await here.phase(f"ends-{fault}", "Succeeded")
         assert done["status"]["containerStatuses"][0]["restartCount"] == 0
@@ -223,9 +220,7 @@ async def test_a_killed_task_of_the_node_is_logged_and_restarted(plane: ControlP
         assert killed == {"renew the lease", "heartbeat", "sample usage", *watches}
         await here.pod("later", "echo fine")
         assert await here.result("later") == "fine\n"
-        async with asyncio.timeout(PATIENCE):
-            while any(tasks.failing for tasks in owners):  # noqa: ASYNC110  (a condition of two owners)
-                await asyncio.sleep(0.02)
+        await until_async(lambda: not any(tasks.failing for tasks in owners), "every task runs")
         await here.until(here.name, lambda node: condition_message(node, "Ready") == "True", NODE)
         assert all(any(f"the task {name!r} was cancelled" in line for line in here.messages) for name in killed), (
             here.messages
@@ -243,9 +238,11 @@ async def test_revoked_permissions_are_waited_for(
         await here.ready("refused")
         await here.kubectl("delete", "clusterrolebinding", "bobs")
         (tmp_path / "go").touch()
-        async with asyncio.timeout(PATIENCE):
-            while not any('cannot patch resource "pods/status"' in line for line in here.messages):  # noqa: ASYNC110  (a list)
-                await asyncio.sleep(0.02)
+        await until_async(
+            lambda: any('cannot patch resource "pods/status"' in line for line in here.messages),
+            "a status is refused",
+            context=lambda: here.messages,
+        )
         await here.kubectl(*grant)
         await here.phase("refused", "Succeeded")
         assert len([line for line in here.messages if "pods/status" in line]) == 1

@@ -13,6 +13,8 @@ import pytest
 
 from tests.support import running_operator
 from tests.support.control_plane import ControlPlane
+from tests.support.waiting import until_async
+from tests.support.watched_objects import until_object
 from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install, access
 from trainyard.app.kubeconfig import read_kubeconfig
@@ -24,7 +26,7 @@ from trainyard.app.operating import (
     lease_timings,
     parse_kinds,
 )
-from trainyard.client import ApiClient, NotFound
+from trainyard.client import ApiClient
 from trainyard.core import Config
 from trainyard.objects import GVK, Json, encode
 from trainyard.objects.resources import LEASE
@@ -94,10 +96,7 @@ async def test_two_operators_share_one_lease_and_no_request_of_theirs_is_refused
             await api.create(TFJOB, namespace, tf_job("a"))
             await made
             async with operating(options(installed, account)) as two:
-                for _ in range(500):
-                    if two.ready() == "":
-                        break
-                    await asyncio.sleep(0.02)
+                await until_async(two.ready, "the standby is ready", accept=lambda missing: missing == "")
                 assert (leads(operator_process), leads(two)) == (True, False)
         spec = (await api.get(LEASE, "default", lease_name(namespace)))["spec"]
         assert not spec.get("holderIdentity") and spec["leaseDurationSeconds"] == 1
@@ -125,11 +124,4 @@ async def test_a_deleted_lease_is_created_again(installed: ControlPlane, namespa
 
 
 async def exists(api: ApiClient, namespace: str) -> None:
-    for _ in range(500):
-        try:
-            await api.get(LEASE, "default", lease_name(namespace))
-        except NotFound:
-            await asyncio.sleep(0.02)
-        else:
-            return
-    raise AssertionError("there is no lease")
+    await until_object(api, LEASE, "default", lease_name(namespace), bool, "there is a lease")

@@ -14,6 +14,7 @@ from tests.control_plane.readme_node import joined
 from tests.control_plane.readme_story import Story
 from tests.control_plane.readme_table import PAGE, rows
 from tests.support.control_plane import ControlPlane
+from tests.support.waiting import until
 from tools.generate_manifests import ROOT
 from trainyard.objects import Json, name_of, uid_of
 
@@ -61,16 +62,14 @@ def test_a_running_job_stays_through_upgrade_rollback_and_uninstall(tmp_path: Pa
         story = Story(plane, tmp_path)
         helm(plane, "install", "tf-job", CHART, "--set", "cloud=gke")
         plane.kubectl("create", "-f", str(ROOT / "examples" / "tf_job.yaml"))
-        story.wait(lambda: plane.ask("GET", JOBS)[1].get("status", {}).get("phase") == "Running", "the job runs")
-        story.wait(
-            lambda: [pod["status"]["phase"] for pod in story.pods("*-[01]-*")] == ["Running"] * 4, "its pods run"
-        )
+        until(lambda: plane.ask("GET", JOBS)[1].get("status", {}).get("phase") == "Running", "the job runs")
+        until(lambda: [pod["status"]["phase"] for pod in story.pods("*-[01]-*")] == ["Running"] * 4, "its pods run")
         before, first = running(plane), holder(plane)
         assert len(before) == 1 + 4 + 4 + 1 + 1
 
         for arguments in (("upgrade", "tf-job", CHART, "--set", "cloud=azure"), ("rollback", "tf-job", "1")):
             helm(plane, *arguments)
-            story.wait(partial(leads, plane, first), f"another operator leads after {arguments[0]}")
+            until(partial(leads, plane, first), f"another operator leads after {arguments[0]}")
             assert running(plane) == before
             first = holder(plane)
 
@@ -81,7 +80,7 @@ def test_a_running_job_stays_through_upgrade_rollback_and_uninstall(tmp_path: Pa
 
         helm(plane, "install", "tf-job", CHART, "--set", "cloud=gke")
         story.end_pods("1", "master-*", "0")
-        story.wait(lambda: plane.ask("GET", JOBS)[1]["status"].get("state") == "Succeeded", "the job succeeds")
+        until(lambda: plane.ask("GET", JOBS)[1]["status"].get("state") == "Succeeded", "the job succeeds")
         assert set(running(plane)) == set(before)
 
 

@@ -14,15 +14,14 @@ from tests.control_plane.real_operator import (
     account,
     again,
     bare,
-    becomes_true,
     ending,
-    has,
     idle,
     serving,
     together,
-    until,
+    until_condition,
 )
 from tests.support.control_plane import ControlPlane
+from tests.support.waiting import until_async
 from trainyard import kinds
 from trainyard.client import ApiClient
 from trainyard.controller_runtime.reflector import PAGE_SIZE
@@ -42,7 +41,7 @@ async def test_a_thousand_finished_jobs_cost_a_new_operator_their_list(peopled: 
         user, token = await account(peopled, namespace)
         mark = await asyncio.to_thread(peopled.audit.mark)
         async with again(peopled, namespace, user, token) as served:
-            await becomes_true(lambda: served.passes() == TOTAL and idle(served.operator))
+            await until_async(lambda: served.passes() == TOTAL and idle(served.operator), "every job is reconciled")
             await nothing_more(served)
             asked = Counter((each.verb, each.resource, each.group) for each in await served.asked(mark))
         held = {gvk: len((await api.list(gvk, namespace))["items"]) for gvk in {*watched()}}
@@ -79,7 +78,7 @@ async def lives(plane: ControlPlane, api: ApiClient, namespace: str) -> dict[GVK
     async with serving(plane, namespace) as served:
         jobs = [await api.create(kind.gvk, namespace, bare(kind, "first")) for kind, _ in JOBS]
         async with ending(api, namespace, map(uid_of, jobs)):
-            done = [await until(api, kind, namespace, "first", has("Succeeded")) for kind, _ in JOBS]
+            done = [await until_condition(api, kind, namespace, "first", "Succeeded") for kind, _ in JOBS]
             await served.quiet()
     return {kind.gvk: job["status"] for (kind, _), job in zip(JOBS, done, strict=True)}
 

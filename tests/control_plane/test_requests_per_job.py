@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.control_plane.real_operator import EVENT, Served, bare, children, ending, has, serving, until
+from tests.control_plane.real_operator import EVENT, Served, bare, children, ending, serving, until_condition
 from tests.support.builders import replicas
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_audit import Asked
@@ -69,11 +69,11 @@ async def test_a_job_without_failures_costs_one_request_per_object_and_five_and_
     async with peopled.api() as api, serving(peopled, namespace) as served:
         mark, sent = await served.mark(), len(served.sent)
         job = await api.create(play.kind.gvk, namespace, play.job)
-        await until(api, play.kind, namespace, name, has("Running"))
+        await until_condition(api, play.kind, namespace, name, "Running")
         await served.quiet()
         made = await children(api, play.kind, namespace, uid_of(job))
         async with ending(api, namespace, [uid_of(job)]):
-            await until(api, play.kind, namespace, name, has("Succeeded"))
+            await until_condition(api, play.kind, namespace, name, "Succeeded")
             await served.quiet()
         everything = await served.asked(mark)
         assert len(everything) == len(served.sent) - sent  # so the client's requests are those of the log
@@ -111,9 +111,9 @@ async def test_an_idle_operator_sends_no_requests(peopled: ControlPlane, namespa
         refused["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["containers"][0] |= broken
         await api.create(kinds.ELASTICJOB.gvk, namespace, refused)
         for name, play in PLAYS.items():
-            await until(api, play.kind, namespace, name, has("Running"))
-        await until(api, kinds.TFJOB, namespace, "waits", has("Suspended"))
-        await until(api, kinds.ELASTICJOB, namespace, "refused", has("Failed"))
+            await until_condition(api, play.kind, namespace, name, "Running")
+        await until_condition(api, kinds.TFJOB, namespace, "waits", "Suspended")
+        await until_condition(api, kinds.ELASTICJOB, namespace, "refused", "Failed")
         await served.quiet()
         jobs = (await api.list(JOB, namespace))["items"]
         assert jobs and not any(is_condition_true(each["status"].get("conditions"), "Complete") for each in jobs)

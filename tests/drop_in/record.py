@@ -11,7 +11,6 @@ counts as different where none of its runs is as recorded.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -33,7 +32,8 @@ from tests.drop_in.scenario import MPI, TRAINING, Scenario
 from tests.drop_in.scenarios import all_scenarios
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_flags import Options
-from trainyard.client import ApiClient, NotFound
+from tests.support.watched_objects import until_gone
+from trainyard.client import ApiClient
 from trainyard.objects import GVK, Json, name_of, uid_of
 from trainyard.objects.resources import CONFIG_MAP
 
@@ -102,11 +102,7 @@ async def collect_garbage(api: ApiClient, job_kinds: Iterable[GVK], manifest: Js
     metadata = {"name": "owned", "ownerReferences": [reference]}
     await api.create(CONFIG_MAP, "default", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
     await api.delete(gvk, "default", "unmanaged")
-    async with asyncio.timeout(GARBAGE_SECONDS):
-        with contextlib.suppress(NotFound):
-            while True:
-                await api.get(CONFIG_MAP, "default", "owned")
-                await asyncio.sleep(0.5)
+    await until_gone(api, CONFIG_MAP, "default", "owned", seconds=GARBAGE_SECONDS)
 
 
 async def _record_all(plane: ControlPlane, job_kinds: Sequence[GVK], scenarios: Sequence[Scenario], write: bool) -> int:

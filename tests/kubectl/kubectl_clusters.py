@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.control_plane import ControlPlane
+from tests.support.waiting import SLOW_PAUSE, until
 from trainyard import kinds
 from trainyard.app.config import shipped_files
 from trainyard.app.kubeconfig import read_kubeconfig
@@ -95,11 +95,12 @@ class Person:
 
     def until(self, *arguments: str, says: str) -> Ran:
         """Repeat the command until its output matches."""
-        end = time.monotonic() + UNTIL_SECONDS
-        while not re.search(says, (ran := self.run(*arguments)).output):
-            assert time.monotonic() < end, f"kubectl {' '.join(arguments)} never says {says!r}, only {ran.output}"
-            time.sleep(PAUSE)
-        return ran
+        return until(
+            lambda: self.run(*arguments),
+            f"{says!r} in `kubectl {' '.join(arguments)}`",
+            accept=lambda answer: re.search(says, answer.output),
+            pause=SLOW_PAUSE,
+        )
 
     def go(self) -> None:
         """What some programs in pods wait for. An `exec` may be killed by the end that it brings on."""

@@ -54,7 +54,7 @@ class Running:
     def __init__(self, process: subprocess.Popen[bytes], fd: int) -> None:
         self.process, self._fd, self.seen = process, fd, ""
 
-    def until(self, pattern: str, meanwhile: Callable[[], None] | None = None) -> str:
+    def read_until(self, pattern: str, meanwhile: Callable[[], None] | None = None) -> str:
         """Wait until that is said; what follows has not been seen yet. `meanwhile` is done now and then."""
         end = time.monotonic() + PATIENCE
         while not (match := re.search(pattern, self.seen)):

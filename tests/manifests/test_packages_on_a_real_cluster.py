@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 import yaml
 
 from tests.support.control_plane import ControlPlane
+from tests.support.waiting import SLOW_PAUSE, until
 from tools import monitoring
 from tools.generate_manifests import ROOT
 from trainyard import kinds
@@ -274,9 +274,12 @@ def test_a_namespaced_installation_is_applied_and_has_no_permission_elsewhere(pl
     plane.kubectl("apply", "-f", "-", stdin=to_yaml(objects))
     try:
         who = "--as=system:serviceaccount:team-a:trainyard-operator"
-        end = time.monotonic() + 30  # the API server learns of a binding in a moment
-        while plane.run("kubectl", "auth", "can-i", "create", "jobs", "-n", "team-a", who).stdout.strip() != "yes":
-            assert time.monotonic() < end
+        until(
+            lambda: plane.run("kubectl", "auth", "can-i", "create", "jobs", "-n", "team-a", who).stdout.strip(),
+            "the API server knows the binding",
+            accept=lambda answer: answer == "yes",
+            pause=SLOW_PAUSE,
+        )
         assert plane.run("kubectl", "auth", "can-i", "create", "jobs", "-n", "default", who).stdout.strip() == "no"
         assert plane.run("kubectl", "auth", "can-i", "get", "secrets", "-n", "team-a", who).stdout.strip() == "no"
     finally:

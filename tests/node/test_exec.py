@@ -124,7 +124,7 @@ async def test_stdin_and_stdout_of_exec_are_interactive(cluster: NodeCluster) ->
     async with talk(cluster, "box", ["cat"], ("input", "output")) as session:
         for line in (b"one\n", b"two\n"):
             await session.say(line)
-            await session.until(line)
+            await session.read_until(line)
         await session.end_stdin()
         assert (await session.end())["status"] == "Success"
 
@@ -164,11 +164,11 @@ print('said', input(), flush=True)
 os.kill(os.getpid(), 9) if input() == 'die' else None
 """
     async with talk(cluster, "box", ["python", "-c", script], ("input", "output", "tty")) as session:
-        await session.until(b"True True True xterm True\r\n")
+        await session.read_until(b"True True True xterm True\r\n")
         await session.resize(123, 45)
-        await session.until(b"size 123 45")
+        await session.read_until(b"size 123 45")
         await session.say(b"hello\r")
-        await session.until(b"said hello")
+        await session.read_until(b"said hello")
         await session.say(b"die\r")
         await session.end()
     assert session.code == 128 + signal.SIGKILL and session.err == b""
@@ -179,7 +179,7 @@ async def test_ctrl_c_in_a_terminal_interrupts(cluster: NodeCluster) -> None:
     script = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); print('ready', flush=True); "
     script += "time.sleep(600)"
     async with talk(cluster, "box", ["python", "-c", script], ("input", "output", "tty")) as session:
-        await session.until(b"ready")
+        await session.read_until(b"ready")
         await session.say(b"\x03")
         await session.end()
     assert session.code == 128 + signal.SIGINT
@@ -264,7 +264,7 @@ async def test_a_daemon_dies_when_the_containers_program_ends(cluster: NodeClust
 async def test_a_session_ends_with_its_container(cluster: NodeCluster) -> None:
     await up(cluster)
     async with talk(cluster, "box", ["sh", "-c", "echo there; sleep 600"]) as session:
-        await session.until(b"there")
+        await session.read_until(b"there")
         await cluster.api.delete(POD, "default", "box", grace_period_seconds=0)
         await session.end()
     assert session.code == 137
@@ -275,7 +275,7 @@ async def test_a_program_continues_when_its_client_disconnects(cluster: NodeClus
     mark = state / "goes-on"
     script = "import os, sys, time; print('up', flush=True); sys.stdin.read(); open(sys.argv[1], 'w').close()"
     async with talk(cluster, "box", ["python", "-c", script, str(mark)], ("input", "output")) as session:
-        await session.until(b"up\n")  # unbuffered Python writes a line and its end one after the other
+        await session.read_until(b"up\n")  # unbuffered Python writes a line and its end one after the other
     await until_exists(mark)
 
 

@@ -59,7 +59,7 @@ def test_a_job_without_workers_trains() -> None:
 def test_a_rank_that_is_killed_fails_the_master_and_its_job_tries_again() -> None:
     """Open MPI ends the whole run when a rank is lost; the master's batch Job starts it once more, as documented."""
     run = Run(str(EXAMPLES / "chainerjob-mn.yaml"), "--network", "shared")
-    run.until(r"master-0 +\| 1 +[0-9.]+")
+    run.read_until(r"master-0 +\| 1 +[0-9.]+")
     os.kill(process_of("example-job-mn-workerset-ws0-1", "mnist.py\0-e"), signal.SIGKILL)
     run.end()
     assert run.code == 0, run.text

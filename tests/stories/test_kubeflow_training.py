@@ -51,7 +51,7 @@ def test_all_torch_ranks_restart_when_a_worker_is_killed(network: str, tmp_path:
     manifest = tmp_path / "job.yaml"
     manifest.write_text(yaml.safe_dump_all(documents))
     run = Run(str(manifest), "--network", network)
-    run.until(r"worker-1 +\| .* step 20 ")
+    run.read_until(r"worker-1 +\| .* step 20 ")
     os.kill(process_of("pytorch-train-worker-1", "train.py"), signal.SIGKILL)
     run.end()
     assert run.code == 0, run.text
@@ -77,10 +77,10 @@ def test_an_elastic_pytorch_job_scales_up_while_it_trains(user_cluster: UserClus
     manifest.write_text(yaml.safe_dump(job))
     user_cluster.up("namespace")
     watched = user_cluster.submit(str(manifest))
-    watched.until(r"step 20 .*world 2 ")
+    watched.read_until(r"step 20 .*world 2 ")
     user_cluster("scale", "pytorchjob/elastic-pytorch", "3")
-    watched.until(r"worker-2 .*of 3: continues from rank \d's checkpoint, epoch \d+ step [1-9]")
-    watched.until(r"world 3 rank")
+    watched.read_until(r"worker-2 .*of 3: continues from rank \d's checkpoint, epoch \d+ step [1-9]")
+    watched.read_until(r"world 3 rank")
     assert watched.end() == 0, "\n".join(watched.lines)
 
 
@@ -94,7 +94,7 @@ def test_elastic_workers_of_torch_go_on_when_worker_0_is_killed_with_the_store_o
     manifest = tmp_path / "job.yaml"
     manifest.write_text(yaml.safe_dump(job))
     run = Run(str(manifest), "--network", "namespace")
-    run.until(r"worker-0 .*epoch 1 step \d+ .*world 2 ")
+    run.read_until(r"worker-0 .*epoch 1 step \d+ .*world 2 ")
     os.kill(processes_of("elastic-pytorch-worker-0", "main.py")[0], signal.SIGKILL)  # the launcher; its process follows
     run.end()
     assert run.code == 0, run.text

@@ -163,7 +163,7 @@ def test_a_launcher_that_waits_for_its_workers_and_is_one(tmp_path: Path) -> Non
 def test_the_launcher_starts_again_when_a_rank_is_killed(example: Path, tmp_path: Path) -> None:
     manifest = edited(example, tmp_path, lambda spec: launcher_container(spec)["args"].append("--delay=0.1"))
     run = Run(manifest, "--network", "namespace")
-    run.until(FIRST_STEPS)
+    run.read_until(FIRST_STEPS)
     kill(run, "OMPI_COMM_WORLD_RANK=1", "mpi-train/train.py")
     run.end()
     assert run.code == 0, run.text
@@ -175,7 +175,7 @@ def test_the_launcher_starts_again_when_a_rank_is_killed(example: Path, tmp_path
 @VERSIONS
 def test_why_names_the_rank_that_was_killed(example: Path, tmp_path: Path) -> None:
     run = Run(edited(example, tmp_path, slow_and_final), "--network", "namespace")
-    run.until(FIRST_STEPS)
+    run.read_until(FIRST_STEPS)
     kill(run, "OMPI_COMM_WORLD_RANK=1", "mpi-train/train.py")
     run.end()
     assert run.code == 1, run.text
@@ -186,7 +186,7 @@ def test_why_names_the_rank_that_was_killed(example: Path, tmp_path: Path) -> No
 
 def test_why_names_the_worker_of_exec_that_ended(tmp_path: Path) -> None:
     run = Run(edited(EXEC, tmp_path, slow_and_final), "--network", "namespace")
-    run.until(FIRST_STEPS)
+    run.read_until(FIRST_STEPS)
     kill(run, "HOSTNAME=mpi-train-worker-1", "sleep\x00365d")
     run.end()
     assert run.code == 1, run.text
@@ -195,7 +195,7 @@ def test_why_names_the_worker_of_exec_that_ended(tmp_path: Path) -> None:
 
 def test_why_names_the_worker_whose_sshd_was_lost(tmp_path: Path) -> None:
     run = Run(edited(SSH, tmp_path, slow_and_final), "--network", "namespace")
-    run.until(FIRST_STEPS)
+    run.read_until(FIRST_STEPS)
     kill(run, "", "sshd: /usr/lib/openssh/sshd", "[listener]")
     run.end()
     assert run.code == 1, run.text

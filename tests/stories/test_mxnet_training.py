@@ -52,7 +52,7 @@ def test_a_local_training_succeeds_and_has_learnt() -> None:
 
 def test_a_worker_that_is_killed_takes_the_gang_along_and_the_next_attempt_trains_to_the_end() -> None:
     run = Run(str(EXAMPLES / "mx_job_dist.yaml"), "--network", "shared")
-    run.until(r"worker-1 +\| .*Epoch\[1\] Train-accuracy")
+    run.read_until(r"worker-1 +\| .*Epoch\[1\] Train-accuracy")
     os.kill(process_of(r"example-dist-job-worker-\w+-1", "train_cifar10.py"), signal.SIGKILL)
     run.end()
     assert run.code == 0, run.text

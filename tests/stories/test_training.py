@@ -85,7 +85,7 @@ def test_a_worker_killed_during_training_restarts_and_continues(tmp_path: Path) 
     program_arguments = ["--steps=3000", "--delay=0.02"]
     example = changed(tmp_path, "tf_job_dist_train.yaml", arguments(MASTER=program_arguments, WORKER=program_arguments))
     run = Run(example, "--network", "shared")
-    run.until(r"worker-0 +\| .*\(own step \d+\)")
+    run.read_until(r"worker-0 +\| .*\(own step \d+\)")
     os.kill(process_of(r"worker-\w+-0", "tf_train.py", "--steps=3000"), signal.SIGKILL)
     run.end()
     job = succeeded(run)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Container
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from tests.support.watched_objects import until_objects
+from tests.support.watched_objects import until_object, until_objects
 from tests.workloads.workload_values import NOW
 from trainyard.client import ApiClient
 from trainyard.objects import GVK, Json, format_time, name_of
@@ -58,7 +58,15 @@ class World(NamedTuple):
         return next(filter(is_it, await self.until(EVENT, lambda events: any(map(is_it, events)))))
 
     async def say(self, pod: Json, phase: str, at: float | None = None) -> None:
-        """What the node would say of a pod."""
+        """What the node would say of a pod, after the scheduler: its write of the conditions replaces them all."""
+        await until_object(
+            self.api,
+            POD,
+            "default",
+            name_of(pod),
+            lambda pod: pod["spec"].get("nodeName") or pod["status"].get("conditions"),
+            "the scheduler has seen the pod",
+        )
         status: Json = {"phase": phase}
         if at is not None:
             ended = {"terminated": {"finishedAt": format_time(at), "exitCode": 1}}

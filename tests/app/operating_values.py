@@ -126,8 +126,8 @@ async def running_site(folder: Path, served: tuple[Any, ...] = (kinds.TFJOB,)) -
     authority = CertificateAuthority.new(time.time())
     keys = folder / "keys"
     account = folder / "account"
-    for made in (keys, account):
-        made.mkdir()
+    for subfolder in (keys, account):
+        subfolder.mkdir()
     tls = authority.server_context(keys)
     await server.start_tls(tls)
     (account / "ca.crt").write_text(authority.pem)

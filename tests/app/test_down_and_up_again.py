@@ -68,11 +68,11 @@ def trained() -> Json:
 
 
 def ask(home: Home, work: Callable[[ApiClient], Awaitable[Any]]) -> Any:
-    async def asked() -> Any:
+    async def connect() -> Any:
         async with read_kubeconfig([home.state / "kubeconfig"]).api() as api:
             return await work(api)
 
-    return asyncio.run(asked())
+    return asyncio.run(connect())
 
 
 def until_answer(

@@ -31,8 +31,8 @@ async def test_the_operator_sends_no_requests_for_kinds_that_it_does_not_serve(s
         await site.api.create(TFJOB, "default", tf_job())
         await site.says("mnist", "Created")
         assert process.ready() == ""
-    asked = {resource for _, resource in site.server.verbs - before}
-    assert "statefulsets" not in asked and "elasticjobs" not in asked
+    requested = {resource for _, resource in site.server.verbs - before}
+    assert "statefulsets" not in requested and "elasticjobs" not in requested
 
 
 async def test_one_namespace_or_all(site: Site) -> None:

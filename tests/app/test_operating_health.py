@@ -20,8 +20,8 @@ async def test_probes_and_metrics_are_served(site: Site) -> None:
     async with operating(options(site, bind=("127.0.0.1", 0))) as process, aiohttp.ClientSession() as http:
         await site.api.create(TFJOB, "default", tf_job())
         await site.says("mnist", "Created")
-        made = 'trainyard_api_requests_total{code="201",resource="jobs",verb="create"}'
-        await until_metric(process, made, 1)  # it is sent after the status
+        creates = 'trainyard_api_requests_total{code="201",resource="jobs",verb="create"}'
+        await until_metric(process, creates, 1)  # it is sent after the status
         place = f"http://127.0.0.1:{process.health.port}"
         for path in ("/healthz", "/readyz"):
             async with http.get(place + path) as answer:
@@ -36,7 +36,7 @@ async def test_probes_and_metrics_are_served(site: Site) -> None:
     page = (Path(__file__).parents[2] / "docs" / "operator.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith(("| `trainyard_", "| `training_operator_"))]
     assert names == {line.split("`")[1] for line in rows}
-    assert f"{made} 1.0" in text
+    assert f"{creates} 1.0" in text
     assert 'trainyard_api_requests_total{code="200",resource="tfjobs",verb="watch"} 1.0' in text
     assert 'trainyard_reconcile_total{kind="TfJob",outcome="done"}' in text
     assert "mnist" not in text
@@ -80,8 +80,8 @@ async def test_a_changed_config_holds_for_the_next_pass_and_a_broken_one_is_refu
         container = job["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]
         container["resources"] = {"limits": {"example.com/gpu": 1}}
         await site.api.create(TFJOB, "default", job)
-        made = await site.until(JOB, lambda jobs: bool(jobs))
-        env = made[0]["spec"]["template"]["spec"]["containers"][0]["env"]
+        created_jobs = await site.until(JOB, lambda jobs: bool(jobs))
+        env = created_jobs[0]["spec"]["template"]["spec"]["containers"][0]["env"]
         assert {"name": "SEEN", "value": "true"} in env
 
 

@@ -24,7 +24,7 @@ async def test_the_second_operator_takes_over_when_the_first_ends(site: Site) ->
         created = 'trainyard_jobs{job_namespace="default",kind="TfJob",state="Created"}'
 
         def jobs_of_leaders() -> list[float | None]:
-            return [metric(each, created) for each in (first, second) if metric(each, "trainyard_leader")]
+            return [metric(process, created) for process in (first, second) if metric(process, "trainyard_leader")]
 
         await until_async(jobs_of_leaders, "the leader counts its job", accept=lambda counts: counts == [1])
         await until_ready(first)

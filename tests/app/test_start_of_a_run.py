@@ -156,14 +156,14 @@ async def until_event(api: ApiClient, reason: str) -> list[str]:
 
 async def test_the_rules_of_our_kinds_start_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by `strace`: each status of a job was sent to a process with the rules, which took 0.3 s to start."""
-    asked: list[object] = []
-    monkeypatch.setattr(RULES, "problems", lambda schema, new, old: asked.append(new) or [])
+    checked: list[object] = []
+    monkeypatch.setattr(RULES, "problems", lambda schema, new, old: checked.append(new) or [])
     async with LocalCluster(options(tmp_path, operator=False)) as cluster:
         job = tfjob(replicas("MASTER")) | {"metadata": {"name": "a"}}
         await cluster.api.create(TFJOB.gvk, "default", job)
         await cluster.api.patch(TFJOB.gvk, "default", "a", {"spec": {"suspend": True}})
         await cluster.api.patch(TFJOB.gvk, "default", "a", {"status": {"ready": "0/1"}}, "status")
-    assert asked == []
+    assert checked == []
 
 
 def test_an_early_start_that_no_cluster_takes_leaves_no_process_and_no_folder(tmp_path: Path) -> None:

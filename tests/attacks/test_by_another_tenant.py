@@ -137,11 +137,11 @@ async def test_no_name_that_is_held_gives_a_chainer_job_a_master_or_rights(scena
             assert name_of(job) in (await scenario.condition("NameConflict", job))["message"]
         assert await scenario.children(JOB) == {}
         bound = await scenario.api.list(ROLE_BINDING, scenario.namespace, OWNER)
-        assert {name_of(each) for each in bound["items"]} <= {"files-launcher-rolebinding"}
+        assert {name_of(role_binding) for role_binding in bound["items"]} <= {"files-launcher-rolebinding"}
         roles = await scenario.api.list(ROLE, scenario.namespace, OWNER)
         named = {pod for role in roles["items"] for rule in role["rules"] or () for pod in rule["resourceNames"]}
         assert not any(pod.startswith(("set-", "account-")) for pod in named)
-        await faulty.well(operator_process, scenario)
+        await faulty.assert_operator_healthy(operator_process, scenario)
 
 
 @pytest.mark.cluster

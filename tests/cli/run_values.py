@@ -88,7 +88,7 @@ class Ended:
         return [text for name, bar, text in split_lines if bar and name.strip() == prefix]
 
 
-def ran(folder: Path, objects: list[Json], *arguments: str) -> Ended:
+def run_to_end(folder: Path, objects: list[Json], *arguments: str) -> Ended:
     return Started(folder, objects, *arguments).end()
 
 

@@ -57,7 +57,7 @@ def check(row: JobRow, job: Json, pods: list[Json], table: dict[str, str], descr
     assert table["STATE"] == field(described, "State") == why["state"] == row.state
     assert table["RESTARTS"] == (field(described, "Restarts") or "0") == str(row.restarts)
     assert table["RUNNING"] == f"{row.running}/{row.replicas}"
-    roles = {role for role in row.states if any(role == asked.lower() for asked in role_names(job))}
+    roles = {role for role in row.states if any(role == name.lower() for name in role_names(job))}
     assert row.running == sum(row.states[role].get("Running", 0) for role in roles)
     shown = [line.split() for line in described if re.match(r"  [\w-]+-\d+  ", line)]
     assert sum(words[1] == "Running" and words[0].rpartition("-")[0] in roles for words in shown) == row.running

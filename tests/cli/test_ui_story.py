@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.run_values import Ended, Started, job, private, ran, replicas
+from tests.cli.run_values import Ended, Started, job, private, replicas, run_to_end
 from tests.window.browsing import rows_of
 from trainyard.objects import Json
 
@@ -143,7 +143,7 @@ def test_a_run_has_a_page_while_it_runs(tmp_path: Path) -> None:
 
 
 def test_the_history_needs_no_cluster(tmp_path: Path) -> None:
-    assert ran(tmp_path, [job(replicas("MASTER", "print('it was here')"))]).code == 0
+    assert run_to_end(tmp_path, [job(replicas("MASTER", "print('it was here')"))]).code == 0
     with served(tmp_path, "--history") as (page, session):
         row = jobs(page, session)["story"]
         assert (row["state"], row["live"]) == ("Succeeded", False)
@@ -212,5 +212,5 @@ def test_the_file_of_a_run_that_was_killed_goes_with_the_next_run(tmp_path: Path
     run.end()
     assert [path.name for path in folder.iterdir()] == [f"run-{run.process.pid}.json"]
     assert command(tmp_path, "ui").code == 3
-    assert ran(tmp_path, [job(replicas("MASTER", "print(1)"))]).code == 0
+    assert run_to_end(tmp_path, [job(replicas("MASTER", "print(1)"))]).code == 0
     assert not folder.exists()

@@ -126,7 +126,7 @@ class Program:
     def output(self) -> str:
         return self.process.log.read_text() if self.process.log.exists() else ""
 
-    def asked(self, path: str) -> str:
+    def get(self, path: str) -> str:
         """What it serves there; "" before it serves anything."""
         addresses = re.findall(r"serving health and metrics host=(\S+) port=(\d+)", self.output())
         if not addresses:
@@ -140,7 +140,7 @@ class Program:
             return ""
 
     def leads(self) -> bool:
-        return "\ntrainyard_leader 1.0\n" in self.asked("/metrics")
+        return "\ntrainyard_leader 1.0\n" in self.get("/metrics")
 
 
 # --- jobs
@@ -273,7 +273,7 @@ class Story:
         listed = await self.api.list(gvk, self.namespace, OWNER)
         return {name_of(item): uid_of(item) for item in listed["items"]}
 
-    def asked(self, mark: int = -1) -> list[Asked]:
+    def requests(self, mark: int = -1) -> list[Asked]:
         """The requests of the operator since the mark, or since the story began."""
         return of(self.account.user, self.plane.audit.since(self._mark if mark < 0 else mark))
 
@@ -295,26 +295,28 @@ async def story(plane: ControlPlane, namespace: str, folder: Path, kinds: str = 
 # --- what must hold
 
 
-def made(asked: Iterable[Asked]) -> Counter[tuple[str, str]]:
+def count_creates(requests: Iterable[Asked]) -> Counter[tuple[str, str]]:
     """How often each child was made: by resource and name."""
     return Counter(
-        (request.resource, request.name) for request in asked
+        (request.resource, request.name) for request in requests
         if request.verb == "create" and request.code == 201 and request.resource not in ("events", "leases")
     )  # fmt: skip
 
 
-def writes(asked: Iterable[Asked]) -> list[Asked]:
+def writes(requests: Iterable[Asked]) -> list[Asked]:
     """What changes objects of jobs."""
     reads = ("get", "list", "watch")
-    return [request for request in asked if request.verb not in reads and request.resource not in ("events", "leases")]
+    return [
+        request for request in requests if request.verb not in reads and request.resource not in ("events", "leases")
+    ]
 
 
-def nothing_twice(asked: Iterable[Asked]) -> None:
+def nothing_twice(requests: Iterable[Asked]) -> None:
     """Each child was made once, and none was deleted."""
-    asked = list(asked)
-    twice = {write: count for write, count in made(asked).items() if count > 1}
+    requests = list(requests)
+    twice = {write: count for write, count in count_creates(requests).items() if count > 1}
     assert not twice, twice
-    assert not [request for request in asked if request.verb == "delete"]
+    assert not [request for request in requests if request.verb == "delete"]
 
 
 def gvk_of(job: Json) -> GVK:
@@ -360,7 +362,7 @@ def value(metrics: str, name: str, **labels: str) -> float:
     return total
 
 
-async def well(operator_process: OperatorProcess, scenario: Story) -> None:
+async def assert_operator_healthy(operator_process: OperatorProcess, scenario: Story) -> None:
     """The operator has logged no bug of its own, and its stores have exactly the objects of the server."""
     for gvk, label in ((TFJOB.gvk, ""), (ELASTICJOB.gvk, ""), (JOB, OWNER), (POD, OWNER)):
 
@@ -380,7 +382,7 @@ async def well(operator_process: OperatorProcess, scenario: Story) -> None:
     assert operator_process.alive() == "" and operator_process.ready() == ""
 
 
-async def still(count: Callable[[], int], seconds: float) -> int:
+async def growth(count: Callable[[], int], seconds: float) -> int:
     """How much that grows in so many seconds: here time itself is what is looked at."""
     before = count()
     await asyncio.sleep(seconds)

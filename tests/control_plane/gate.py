@@ -31,15 +31,15 @@ class Gate:
         self.opened = asyncio.Event()
 
     async def judge(self, request: web.Request) -> web.Response:
-        asked = (await request.json())["request"]
-        if asked["dryRun"]:
+        review = (await request.json())["request"]
+        if review["dryRun"]:
             self.trials.set()
         elif self.passes:
             self.passes -= 1
         else:
             self.held.set()
             await self.opened.wait()
-        answer = {"uid": asked["uid"], "allowed": True}
+        answer = {"uid": review["uid"], "allowed": True}
         return web.json_response({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer})
 
 

@@ -42,8 +42,8 @@ class Joined:
 
     async def run(self, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
         """Code, stdout and stderr of a kubectl that may fail."""
-        ran = await asyncio.to_thread(self.plane.run, "kubectl", "-n", self.namespace, *arguments, stdin=stdin)
-        return ran.returncode, ran.stdout, ran.stderr
+        completed = await asyncio.to_thread(self.plane.run, "kubectl", "-n", self.namespace, *arguments, stdin=stdin)
+        return completed.returncode, completed.stdout, completed.stderr
 
     def spec(self, script: str, **more: Any) -> Json:
         """A pod's spec: a shell script on this node, wherever others may be."""

@@ -81,8 +81,8 @@ def children(plane: ControlPlane, namespace: str, job: Json) -> list[str]:
             ):
                 continue
             items = plane.ask("GET", f"/{path}/namespaces/{namespace}/{resource['name']}")[1].get("items") or []
-            owned = [each for each in items if _owned(each, job)]
-            kinds_left += [resource["kind"] for each in owned if labels_of(each)]
+            owned = [obj for obj in items if _owned(obj, job)]
+            kinds_left += [resource["kind"] for obj in owned if labels_of(obj)]
     return kinds_left
 
 

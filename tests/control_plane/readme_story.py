@@ -70,12 +70,12 @@ class Shell:
         """
         then = f"code=$?; env -0 > {self._notes}/env; pwd > {self._notes}/pwd; exit $code"
         argv, out, err = self.argv(command, then), subprocess.PIPE, subprocess.STDOUT
-        ran = subprocess.run(argv, env=self.env, stdout=out, stderr=err, text=True, timeout=180)
-        if ran.returncode == 0:
+        completed = subprocess.run(argv, env=self.env, stdout=out, stderr=err, text=True, timeout=180)
+        if completed.returncode == 0:
             pairs = (self._notes / "env").read_text().split("\0")
             self.env = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
             self.place = Path((self._notes / "pwd").read_text().strip())
-        return ran.returncode, LIBRARY.sub("", ran.stdout)
+        return completed.returncode, LIBRARY.sub("", completed.stdout)
 
 
 def _typed(command: str) -> str:
@@ -173,8 +173,8 @@ class Story:
         for pod in self.pods(pattern):
             name = pod["spec"]["containers"][0]["name"]
             where = ("-n", namespace_of(pod), name_of(pod), "-c", name)
-            ran = self.plane.run("kubectl", "exec", *where, "--", "sh", "-c", END.format(code))
-            assert ran.returncode in (0, KILLED), ran.stdout + ran.stderr
+            completed = self.plane.run("kubectl", "exec", *where, "--", "sh", "-c", END.format(code))
+            assert completed.returncode in (0, KILLED), completed.stdout + completed.stderr
 
     def open_page(self, url: str) -> None:
         """Open a page in a pod of a job, which resolves the cluster's DNS names."""

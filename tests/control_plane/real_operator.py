@@ -93,7 +93,7 @@ class Served:
     async def mark(self) -> int:
         return await asyncio.to_thread(self.plane.audit.mark)
 
-    async def asked(self, mark: int) -> list[Asked]:
+    async def requests(self, mark: int) -> list[Asked]:
         """Its requests since then, as the API server has written them down."""
         return of(self.user, await asyncio.to_thread(self.plane.audit.since, mark))
 

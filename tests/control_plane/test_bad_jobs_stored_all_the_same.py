@@ -94,7 +94,7 @@ async def nothing_loops(served: Served) -> None:
     assert served.passes() == before
     served.clock.shift += TEN_MINUTES
     await served.looked()
-    assert [(each.verb, each.resource, each.name) for each in await served.asked(mark)] == []
+    assert [(request.verb, request.resource, request.name) for request in await served.requests(mark)] == []
 
 
 async def test_every_stored_invalid_job_fails_with_the_message_of_lint_without_a_loop(older: ControlPlane) -> None:
@@ -106,7 +106,9 @@ async def test_every_stored_invalid_job_fails_with_the_message_of_lint_without_a
             job = await api.get(row.kind.gvk, "bad", row.name)
             wrong += [text] if (text := await amiss(api, row, job)) else []
         assert wrong == [], "\n".join(wrong)
-        writes = [each for each in served.sent if each.method != "GET" and not each.path.endswith("/events")]
+        writes = [
+            request for request in served.sent if request.method != "GET" and not request.path.endswith("/events")
+        ]
         assert len(writes) == len(ROWS) - len(THEIRS)  # its status, once
         await nothing_loops(served)
 
@@ -125,8 +127,8 @@ async def amiss(api: ApiClient, row: Row, job: Json) -> str:
         return f"{row.title}: says {failed['message']!r}, and lint says {problems}"
     if failed["reason"] != "InvalidSpec" or status.get("state") != "Failed":
         return f"{row.title}: {failed['reason']}, state {status.get('state')}"
-    made = await children(api, row.kind, "bad", uid_of(job))
-    return f"{row.title}: has children {[name_of(each) for each in made]}" if made else ""
+    job_children = await children(api, row.kind, "bad", uid_of(job))
+    return f"{row.title}: has children {[name_of(child) for child in job_children]}" if job_children else ""
 
 
 def place(path: str) -> str:
@@ -240,5 +242,5 @@ async def test_no_invalid_edit_stops_a_started_job_and_each_is_reported_without_
         wrong = [text for kind in kinds.KINDS for text in await through_all_bad_edits(api, kind)]
         assert wrong == [], "\n".join(wrong)
         await served.quiet()
-        assert [each.path for each in served.sent if each.method == "DELETE"] == []
+        assert [request.path for request in served.sent if request.method == "DELETE"] == []
         await nothing_loops(served)

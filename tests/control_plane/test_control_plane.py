@@ -60,8 +60,8 @@ def test_up_restarts_processes_that_have_died(control_plane: ControlPlane) -> No
 
 
 def test_helm_of_the_same_build_reaches_the_api_server(control_plane: ControlPlane) -> None:
-    ran = control_plane.run("helm", "list", "-o", "json")
-    assert (ran.returncode, json.loads(ran.stdout), ran.stderr) == (0, [], "")
+    completed = control_plane.run("helm", "list", "-o", "json")
+    assert (completed.returncode, json.loads(completed.stdout), completed.stderr) == (0, [], "")
 
 
 @pytest.mark.parametrize("user", ["admin", "alice", "bob", "carol"])
@@ -112,10 +112,10 @@ async def test_etcds_state_survives_a_restart_and_old_watches_are_expired(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     async with control_plane.api() as api:
-        made = await api.create(CONFIG_MAP, namespace, {"metadata": {"name": "kept"}})
+        config_map = await api.create(CONFIG_MAP, namespace, {"metadata": {"name": "kept"}})
         for name in ("etcd", "kube-apiserver"):
             control_plane.restart(name)
-        assert (await api.get(CONFIG_MAP, namespace, "kept"))["metadata"]["uid"] == made["metadata"]["uid"]
+        assert (await api.get(CONFIG_MAP, namespace, "kept"))["metadata"]["uid"] == config_map["metadata"]["uid"]
         with pytest.raises(Gone):
             await old_watch(control_plane, namespace)
 
@@ -133,10 +133,10 @@ async def test_a_paused_api_server_answers_once_it_is_continued(control_plane: C
     async with control_plane.api() as api:
         await api.list(CONFIG_MAP, "default")
         control_plane.pause()
-        asked = asyncio.create_task(api.list(CONFIG_MAP, "default"))
-        assert await asyncio.wait([asked], timeout=0.5) == (set(), {asked})
+        listing = asyncio.create_task(api.list(CONFIG_MAP, "default"))
+        assert await asyncio.wait([listing], timeout=0.5) == (set(), {listing})
         control_plane.resume()
-        assert (await asked)["kind"] == "ConfigMapList"
+        assert (await listing)["kind"] == "ConfigMapList"
 
 
 # --- the audit log

@@ -46,7 +46,7 @@ def test_every_crd_is_accepted_without_a_warning_and_established(installed: Cont
     crds = json.loads(installed.kubectl("get", "crds", "-o", "json"))["items"]
     for kind in kinds.ALL:
         (crd,) = [crd for crd in crds if crd["metadata"]["name"] == f"{kind.gvk.plural}.{kind.gvk.group}"]
-        conditions = {each["type"]: each["status"] for each in crd["status"]["conditions"]}
+        conditions = {condition["type"]: condition["status"] for condition in crd["status"]["conditions"]}
         assert conditions == {"NamesAccepted": "True", "Established": "True"}
         assert crd["status"]["acceptedNames"] == crd["spec"]["names"]
 
@@ -126,12 +126,12 @@ def test_a_violated_rule_is_refused_by_the_server_with_the_rules_message(
 
 def stored(plane: ControlPlane, namespace: str, kind: Kind, job: Json) -> Json:
     """A job in the cluster, with the status that `job` has."""
-    code, made = post(plane, namespace, kind, wire(kind, job))
-    assert code == 201, made
-    path = f"/apis/{kind.gvk.api_version}/namespaces/{namespace}/{kind.gvk.plural}/{made['metadata']['name']}"
-    code, made = plane.ask("PUT", f"{path}/status", {**made, "status": job["status"]})
-    assert code == 200, made
-    return made
+    code, answer = post(plane, namespace, kind, wire(kind, job))
+    assert code == 201, answer
+    path = f"/apis/{kind.gvk.api_version}/namespaces/{namespace}/{kind.gvk.plural}/{answer['metadata']['name']}"
+    code, answer = plane.ask("PUT", f"{path}/status", {**answer, "status": job["status"]})
+    assert code == 200, answer
+    return answer
 
 
 NOT_CHECKED = "some validation rules were not checked because the object was invalid"

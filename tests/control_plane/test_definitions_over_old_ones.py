@@ -91,9 +91,9 @@ async def test_every_object_keeps_every_field_and_is_finished_by_our_operator(ol
             job["spec"] |= {"RuntimeId": f"run{number}"} if "RuntimeId" in job["spec"] else {}
             meta = {"name": f"job-{number}", "labels": {"old": "yes"}}
             sent = {**wire(kind, job), "metadata": meta, "status": STATUS}
-            code, made = old.ask("POST", path_of(kind, namespace), sent)
-            assert code == 201 and made["status"] == STATUS, made
-            stored.append((kind, namespace, made))
+            code, answer = old.ask("POST", path_of(kind, namespace), sent)
+            assert code == 201 and answer["status"] == STATUS, answer
+            stored.append((kind, namespace, answer))
     wrong = wrong_template(old)
     install(old)
     for kind, namespace, before in stored:
@@ -127,8 +127,8 @@ def wrong_template(plane: ControlPlane) -> str:
     create_namespace(plane, "wrong")
     job = wire(kinds.TFJOB, sample("TfJob"))
     next(templates(job["spec"]))["spec"]["containers"][0]["env"] = [{"name": "A", "value": 5}]
-    code, made = plane.ask("POST", path_of(kinds.TFJOB, "wrong"), job)
-    assert code == 201, made
+    code, answer = plane.ask("POST", path_of(kinds.TFJOB, "wrong"), job)
+    assert code == 201, answer
     return path_of(kinds.TFJOB, "wrong", job["metadata"]["name"])
 
 
@@ -155,5 +155,5 @@ def test_a_readme_job_of_then_is_a_job_of_now(old: ControlPlane, file: str) -> N
     kind = kinds.kind_of(job)
     assert kind is not None
     install(old)
-    code, made = old.ask("POST", path_of(kind, "default") + "?dryRun=All", job)
-    assert code == 201 and without_defaults(made, job)["spec"] == job["spec"], made
+    code, answer = old.ask("POST", path_of(kind, "default") + "?dryRun=All", job)
+    assert code == 201 and without_defaults(answer, job)["spec"] == job["spec"], answer

@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.faulty import Program, Story, enlist, made, nothing_twice, restarts, story, tf_job, writes
+from tests.control_plane.faulty import (
+    Program,
+    Story,
+    count_creates,
+    enlist,
+    nothing_twice,
+    restarts,
+    story,
+    tf_job,
+    writes,
+)
 from tests.control_plane.gate import gate
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_audit import Asked, of
@@ -42,7 +52,7 @@ async def pair(scenario: Story, request: pytest.FixtureRequest) -> AsyncIterator
     two.end()
 
 
-def asked(scenario: Story, program: Program, mark: int) -> list[Asked]:
+def requests_of(scenario: Story, program: Program, mark: int) -> list[Asked]:
     return of(program.account.user, scenario.plane.audit.since(mark))
 
 
@@ -61,16 +71,16 @@ async def test_of_two_concurrent_operators_one_leads_and_the_other_only_reads(
         program.start()
     await scenario.running(job, MASTER=1, WORKER=2)
     await until_async(
-        lambda: all("ok" in program.asked("/readyz") for program in pair), "both are ready", pause=SLOW_PAUSE
+        lambda: all("ok" in program.get("/readyz") for program in pair), "both are ready", pause=SLOW_PAUSE
     )
     scenario.kubelet.end("MASTER")
     await scenario.condition("Succeeded", job)
     leader, other = sorted(pair, key=Program.leads, reverse=True)
     assert leader.leads() and not other.leads()
     assert (await lease(scenario.api, scenario.namespace))["leaseTransitions"] == 0
-    nothing_twice(asked(scenario, leader, mark))
-    assert {request.resource for request in asked(scenario, other, mark)} == {"leases"}
-    assert made(asked(scenario, leader, mark)).total() == 4
+    nothing_twice(requests_of(scenario, leader, mark))
+    assert {request.resource for request in requests_of(scenario, other, mark)} == {"leases"}
+    assert count_creates(requests_of(scenario, leader, mark)).total() == 4
 
 
 @pytest.mark.slow
@@ -82,7 +92,7 @@ async def test_a_paused_leader_writes_nothing_after_it_is_continued(
     killed.start()
     await until_async(killed.leads, "the first leads", pause=SLOW_PAUSE)
     two.start()
-    await until_async(lambda: "ok" in two.asked("/readyz"), "the second stands by", pause=SLOW_PAUSE)
+    await until_async(lambda: "ok" in two.get("/readyz"), "the second stands by", pause=SLOW_PAUSE)
     mark, job = scenario.plane.audit.mark(), tf_job("fenc", WORKERS)
     async with gate(scenario, tmp_path) as held_up:
         await scenario.submit(job)
@@ -92,10 +102,10 @@ async def test_a_paused_leader_writes_nothing_after_it_is_continued(
     await until_async(two.leads, "the second leads", pause=SLOW_PAUSE)
     took = time.monotonic() - paused
     await scenario.running(job, MASTER=1, WORKER=WORKERS)
-    first, second = asked(scenario, killed, mark), asked(scenario, two, mark)
-    both = made(first) + made(second)
+    first, second = requests_of(scenario, killed, mark), requests_of(scenario, two, mark)
+    both = count_creates(first) + count_creates(second)
     assert set(both.values()) == {1} and both.total() == WORKERS + 2, both
-    assert made(first) and made(second), both
+    assert count_creates(first) and count_creates(second), both
     scenario.kubelet.end("MASTER")
     await scenario.condition("Succeeded", job)
     before = await scenario.until(lambda job_now: "completionTime" in job_now["status"], job)
@@ -104,8 +114,8 @@ async def test_a_paused_leader_writes_nothing_after_it_is_continued(
     await until_async(
         lambda: "stopped leading" in killed.output(), "the first knows that it does not lead", pause=SLOW_PAUSE
     )
-    await until_async(lambda: "ok" in killed.asked("/readyz"), "the first stands by", pause=SLOW_PAUSE)
-    late = [late for late in asked(scenario, killed, again) if late.verb not in ("get", "list", "watch")]
+    await until_async(lambda: "ok" in killed.get("/readyz"), "the first stands by", pause=SLOW_PAUSE)
+    late = [late for late in requests_of(scenario, killed, again) if late.verb not in ("get", "list", "watch")]
     assert len(writes(late)) <= 1 and all(late.code in (404, 409) for late in writes(late)), late
     assert Counter((request.resource, request.code) for request in late if request not in writes(late)) <= Counter(
         {("leases", 409): 1}
@@ -125,7 +135,7 @@ async def test_a_standby_takes_over_at_once_after_a_release_and_after_the_lease_
     first.start()
     await until_async(first.leads, "the first leads", pause=SLOW_PAUSE)
     two.start()
-    await until_async(lambda: "ok" in two.asked("/readyz"), "the second stands by", pause=SLOW_PAUSE)
+    await until_async(lambda: "ok" in two.get("/readyz"), "the second stands by", pause=SLOW_PAUSE)
     took = {}
     for name, (ends, follows), number in (
         ("told to end", (first, two), signal.SIGTERM),

@@ -11,15 +11,15 @@ import pytest
 
 from tests.control_plane.faulty import (
     Story,
+    assert_operator_healthy,
+    growth,
     nothing_twice,
     operating,
     options,
     restarts,
-    still,
     story,
     tf_job,
     value,
-    well,
 )
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace, install
@@ -69,17 +69,17 @@ async def test_a_429_is_retried_after_retry_after_and_nothing_is_lost(own: Contr
         async with full(own):
             await scenario.submit(job)
             await until_async(lambda: refused(operator_process) > 0, "it is refused")
-            tries = await still(lambda: refused(operator_process), FULL_SECONDS)
+            tries = await growth(lambda: refused(operator_process), FULL_SECONDS)
             assert 1 <= tries <= FULL_SECONDS, tries  # Retry-After: 1, and longer each time
             assert operator_process.alive() == "" and await nobody(scenario)
         await scenario.running(job, MASTER=1, WORKER=20)  # one at a time, so most of them are refused at first
         scenario.kubelet.end("MASTER")
         await scenario.condition("Succeeded", job)
         assert restarts(await scenario.until(lambda job: True, job)) == 0
-        await well(operator_process, scenario)
-        asked = scenario.asked()
-        assert sum(request.code == 429 for request in asked) < 200, len(asked)
-        nothing_twice(asked)
+        await assert_operator_healthy(operator_process, scenario)
+        requests = scenario.requests()
+        assert sum(request.code == 429 for request in requests) < 200, len(requests)
+        nothing_twice(requests)
 
 
 async def nobody(scenario: Story) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.faulty import elastic_job, operating, options, restarts, story, tf_job, well
+from tests.control_plane.faulty import assert_operator_healthy, elastic_job, operating, options, restarts, story, tf_job
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace, install
 from tests.support.control_plane_flags import Options as PlaneOptions
@@ -66,14 +66,16 @@ async def test_replicas_of_a_lost_node_are_recreated_elsewhere_and_count_as_no_f
         took = time.monotonic() - began
         await scenario.running(tf, MASTER=1, WORKER=1)
         await scenario.running(elastic, Worker=2)
-        forced = [request for request in scenario.asked(mark) if (request.verb, request.resource) == ("delete", "pods")]
+        forced = [
+            request for request in scenario.requests(mark) if (request.verb, request.resource) == ("delete", "pods")
+        ]
         assert 1 <= len(forced) <= 4, forced
         for role in ("MASTER", "WORKER"):
             scenario.kubelet.end(role)
         for job in (tf, elastic):
             await scenario.condition("Succeeded", job)
             assert restarts(await scenario.until(lambda job_now: True, job)) == 0
-        await well(operator_process, scenario)
+        await assert_operator_healthy(operator_process, scenario)
     with capsys.disabled():
         print(f"\nnode lost: {len(gone)} replicas run elsewhere after {took:.1f} s, {len(forced)} deleted by force")
 

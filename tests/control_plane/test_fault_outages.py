@@ -15,18 +15,18 @@ import pytest
 from tests.control_plane.faulty import (
     Program,
     Story,
+    assert_operator_healthy,
+    count_creates,
+    growth,
     gvk_of,
     holds,
-    made,
     nothing_twice,
     operating,
     options,
     restarts,
-    still,
     story,
     tf_job,
     value,
-    well,
     writes,
 )
 from tests.control_plane.gate import gate
@@ -73,10 +73,12 @@ async def test_an_operator_killed_during_creation_creates_each_child_once(
         children = await scenario.children()
         await ends_well(scenario, job)
         assert await scenario.children() == children and len(children) == WORKERS + 1
-        await well(operator_process, scenario)
-    asked = scenario.asked()
-    nothing_twice(asked)
-    assert len(writes(asked)) <= 3 * (WORKERS + 1)  # what was under way is asked about once more, not again and again
+        await assert_operator_healthy(operator_process, scenario)
+    requests = scenario.requests()
+    nothing_twice(requests)
+    assert len(writes(requests)) <= 3 * (
+        WORKERS + 1
+    )  # what was under way is asked about once more, not again and again
 
 
 def one_by_one(operator_process: OperatorProcess) -> int:
@@ -113,13 +115,13 @@ async def test_requests_back_off_during_an_outage_and_recover_within_ten_seconds
         children = await scenario.children()
         most = watches(operator_process) * most_tries(20) + 20 * leased  # a renewal each second, and no more
         await asyncio.to_thread(scenario.plane.stop)
-        assert await still(lambda: unanswered(operator_process), 20) <= most
+        assert await growth(lambda: unanswered(operator_process), 20) <= most
         assert operator_process.alive() == "" and operator_process.ready() == ""
         await asyncio.to_thread(scenario.plane.begin())
         await scenario.submit(next_job)
         back = [await until_created(scenario, next_job)]
         scenario.plane.pause()
-        assert await still(lambda: unanswered(operator_process), 15) < 20
+        assert await growth(lambda: unanswered(operator_process), 15) < 20
         scenario.plane.resume()
         last_job = await scenario.submit(tf_job("last", 0))
         back.append(await until_created(scenario, last_job))
@@ -130,9 +132,9 @@ async def test_requests_back_off_during_an_outage_and_recover_within_ten_seconds
             await scenario.running(one_job, MASTER=1)
         for one_job in (job, next_job, last_job):
             await ends_well(scenario, one_job)
-        await well(operator_process, scenario)
+        await assert_operator_healthy(operator_process, scenario)
         assert value(operator_process.metrics.render().decode(), "trainyard_leader") == 1
-    nothing_twice(scenario.asked())
+    nothing_twice(scenario.requests())
     with capsys.disabled():
         print(f"\nAPI server away, {'with' if leased else 'without'} a lease: served {back} s after its return")
 
@@ -156,7 +158,7 @@ async def test_an_operator_whose_resource_version_the_server_forgot_lists_once_a
         made_jobs = [await scenario.submit(job) for job in (gone, ends, stays)]
         for job in (gone, ends, stays):
             await scenario.running(job, MASTER=1, WORKER=1)
-        await until_async(lambda: "ok" in program.asked("/readyz"), "the operator is ready", pause=SLOW_PAUSE)
+        await until_async(lambda: "ok" in program.get("/readyz"), "the operator is ready", pause=SLOW_PAUSE)
         program.process.send(signal.SIGSTOP)
         await scenario.api.delete(gvk_of(gone), scenario.namespace, "gone")
         scenario.kubelet.end("MASTER", 0, uid_of(made_jobs[1]))
@@ -171,10 +173,10 @@ async def test_an_operator_whose_resource_version_the_server_forgot_lists_once_a
         assert holds(await scenario.running(stays, MASTER=1, WORKER=1), "Running")
         await until_async(lambda: known(program) == 3, "the deleted job is forgotten")
         assert '"code":410' in program.output()
-        lists = Counter(request.right for request in scenario.asked(mark) if request.verb == "list")
+        lists = Counter(request.right for request in scenario.requests(mark) if request.verb == "list")
         assert set(lists.values()) == {1}, lists
-        nothing_twice(scenario.asked())
-        assert set(made(scenario.asked(mark))) == {
+        nothing_twice(scenario.requests())
+        assert set(count_creates(scenario.requests(mark))) == {
             ("jobs", "master-born-0"),
             ("jobs", "worker-born-0"),
             ("services", "tfjob-born"),
@@ -188,4 +190,4 @@ def ended(pod: Json) -> bool:
 
 
 def known(program: Program) -> float:
-    return value(program.asked("/metrics"), "trainyard_watch_objects", resource="tfjobs")
+    return value(program.get("/metrics"), "trainyard_watch_objects", resource="tfjobs")

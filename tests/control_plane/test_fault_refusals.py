@@ -12,18 +12,18 @@ import pytest
 
 from tests.control_plane.faulty import (
     Story,
+    assert_operator_healthy,
+    count_creates,
     elastic_job,
+    growth,
     holds,
-    made,
     nothing_twice,
     operating,
     options,
     restarts,
-    still,
     story,
     tf_job,
     value,
-    well,
     writes,
 )
 from tests.support.control_plane import ControlPlane
@@ -80,8 +80,8 @@ async def test_a_job_over_the_quota_is_blocked_and_continues_when_the_quota_grow
         condition = await scenario.condition("Blocked", job)
         assert condition["reason"] == "QuotaExceeded" and "exceeded quota: small" in condition["message"], condition
         mark = scenario.plane.audit.mark()
-        assert await still(lambda: passes(operator_process), QUIET) <= 8
-        assert len(writes(scenario.asked(mark))) <= 6
+        assert await growth(lambda: passes(operator_process), QUIET) <= 8
+        assert len(writes(scenario.requests(mark))) <= 6
         known = await scenario.until(lambda job: True, job)
         assert not holds(known, "Failed") and restarts(known) == 0
         (name,) = {key.replace("__", "/") for key in hard}
@@ -93,8 +93,8 @@ async def test_a_job_over_the_quota_is_blocked_and_continues_when_the_quota_grow
         for role in ("MASTER", "WORKER"):
             scenario.kubelet.end(role)
         await scenario.condition("Succeeded", job)
-        await well(operator_process, scenario)
-    nothing_twice(scenario.asked())
+        await assert_operator_healthy(operator_process, scenario)
+    nothing_twice(scenario.requests())
 
 
 def admission_policy(name: str, namespace: str, resource: str, group: str) -> list[Json]:
@@ -150,7 +150,7 @@ async def test_a_child_refused_by_an_admission_policy_is_blocked_with_its_name_a
             assert condition["reason"] == "AdmissionPolicy" and name in condition["message"], condition
             scenario.plane.ask("DELETE", f"{POLICY_BINDING}/{name}")
             await scenario.until(lambda job: not holds(job, "Blocked") and not holds(job, "Failed"), job)
-            await well(operator_process, scenario)
+            await assert_operator_healthy(operator_process, scenario)
     finally:
         scenario.plane.ask("DELETE", f"{POLICY_BINDING}/{name}")
         scenario.plane.ask("DELETE", f"{POLICY}/{name}")
@@ -174,7 +174,7 @@ async def test_a_limit_from_a_limit_range_blocks_the_job_and_an_invalid_request_
         assert (await scenario.condition("Failed", cannot_be))["reason"] == "InvalidChild"
         scenario.plane.ask("DELETE", f"{path}/small")
         await scenario.running(asks, Worker=1)
-        await well(operator_process, scenario)
+        await assert_operator_healthy(operator_process, scenario)
 
 
 async def test_where_pod_security_is_restricted_tensorboard_and_the_default_ps_are_like_the_master(
@@ -203,7 +203,7 @@ async def test_where_pod_security_is_restricted_tensorboard_and_the_default_ps_a
             )
         known = await scenario.until(lambda job: True, job)
         assert not holds(known, "Blocked") and "FailedCreate" not in str(known["status"]["conditions"])
-        await well(operator_process, scenario)
+        await assert_operator_healthy(operator_process, scenario)
 
 
 async def test_a_pod_refused_by_pod_security_is_reported_and_created_once_allowed(
@@ -219,15 +219,15 @@ async def test_a_pod_refused_by_pod_security_is_reported_and_created_once_allowe
             condition["reason"] == "PodSecurity" and 'violates PodSecurity "restricted:latest"' in condition["message"]
         ), condition
         mark = scenario.plane.audit.mark()
-        assert await still(lambda: passes(operator_process), QUIET) <= 8
-        assert len(writes(scenario.asked(mark))) <= 6
+        assert await growth(lambda: passes(operator_process), QUIET) <= 8
+        assert len(writes(scenario.requests(mark))) <= 6
         await scenario.api.patch(NAMESPACE, "", scenario.namespace, {"metadata": {"labels": {enforce: None}}})
         await scenario.running(job, Worker=2)
         assert restarts(await scenario.until(lambda job: not holds(job, "Blocked"), job)) == 0
         scenario.kubelet.end("WORKER")
         await scenario.condition("Succeeded", job)
-        await well(operator_process, scenario)
-    nothing_twice(scenario.asked())
+        await assert_operator_healthy(operator_process, scenario)
+    nothing_twice(scenario.requests())
 
 
 async def test_a_batch_job_whose_pods_are_refused_is_reported_with_where_the_reason_is(
@@ -247,15 +247,15 @@ async def test_a_batch_job_whose_pods_are_refused_is_reported_with_where_the_rea
         )
         assert "violates PodSecurity" in answer
         mark = scenario.plane.audit.mark()
-        assert await still(lambda: passes(operator_process), QUIET) <= 8
-        assert not writes(scenario.asked(mark))
+        assert await growth(lambda: passes(operator_process), QUIET) <= 8
+        assert not writes(scenario.requests(mark))
         await scenario.api.patch(NAMESPACE, "", scenario.namespace, {"metadata": {"labels": {enforce: None}}})
         await scenario.running(job, MASTER=1, WORKER=1)
         await scenario.until(lambda job: not holds(job, "Blocked"), job)
         scenario.kubelet.end("MASTER")
         await scenario.condition("Succeeded", job)
-        await well(operator_process, scenario)
-    nothing_twice(scenario.asked())
+        await assert_operator_healthy(operator_process, scenario)
+    nothing_twice(scenario.requests())
 
 
 async def test_deleting_a_namespace_during_creation_leaves_nothing_and_affects_no_other_job(
@@ -284,10 +284,10 @@ async def test_deleting_a_namespace_during_creation_leaves_nothing_and_affects_n
                 "the namespace is gone",
                 pause=SLOW_PAUSE,
             )
-            asked = doomed.asked(mark)
-            assert len(writes(asked)) < 3 * 42, len(writes(asked))
-            assert max(made(asked).values(), default=1) == 1
+            requests = doomed.requests(mark)
+            assert len(writes(requests)) < 3 * 42, len(writes(requests))
+            assert max(count_creates(requests).values(), default=1) == 1
             assert value(two.metrics.render().decode(), "trainyard_reconcile_total", outcome="fault") == 0
             scenario.kubelet.end("MASTER")
             await scenario.condition("Succeeded", tf_job("well", 1))
-            await well(first, scenario)
+            await assert_operator_healthy(first, scenario)

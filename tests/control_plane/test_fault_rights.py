@@ -13,16 +13,16 @@ from tests.control_plane.faulty import (
     NOBODY,
     Story,
     apply,
+    assert_operator_healthy,
+    growth,
     holds,
     nothing_twice,
     operating,
     options,
     restarts,
-    still,
     story,
     tf_job,
     value,
-    well,
     writes,
 )
 from tests.control_plane.test_requests_at_start import watched
@@ -81,7 +81,7 @@ async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
         await asyncio.to_thread(scenario.plane.begin())
         await until_async(lambda: failing(operator_process) >= 10, "no watch stands any more")
         assert operator_process.alive() == ""  # a new start would not help
-        assert await still(lambda: int(forbidden(operator_process)), 8) < 4 * len(
+        assert await growth(lambda: int(forbidden(operator_process)), 8) < 4 * len(
             watched()
         )  # each watch waits longer each time
         assert (
@@ -96,8 +96,8 @@ async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
         await scenario.condition("Succeeded", late)
         assert restarts(await scenario.until(lambda job_now: True, job)) == 0
         assert set(children.items()) <= set((await scenario.children()).items())
-        await well(operator_process, scenario)
-    nothing_twice(scenario.asked())
+        await assert_operator_healthy(operator_process, scenario)
+    nothing_twice(scenario.requests())
 
 
 def failing(operator_process: OperatorProcess) -> float:
@@ -147,7 +147,7 @@ async def test_a_role_that_may_not_be_patched_blocks_the_job_until_the_permissio
         assert [item["spec"]["replicas"] for item in grown["items"]] == [2]  # the others were patched all the same
         mark = scenario.plane.audit.mark()
         await asyncio.sleep(4)  # a hot loop would be seen
-        assert len(writes(scenario.asked(mark))) <= 4
+        assert len(writes(scenario.requests(mark))) <= 4
         before = await scenario.api.list(ROLE, scenario.namespace)
         await scenario.api.patch(ROLE, scenario.namespace, role["metadata"]["name"], {"rules": role["rules"]})
         await scenario.until(lambda job: not holds(job, "Blocked"), job)

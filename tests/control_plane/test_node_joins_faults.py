@@ -156,7 +156,7 @@ async def test_a_killed_node_leaves_nothing_and_its_successor_continues_its_pods
     plane: ControlPlane, tmp_path: Path, network: str, shown: tuple[Path, Path]
 ) -> None:
     name = f"killed-{network}"
-    once, always, deleted = (f"{each}-{network}" for each in ("once", "always", "deleted"))
+    once, always, deleted = (f"{name}-{network}" for name in ("once", "always", "deleted"))
     async with program(plane, name, tmp_path, network, shown) as (agent, there):
         for pod, policy in ((once, "Never"), (always, "Always"), (deleted, "Never")):
             await there.pod(pod, f": {tmp_path}; {POLITE}", restartPolicy=policy)
@@ -252,14 +252,14 @@ async def test_a_stop_does_not_wait_for_an_api_server_that_is_away(
     plane: ControlPlane, tmp_path: Path, shown: tuple[Path, Path]
 ) -> None:
     async with program(plane, "alone", tmp_path, "shared", shown) as (agent, there):
-        seen = tmp_path.with_name("alone-seen")
-        await there.pod("alone", f": {tmp_path}; trap 'touch {seen}; exit 7' TERM; while :; do sleep 0.05; done")
+        mark = tmp_path.with_name("alone-seen")
+        await there.pod("alone", f": {tmp_path}; trap 'touch {mark}; exit 7' TERM; while :; do sleep 0.05; done")
         await there.ready("alone")
         await asyncio.to_thread(plane.stop)
         try:
             assert await agent.end(signal.SIGTERM) == 0
             await agent.nothing_left()
-            assert seen.exists()  # it had its grace
+            assert mark.exists()  # it had its grace
         finally:
             plane.start()
         node = await there.until("alone", lambda node: condition_message(node, "Ready") == "Unknown", NODE)

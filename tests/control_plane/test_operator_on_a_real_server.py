@@ -92,23 +92,23 @@ async def test_two_operators_share_one_lease_and_no_request_of_theirs_is_refused
     monkeypatch.setattr("trainyard.app.operating.RELEASE_SECONDS", 5.0)  # a server that is slow today may take its time
     async with installed.api() as api:
         async with operating(options(installed, account)) as operator_process:
-            made = asyncio.create_task(created(api, namespace, "a"))
+            creation = asyncio.create_task(created(api, namespace, "a"))
             await api.create(TFJOB, namespace, tf_job("a"))
-            await made
+            await creation
             async with operating(options(installed, account)) as two:
                 await until_async(two.ready, "the standby is ready", accept=lambda missing: missing == "")
                 assert (leads(operator_process), leads(two)) == (True, False)
         spec = (await api.get(LEASE, "default", lease_name(namespace)))["spec"]
         assert not spec.get("holderIdentity") and spec["leaseDurationSeconds"] == 1
         async with operating(options(installed, account)) as three:
-            made = asyncio.create_task(created(api, namespace, "b"))
+            creation = asyncio.create_task(created(api, namespace, "b"))
             await api.create(TFJOB, namespace, tf_job("b"))
-            await made
+            await creation
             assert leads(three)
         spec = (await api.get(LEASE, "default", lease_name(namespace)))["spec"]
         assert spec["leaseTransitions"] == 1
-    for each in (operator_process, two, three):
-        answer = each.metrics.render().decode()
+    for process in (operator_process, two, three):
+        answer = process.metrics.render().decode()
         assert 'code="403"' not in answer and 'code="401"' not in answer and 'code="422"' not in answer
 
 

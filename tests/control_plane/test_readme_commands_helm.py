@@ -37,7 +37,10 @@ def running(plane: ControlPlane) -> dict[str, str]:
     for group, plural in CHILDREN:
         for obj in items(plane, group, plural):
             if obj["metadata"].get("ownerReferences") and "tf-job-operator" not in name_of(obj):
-                counts = [each["restartCount"] for each in obj.get("status", {}).get("containerStatuses") or []]
+                counts = [
+                    container_status["restartCount"]
+                    for container_status in obj.get("status", {}).get("containerStatuses") or []
+                ]
                 kinds_by_uid[uid_of(obj)] = f"{plural} {name_of(obj)} {counts}"
     return kinds_by_uid
 
@@ -53,8 +56,8 @@ def holder(plane: ControlPlane) -> str:
 
 
 def helm(plane: ControlPlane, *arguments: str) -> None:
-    ran = plane.run("helm", *arguments, "--wait")
-    assert ran.returncode == 0, ran.stderr
+    completed = plane.run("helm", *arguments, "--wait")
+    assert completed.returncode == 0, completed.stderr
 
 
 def test_a_running_job_stays_through_upgrade_rollback_and_uninstall(tmp_path: Path) -> None:
@@ -90,12 +93,12 @@ def test_helm_does_not_take_the_form_of_the_readme_any_more(control_plane: Contr
         candidate for candidate in rows(PAGE.read_text()) if (candidate.readme, candidate.line) == ("TfJob", line)
     )
     printed = row.printed.replace("${CHART}", CHART).replace("<gke or azure>", "gke")
-    ran = control_plane.run(*printed.split())
-    assert ran.returncode != 0 and "must either provide a name" in ran.stderr
+    completed = control_plane.run(*printed.split())
+    assert completed.returncode != 0 and "must either provide a name" in completed.stderr
 
 
 def test_the_old_proxy_path_leads_nowhere(installed: ControlPlane) -> None:
-    ran = installed.run("kubectl", "get", "--raw", "/api/v1/proxy/namespaces/default/services/kubernetes:443/")
-    assert ran.returncode != 0 and "NotFound" in ran.stderr
+    completed = installed.run("kubectl", "get", "--raw", "/api/v1/proxy/namespaces/default/services/kubernetes:443/")
+    assert completed.returncode != 0 and "NotFound" in completed.stderr
     now = installed.run("kubectl", "get", "--raw", "/api/v1/namespaces/default/services/kubernetes:443/proxy/")
     assert "no endpoints available for service" in now.stderr

@@ -43,12 +43,12 @@ async def test_a_thousand_finished_jobs_cost_a_new_operator_their_list(peopled: 
         async with again(peopled, namespace, user, token) as served:
             await until_async(lambda: served.passes() == TOTAL and idle(served.operator), "every job is reconciled")
             await nothing_more(served)
-            asked = Counter((each.verb, each.resource, each.group) for each in await served.asked(mark))
+            counts = Counter((request.verb, request.resource, request.group) for request in await served.requests(mark))
         held = {gvk: len((await api.list(gvk, namespace))["items"]) for gvk in {*watched()}}
     wanted = Counter({("watch", gvk.plural, gvk.group): 1 for gvk in watched()})
     wanted += Counter({("list", gvk.plural, gvk.group): pages(held[gvk]) for gvk in watched()})
     assert sum(held[kind.gvk] for kind, _ in JOBS) == TOTAL == 1000
-    assert asked == wanted
+    assert counts == wanted
 
 
 def watched() -> list[GVK]:
@@ -87,7 +87,7 @@ async def copies(api: ApiClient, namespace: str, kind: Kind, count: int, status:
     """As many more as make the number full, each finished as the first one."""
 
     async def create(number: int) -> None:
-        made = await api.create(kind.gvk, namespace, bare(kind, f"done-{number}"))
-        await api.patch(kind.gvk, namespace, name_of(made), {"status": status}, "status")
+        created = await api.create(kind.gvk, namespace, bare(kind, f"done-{number}"))
+        await api.patch(kind.gvk, namespace, name_of(created), {"status": status}, "status")
 
     await together([partial(create, number) for number in range(1, count)])

@@ -32,7 +32,7 @@ TEN_MINUTES = 600.0
 class Play:
     kind: Kind
     job: Json
-    made: int  # C: the objects that the operator makes
+    objects: int  # C: the objects that the operator makes
 
 
 def plays() -> dict[str, Play]:
@@ -57,8 +57,8 @@ def counts_only(request: ApiRequest) -> bool:
     return patches and b'"conditions"' not in (request.body or b"")
 
 
-def without_events(asked: list[Asked]) -> list[Asked]:
-    return [request for request in asked if request.resource != EVENT]
+def without_events(requests: list[Asked]) -> list[Asked]:
+    return [request for request in requests if request.resource != EVENT]
 
 
 @pytest.mark.parametrize("name", PLAYS)
@@ -71,20 +71,24 @@ async def test_a_job_without_failures_costs_one_request_per_object_and_five_and_
         job = await api.create(play.kind.gvk, namespace, play.job)
         await until_condition(api, play.kind, namespace, name, "Running")
         await served.quiet()
-        made = await children(api, play.kind, namespace, uid_of(job))
+        job_children = await children(api, play.kind, namespace, uid_of(job))
         async with ending(api, namespace, [uid_of(job)]):
             await until_condition(api, play.kind, namespace, name, "Succeeded")
             await served.quiet()
-        everything = await served.asked(mark)
+        everything = await served.requests(mark)
         assert len(everything) == len(served.sent) - sent  # so the client's requests are those of the log
-        asked = without_events(everything)
+        requests = without_events(everything)
         light = sum(map(counts_only, served.sent[sent:]))
 
-        creates = [each for each in asked if each.verb == "create"]
-        assert len(made) == len(creates) == play.made, [(each.resource, each.name) for each in creates]
-        assert [each for each in asked if not each.allowed or each.code >= 400] == []
-        assert {each.verb for each in asked} <= {"create", "patch"}, Counter(each.right for each in asked)
-        assert len(asked) - light <= play.made + 5, (light, Counter(each.right for each in asked))
+        creates = [request for request in requests if request.verb == "create"]
+        assert len(job_children) == len(creates) == play.objects, [
+            (request.resource, request.name) for request in creates
+        ]
+        assert [request for request in requests if not request.allowed or request.code >= 400] == []
+        assert {request.verb for request in requests} <= {"create", "patch"}, Counter(
+            request.right for request in requests
+        )
+        assert len(requests) - light <= play.objects + 5, (light, Counter(request.right for request in requests))
         await nothing_in_ten_minutes(served, 0)
 
 
@@ -96,7 +100,7 @@ async def nothing_in_ten_minutes(served: Served, seconds: float = REAL_SECONDS) 
     served.clock.shift += TEN_MINUTES
     await served.looked()
     assert served.passes() > before
-    assert [(each.verb, each.resource, each.name) for each in await served.asked(mark)] == []
+    assert [(request.verb, request.resource, request.name) for request in await served.requests(mark)] == []
 
 
 async def test_an_idle_operator_sends_no_requests(peopled: ControlPlane, namespace: str) -> None:
@@ -116,5 +120,5 @@ async def test_an_idle_operator_sends_no_requests(peopled: ControlPlane, namespa
         await until_condition(api, kinds.ELASTICJOB, namespace, "refused", "Failed")
         await served.quiet()
         jobs = (await api.list(JOB, namespace))["items"]
-        assert jobs and not any(is_condition_true(each["status"].get("conditions"), "Complete") for each in jobs)
+        assert jobs and not any(is_condition_true(job["status"].get("conditions"), "Complete") for job in jobs)
         await nothing_in_ten_minutes(served)

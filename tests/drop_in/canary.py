@@ -37,7 +37,7 @@ class Canary:
     async def start(self) -> None:
         """Create the job, and wait for its pod."""
         jobs = [kind.job(name="canary", **roles) for kind, roles in KINDS]
-        job = next(each for each in jobs if (each["apiVersion"], each["kind"]) in self._kinds)
+        job = next(manifest for manifest in jobs if (manifest["apiVersion"], manifest["kind"]) in self._kinds)
         job["metadata"]["namespace"] = self.namespace
         await self._api.create(self._kinds[job["apiVersion"], job["kind"]], self.namespace, job)
         await self._until(lambda: bool(self._pods() or self._pod_groups()), "children of the canary's job")

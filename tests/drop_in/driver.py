@@ -279,7 +279,9 @@ def pod_status(pod: Json, step: Json) -> Json:
     conditions[:0] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": now}]
     status: Json = {"phase": phase, "conditions": conditions, "startTime": now}
     if phase != "Pending" and ("exitCode" in step or ready):
-        status["containerStatuses"] = [_container_status(each, step, now) for each in pod["spec"]["containers"]]
+        status["containerStatuses"] = [
+            _container_status(container, step, now) for container in pod["spec"]["containers"]
+        ]
     return status
 
 

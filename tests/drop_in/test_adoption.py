@@ -156,7 +156,7 @@ def test_the_operator_is_replaced_while_jobs_train(tmp_path: Path) -> None:
         for resource in JOBS:
             status = cluster.job(resource)["status"]
             assert status["startTime"] == left[resource]["startTime"] and status["restarts"] == 0
-            assert [each["type"] for each in status["conditions"]] == ["Created", "Running"]
+            assert [condition["type"] for condition in status["conditions"]] == ["Created", "Running"]
 
         (cluster.folder / "end").touch()
         for resource, (kind, *_) in JOBS.items():
@@ -182,7 +182,7 @@ def test_the_operator_is_replaced_while_jobs_train(tmp_path: Path) -> None:
         )
         assert uids(cluster.items("pods")) == uids(pods)
         for pod in cluster.items("pods").values():
-            assert [each["restartCount"] for each in pod["status"]["containerStatuses"]] == [0]
+            assert [container_status["restartCount"] for container_status in pod["status"]["containerStatuses"]] == [0]
         assert all(steps == list(range(len(steps))) for steps in cluster.steps().values()), cluster.steps()
 
 
@@ -194,8 +194,10 @@ def exchange(plane: ControlPlane, command: str) -> None:
     kubectl = str(plane.programs["kubectl"])
     env = {"KUBECONFIG": str(plane.kubeconfig), "HOME": str(plane.folder), "PATH": "/usr/bin:/bin"}
     line = re.sub(r"\bkubectl ", f"{kubectl} ", command.replace("trainyard manifests", f"{trainyard}manifests"))
-    ran = subprocess.run(["sh", "-ec", line], env=env, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
+    completed = subprocess.run(
+        ["sh", "-ec", line], env=env, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+    assert completed.returncode == 0, f"{command}\n{completed.stdout}{completed.stderr}"
 
 
 def events(cluster: Cluster, resource: str) -> set[str]:

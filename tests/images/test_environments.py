@@ -43,13 +43,13 @@ PROVIDER = "images:\n- match: x\n  providers:\n  - {requirements: [a==1], name: 
 def installer(tmp_path: Path) -> Callable[[str], str]:
     """A program that is called as uv is, and does what a line of Python says instead of `pip install`."""
 
-    def made(install: str) -> str:
+    def write_installer(install: str) -> str:
         program = tmp_path / "installer"
         program.write_text(SCRIPT.format(python=sys.executable, log=str(tmp_path / "log"), install=install))
         program.chmod(0o755)
         return str(program)
 
-    return made
+    return write_installer
 
 
 async def test_an_environment_is_built_once_and_its_scripts_name_their_folder(
@@ -246,7 +246,9 @@ async def test_an_index_that_does_not_answer_is_named(
 
 
 def test_the_shipped_locks_are_complete(tmp_path: Path) -> None:
-    (entry,) = [each for each in catalogue.read(catalogue.SHIPPED) if "tensorflow/tensorflow*" in each.match]
+    (entry,) = [
+        candidate for candidate in catalogue.read(catalogue.SHIPPED) if "tensorflow/tensorflow*" in candidate.match
+    ]
     names = [line.split("==")[0] for line in entry.providers[1].requirements or ()]
     assert {"numpy", "protobuf", "grpcio", "keras", "setuptools"} <= set(names)
     builder = environments.Builder(tmp_path, "", print)

@@ -56,14 +56,14 @@ class Toy:
     exec_trouble: list[tuple[int, str]] = field(default_factory=list)  # the same, to exec alone
     protocols: tuple[str, ...] = (V5, V4)
     script: Script | None = None  # plays exec, in place of a real command
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     execs: list[web.Request] = field(default_factory=list)
     tokens: set[str] = field(default_factory=set)
     port: int = 0
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["pod"]
-        self.asked.append(request.path)
+        self.requests.append(request.path)
         self.tokens.add(request.headers.get("Authorization", ""))
         if self.trouble:
             return refused(*self.trouble.pop(0))
@@ -196,7 +196,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 
 async def until_requested(server: Toy, count: int) -> None:
     """Wait until the server has had so many requests."""
-    await until_async(lambda: len(server.asked), f"{count} requests", accept=lambda number: number >= count)
+    await until_async(lambda: len(server.requests), f"{count} requests", accept=lambda number: number >= count)
 
 
 async def code_of(process: asyncio.subprocess.Process) -> int:

@@ -26,7 +26,7 @@ async def test_the_hostfile_is_written_atomically_once_every_worker_runs(place: 
     await until_requested(place.toy, 7)
     place.toy.pods["j-workerset-b-0"] = pod("j-workerset-b-0")
     place.toy.pods[WORKER] = pod(WORKER, "Pending")
-    before = len(place.toy.asked)
+    before = len(place.toy.requests)
     await until_requested(place.toy, before + 5)  # a whole round has seen both
     assert not hosts.exists()
     place.toy.pods[WORKER] = pod(WORKER)

@@ -89,9 +89,9 @@ class Person:
 
     def __call__(self, *arguments: str, stdin: str = "", **env: str) -> str:
         """What a command prints that must succeed."""
-        ran = self.run(*arguments, stdin=stdin, **env)
-        assert ran.code == 0, f"kubectl {' '.join(arguments)} ended with {ran.code}: {ran.output}"
-        return ran.out
+        answer = self.run(*arguments, stdin=stdin, **env)
+        assert answer.code == 0, f"kubectl {' '.join(arguments)} ended with {answer.code}: {answer.output}"
+        return answer.out
 
     def until(self, *arguments: str, says: str) -> Ran:
         """Repeat the command until its output matches."""
@@ -108,9 +108,9 @@ class Person:
 
     def refused(self, *arguments: str, **env: str) -> str:
         """What a command complains of that must fail."""
-        ran = self.run(*arguments, **env)
-        assert ran.code != 0, f"kubectl {' '.join(arguments)} succeeded: {ran.output}"
-        return ran.output
+        answer = self.run(*arguments, **env)
+        assert answer.code != 0, f"kubectl {' '.join(arguments)} succeeded: {answer.output}"
+        return answer.output
 
     def start(self, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

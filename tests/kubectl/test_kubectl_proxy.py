@@ -64,11 +64,11 @@ async def test_method_path_query_body_and_headers_arrive(echo: Person, browser: 
             for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
                 url = f"{browser}/{where}/proxy/a%2Fb/c/?d=e&d=f"
                 async with session.request(method, url, data="some words", headers={"X-Mine": "yes"}) as got:
-                    seen = await got.json()
-                assert (got.status, seen["method"], seen["path"]) == (200, method, "/a%2Fb/c/?d=e&d=f")
-                assert seen["body"] == "some words" and seen["headers"]["X-Mine"] == "yes"
-                assert "Authorization" not in seen["headers"]
-                assert seen["headers"]["X-Forwarded-Uri"].endswith(f"{where}/proxy/a%2Fb/c/")
+                    request = await got.json()
+                assert (got.status, request["method"], request["path"]) == (200, method, "/a%2Fb/c/?d=e&d=f")
+                assert request["body"] == "some words" and request["headers"]["X-Mine"] == "yes"
+                assert "Authorization" not in request["headers"]
+                assert request["headers"]["X-Forwarded-Uri"].endswith(f"{where}/proxy/a%2Fb/c/")
         async with session.head(f"{browser}/pods/echo/proxy/x") as got:
             assert got.status == 200 and await got.read() == b""
         async with session.get(f"{browser}/pods/echo/proxy/teapot") as got:

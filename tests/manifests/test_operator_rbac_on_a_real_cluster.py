@@ -88,7 +88,7 @@ async def end_pods(api: ApiClient, uid: str) -> None:
 async def life(api: ApiClient, kind: Kind) -> None:
     """The job runs, is edited where edits take effect, succeeds, and is deleted."""
     gvk = kind.gvk
-    made = await api.create(gvk, "default", job_of(kind))
+    created = await api.create(gvk, "default", job_of(kind))
     await until_condition(api, gvk, "Running")
     if gvk.kind == "MxJob":
         await api.patch(gvk, "default", "example", {"spec": {"suspend": True}})
@@ -98,9 +98,9 @@ async def life(api: ApiClient, kind: Kind) -> None:
     if gvk.kind == "ChainerJob":
         await api.patch(gvk, "default", "example", {"spec": {"workerSets": {"ws0": {"replicas": 3}}}})
         await until_objects(
-            api, POD, "default", lambda pods: len(pods) == 4, "four pods", labels=f"{OWNER}={uid_of(made)}"
+            api, POD, "default", lambda pods: len(pods) == 4, "four pods", labels=f"{OWNER}={uid_of(created)}"
         )
-    ending = asyncio.create_task(end_pods(api, uid_of(made)))
+    ending = asyncio.create_task(end_pods(api, uid_of(created)))
     await until_gone(api, gvk, "default", "example", seconds=PATIENCE)
     ending.cancel()
     await asyncio.gather(ending, return_exceptions=True)
@@ -129,8 +129,8 @@ async def operator(plane: ControlPlane) -> AsyncIterator[None]:
         await task
 
 
-def permission_of(asked: Asked) -> Permission:
-    return Permission(asked.group, asked.resource, asked.verb)
+def permission_of(request: Asked) -> Permission:
+    return Permission(request.group, request.resource, request.verb)
 
 
 def never_asked() -> set[Permission]:
@@ -143,13 +143,13 @@ def never_asked() -> set[Permission]:
 async def test_every_right_is_used_and_none_is_missed() -> None:
     async with ControlPlane() as plane, operator(plane), plane.api() as api:
         await asyncio.gather(*(life(api, kind) for kind in kinds.per_api_group(KINDS)))
-        asked: list[Asked] = []
+        requests: list[Asked] = []
         async with asyncio.timeout(PATIENCE):
             while not any(
-                (request.resource, request.verb) == ("leases", "patch") for request in asked
+                (request.resource, request.verb) == ("leases", "patch") for request in requests
             ):  # a renewal, in its time
-                asked = of(USER, await asyncio.to_thread(plane.audit.since))
-        assert [request for request in asked if not request.allowed or request.code == 403] == []
+                requests = of(USER, await asyncio.to_thread(plane.audit.since))
+        assert [request for request in requests if not request.allowed or request.code == 403] == []
         held = operator_rbac.default_permissions(KINDS) | operator_rbac.opt_in_permissions(KINDS)
         held |= {Permission(*operator_rbac.LEASES, verb) for verb, _ in operator_rbac.LEASE_CALLS}
-        assert {permission_of(request) for request in asked} == held - never_asked()
+        assert {permission_of(request) for request in requests} == held - never_asked()

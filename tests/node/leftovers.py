@@ -102,12 +102,12 @@ def one_life(network: str, dice: random.Random, stage: str) -> tuple[str, list[s
     try:
         until(Path(f"{state}/runner.log").read_text, f"the runner prints {stage!r}", accept=lambda log: stage in log)
         time.sleep(wait)
-        seen = processes(state)
-        theirs = namespaces(list(seen), hold) - own
+        started = processes(state)
+        theirs = namespaces(list(started), hold) - own
         left: list[str] = []
         if victim != "runner":
             watchers, inner = supervisors(state)
-            below = set(seen) - {runner.pid}
+            below = set(started) - {runner.pid}
             for pid in watchers if victim == "watcher" else inner:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -131,7 +131,8 @@ def one_life(network: str, dice: random.Random, stage: str) -> tuple[str, list[s
                 os.kill(pid, signal.SIGKILL)
         shutil.rmtree(state, ignore_errors=True)
     return (
-        f"{victim} killed {wait:.2f} s after {stage or 'its start'} ({len(seen)} processes, {len(theirs)} namespaces)",
+        f"{victim} killed {wait:.2f} s after {stage or 'its start'} "
+        f"({len(started)} processes, {len(theirs)} namespaces)",
         left,
     )
 

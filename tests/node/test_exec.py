@@ -212,16 +212,16 @@ async def test_an_impossible_exec_is_refused_before_the_upgrade(cluster: NodeClu
     await up(cluster)
     await cluster.pod("done", "pass")
     await cluster.phase("done", "Succeeded")
-    asked = query(["true"], ["output"])
-    assert await refusal(cluster, "default/none/main", asked) == (404, "pod default/none is not on this node\n")
-    code, text = await refusal(cluster, "default/box/side", asked)
+    parameters = query(["true"], ["output"])
+    assert await refusal(cluster, "default/none/main", parameters) == (404, "pod default/none is not on this node\n")
+    code, text = await refusal(cluster, "default/box/side", parameters)
     assert code == 404 and text.startswith('container not found ("side")')
-    code, text = await refusal(cluster, "default/done/main", asked)
+    code, text = await refusal(cluster, "default/done/main", parameters)
     assert code == 500 and "it is not running (ended)" in text
     assert (await refusal(cluster, "default/box/main", query([], ["output"])))[0] == 400
     code, text = await refusal(cluster, "default/box/main", query(["true"], []))
     assert (code, text) == (400, "you must specify at least 1 of stdin, stdout, stderr\n")
-    code, text = await refusal(cluster, "default/box/main", asked, "")
+    code, text = await refusal(cluster, "default/box/main", parameters, "")
     assert code == 400 and V5 in text and V4 in text
 
 

@@ -100,15 +100,15 @@ class Accounts:
     """An API server that issues one token and then does not know the service account any more."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
         self.lines: list[str] = []
 
     def say(self, text: str) -> None:
         self.lines.append(text)
 
-    async def token(self, pod: object, asked: TokenRequest) -> tuple[str, float]:
-        self.asked += 1
-        if self.asked > 1:
+    async def token(self, pod: object, request: TokenRequest) -> tuple[str, float]:
+        self.requests += 1
+        if self.requests > 1:
             raise error_for(404, "NotFound", 'serviceaccounts "robot" not found')
         return "token-1", 3600.0
 

@@ -43,7 +43,7 @@ async def etcd(cluster: NodeCluster, where: str, target: object, clusterip: str 
     if clusterip:
         spec["clusterIP"] = clusterip
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "etcd-service"}, "spec": spec}
-    made = await cluster.api.create(SERVICE, where, body)
+    created = await cluster.api.create(SERVICE, where, body)
     container = {
         "name": "etcd",
         "image": "any",
@@ -57,7 +57,7 @@ async def etcd(cluster: NodeCluster, where: str, target: object, clusterip: str 
         "spec": {"containers": [container], "nodeName": "local", "automountServiceAccountToken": False},
     }
     await cluster.api.create(POD, where, pod)
-    return str(made["spec"]["clusterIP"])
+    return str(created["spec"]["clusterIP"])
 
 
 async def asks(cluster: NodeCluster, name: str, peer: str) -> str:

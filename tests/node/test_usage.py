@@ -221,11 +221,11 @@ async def test_a_busy_loop_reads_what_the_kernel_gave_it_and_that_is_a_core_wher
     await cluster.phase("busy", "Running")
     await sampled(cluster, "busy")  # the window of the first begins when the node hears of the start
     await asyncio.sleep(1)
-    seen = await sampled(cluster, "busy")
+    usage = await sampled(cluster, "busy")
     times = [[float(word) for word in line.split()] for line in (folder / "times").read_text().splitlines()[:-1]]
-    inside = [pair for pair in times if seen.time - seen.window <= pair[0] <= seen.time]
+    inside = [pair for pair in times if usage.time - usage.window <= pair[0] <= usage.time]
     given = (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])
-    assert seen.containers[0].cores == pytest.approx(given, rel=0.1, abs=0.03)
+    assert usage.containers[0].cores == pytest.approx(given, rel=0.1, abs=0.03)
 
 
 @on_linux

@@ -106,8 +106,8 @@ def role(name: str, *rules: Json, kind: str = "Role") -> Json:
 
 
 def rule(verbs: str, resources: str, group: str = "", names: str = "") -> Json:
-    made: Json = {"verbs": verbs.split(), "apiGroups": [group], "resources": resources.split()}
-    return {**made, "resourceNames": names.split()} if names else made
+    policy_rule: Json = {"verbs": verbs.split(), "apiGroups": [group], "resources": resources.split()}
+    return {**policy_rule, "resourceNames": names.split()} if names else policy_rule
 
 
 def binding(name: str, to: str, *accounts: str, kind: str = "RoleBinding", role_kind: str = "Role") -> Json:
@@ -195,9 +195,9 @@ class Client:
             return got.status, decode(await got.read())
 
     async def make(self, path: str, obj: Json) -> Json:
-        code, made = await self.ask("POST", path, obj)
-        assert code == 201, made
-        return made
+        code, created = await self.ask("POST", path, obj)
+        assert code == 201, created
+        return created
 
     @asynccontextmanager
     async def watch(self, path: str, **query: str) -> AsyncIterator[AsyncIterator[Json]]:

@@ -164,7 +164,7 @@ def test_a_status_patch_of_an_applied_pod_is_recorded_with_its_subresource() -> 
     cluster = Cluster()
     cluster.ask("PATCH", f"{PODS}/a", pod("a"), APPLY, fieldManager="me")
     response = cluster.merge(f"{PODS}/a/status", {"status": {"phase": "Running"}}, fieldManager="node")
-    (entry,) = (each for each in response["metadata"]["managedFields"] if each["manager"] == "node")
+    (entry,) = (managed for managed in response["metadata"]["managedFields"] if managed["manager"] == "node")
     assert (entry["operation"], entry["subresource"]) == ("Update", "status")
     assert entry["fieldsV1"] == {"f:status": {"f:phase": {}}}
 

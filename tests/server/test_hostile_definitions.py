@@ -12,12 +12,12 @@ MERGE = "application/merge-patch+json"
 
 
 def patterned(pattern: str) -> dict[str, object]:
-    made = crd()
-    made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["word"] = {
+    definition = crd()
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["word"] = {
         "type": "string",
         "pattern": pattern,
     }
-    return made
+    return definition
 
 
 def test_a_pattern_that_doubles_with_each_letter_is_compared_on_create_and_on_patch(cluster: Cluster) -> None:
@@ -51,8 +51,8 @@ def test_an_invalid_object_name_is_no_path(cluster: Cluster, kind: str, field: s
 def test_a_sub_path_stays_beneath_its_volume(cluster: Cluster, field: str, path: str) -> None:
     mount = {"name": "v", "mountPath": "/m", field: path}
     container = {"name": "c", "image": "i", "volumeMounts": [mount]}
-    made = pod("a", volumes=[{"name": "v", "emptyDir": {}}], containers=[container])
-    assert field in cluster.refused("POST", PODS, made).message
+    new_pod = pod("a", volumes=[{"name": "v", "emptyDir": {}}], containers=[container])
+    assert field in cluster.refused("POST", PODS, new_pod).message
 
 
 def test_rules_of_one_write_end_when_their_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,12 +68,12 @@ def test_rules_of_one_write_end_when_their_time_is_used_up(monkeypatch: pytest.M
 
 def ruled(cluster: Cluster, rule: str) -> None:
     """Things whose spec has a text and words, and this rule."""
-    made = crd()
-    spec = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    definition = crd()
+    spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec["properties"]["text"] = {"type": "string"}
     spec["properties"]["words"] = {"type": "array", "items": {"type": "string"}}
     spec[VALIDATIONS] = [{"rule": f"!has(self.text) || {rule}"}]
-    cluster.make(CRDS, made)
+    cluster.make(CRDS, definition)
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,10 @@ LIFE = (
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    made = Server(token=TOKEN, now=lambda: 1_000_000.0)
-    await made.start()
-    yield made
-    await made.stop()
+    server_with_token = Server(token=TOKEN, now=lambda: 1_000_000.0)
+    await server_with_token.start()
+    yield server_with_token
+    await server_with_token.stop()
 
 
 def inside(server: Server, token: str = TOKEN) -> ApiClient:

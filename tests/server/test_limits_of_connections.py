@@ -252,8 +252,8 @@ def test_the_server_raises_its_limit_of_descriptors() -> None:
         "assert Limits().connection_limit() == 64; raise_descriptor_limit(); print(*r.getrlimit(r.RLIMIT_NOFILE));"
         "print(Limits().connection_limit(), Limits(max_connections=7).connection_limit())"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["900", "900", "644", "7"]
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout.split() == ["900", "900", "644", "7"]
 
 
 @pytest.mark.slow

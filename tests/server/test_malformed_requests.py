@@ -41,8 +41,8 @@ def serves(barrage: Barrage) -> None:
     """An object can be made, read, changed and deleted."""
     path = f"{MAPS}/afterwards"
     patch = request("PATCH", path, b'{"data": {"a": "c"}}', "application/merge-patch+json")
-    asked = [request("POST", MAPS, MAP % b"afterwards"), request("GET", path), patch, request("DELETE", path)]
-    assert [barrage.answer(raw).code for raw in asked] == [201, 200, 200, 200]
+    requests = [request("POST", MAPS, MAP % b"afterwards"), request("GET", path), patch, request("DELETE", path)]
+    assert [barrage.answer(raw).code for raw in requests] == [201, 200, 200, 200]
 
 
 def test_malformed_requests_do_not_break_the_server(barrage: Barrage) -> None:

@@ -12,10 +12,10 @@ from trainyard.server.http.requests import Response
 
 
 def ruled() -> Json:
-    made = crd()
-    schema = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    definition = crd()
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["properties"]["spec"]["x-kubernetes-validations"] = [{"rule": "self.replicas > 1", "message": "too few"}]
-    return made
+    return definition
 
 
 def lose_the_engine() -> None:

@@ -10,9 +10,9 @@ GROUPS = ("mlkube.io", "mxnet.mlkube.io")
 
 
 def definition(group: str) -> dict[str, Any]:
-    made = crd("mxjobs", "MxJob", group)
-    made["spec"]["names"]["shortNames"] = ["mxj"]
-    return made
+    definition = crd("mxjobs", "MxJob", group)
+    definition["spec"]["names"]["shortNames"] = ["mxj"]
+    return definition
 
 
 def path(group: str) -> str:

@@ -65,22 +65,22 @@ async def test_send_initial_events_ends_with_a_bookmark(client: Client) -> None:
 async def test_every_line_carries_its_own_number_in_order(client: Client) -> None:
     async with client.watch("/api/v1/configmaps", resourceVersion="1") as lines:
         await asyncio.gather(*(client.make(MAPS, config_map(f"a{index}")) for index in range(50)))
-        seen: list[Any] = []
+        events: list[Any] = []
         async with asyncio.timeout(10):
-            while len(seen) < 50:
-                seen.append(int((await anext(lines))["object"]["metadata"]["resourceVersion"]))
-    assert seen == sorted(set(seen))
+            while len(events) < 50:
+                events.append(int((await anext(lines))["object"]["metadata"]["resourceVersion"]))
+    assert events == sorted(set(events))
 
 
 async def test_a_deletion_carries_the_number_of_the_deletion(client: Client, server: Server) -> None:
-    made = await client.make(MAPS, config_map("a"))
-    async with client.watch(MAPS, resourceVersion=made["metadata"]["resourceVersion"]) as lines:
+    created = await client.make(MAPS, config_map("a"))
+    async with client.watch(MAPS, resourceVersion=created["metadata"]["resourceVersion"]) as lines:
         await client.ask("DELETE", f"{MAPS}/a")
         async with asyncio.timeout(10):
             line = await anext(lines)
     assert line["type"] == "DELETED"
     assert line["object"]["metadata"]["resourceVersion"] == str(server.log.revision)
-    assert line["object"]["metadata"]["uid"] == made["metadata"]["uid"]
+    assert line["object"]["metadata"]["uid"] == created["metadata"]["uid"]
 
 
 async def test_a_selector_turns_changes_into_comings_and_goings(client: Client) -> None:
@@ -206,8 +206,8 @@ async def test_a_connection_that_breaks_during_a_write_delays_no_other(cluster: 
 
     hub, watch, heard = WatchHub(cluster.log), cluster.watch(MAPS), list[bytes]()
     broken = Listener(watch, breaks, breaks if part == "behind" else lambda: False)
-    well = Listener(watch, heard.append, lambda: False)
-    for listener in (broken, well):
+    healthy = Listener(watch, heard.append, lambda: False)
+    for listener in (broken, healthy):
         hub.add(listener)
     cluster.make(MAPS, config_map("a"))
     await asyncio.sleep(0)

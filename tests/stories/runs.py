@@ -67,7 +67,7 @@ class Run(CommandOutput):
         self.jobs: list[Json] = json.loads(out) if out else []
 
 
-def ran(*arguments: str, seconds: float = LONGEST, **more: Any) -> Run:
+def run_to_end(*arguments: str, seconds: float = LONGEST, **more: Any) -> Run:
     run = Run(*arguments, **more)
     run.end(seconds)
     return run

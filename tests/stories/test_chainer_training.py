@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.stories.runs import EXAMPLES, CommandOutput, Run, process_of, ran
+from tests.stories.runs import EXAMPLES, CommandOutput, Run, process_of, run_to_end
 from trainyard.objects import Json
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
@@ -24,7 +24,7 @@ def table(lines: list[str]) -> list[list[float]]:
 
 
 def test_the_readmes_job_trains_over_master_and_two_workers() -> None:
-    run = ran(str(EXAMPLES / "chainerjob-mn.yaml"), "--network", "namespace")
+    run = run_to_end(str(EXAMPLES / "chainerjob-mn.yaml"), "--network", "namespace")
     assert run.code == 0, run.text
     (job,) = run.jobs
     trained_by_three(run)
@@ -50,7 +50,7 @@ def complete(job: Json) -> None:
 
 
 def test_a_job_without_workers_trains() -> None:
-    run = ran(str(EXAMPLES / "chainerjob.yaml"))
+    run = run_to_end(str(EXAMPLES / "chainerjob.yaml"))
     assert run.code == 0, run.text
     rows = table(run.of("master-0"))
     assert len(rows) == 2 and rows[1][1] < rows[0][1], run.text

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.stories.runs import EXAMPLES, Run, process_of, processes_of, ran
+from tests.stories.runs import EXAMPLES, Run, process_of, processes_of, run_to_end
 from tests.stories.users import UserCluster
 from trainyard.objects import is_condition_true
 
@@ -21,7 +21,7 @@ NETWORKS = pytest.mark.parametrize("network", ["namespace", "shared"])
 
 def trained(example: str, network: str) -> Run:
     """The example has run in that network, and its job has succeeded without a restart."""
-    run = ran(str(EXAMPLES / example), "--network", network)
+    run = run_to_end(str(EXAMPLES / example), "--network", network)
     assert run.code == 0, run.text
     (job,) = run.jobs
     conditions = job["status"]["conditions"]
@@ -167,7 +167,7 @@ def test_launchers_of_paddle_with_parameter_servers_meet_at_the_master(network: 
     sets["Master"] = {**sets["Worker"], "replicas": 1}
     manifest = tmp_path / "job.yaml"
     manifest.write_text(yaml.safe_dump(job))
-    run = ran(str(manifest), "--network", network)
+    run = run_to_end(str(manifest), "--network", network)
     assert run.code == 0, run.text
     for replica in ("master-0", "worker-0", "worker-1"):
         (servers,) = {
@@ -209,7 +209,7 @@ def test_every_machine_of_lightgbm_is_reached_by_every_other(network: str, tmp_p
         replica_spec["template"] = {"spec": {"containers": [container]}}
     manifest = tmp_path / "job.yaml"
     manifest.write_text(yaml.safe_dump(job))
-    run = ran(str(manifest), "--network", network)
+    run = run_to_end(str(manifest), "--network", network)
     assert run.code == 0, run.text
     for replica in ("master-0", "worker-0", "worker-1"):
         assert any("all 3 machines answer" in line for line in run.of(replica)), run.text

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.node.ordinary_user import ORDINARY, command
-from tests.stories.runs import EXAMPLES, REPOSITORY, Run, ran
+from tests.stories.runs import EXAMPLES, REPOSITORY, Run, run_to_end
 from tests.stories.test_kubeflow_training import NETWORKS, numbers, trained
 from tests.stories.users import UserCluster
 from trainyard.objects import Json, is_condition_true
@@ -116,13 +116,13 @@ def test_an_ordinary_user_trains(example: Path, home: Path) -> None:
     shutil.copy(example, home)
     env = {**env, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "XDG_STATE_HOME": str(home / "state")}
     program = (*argv, "-m", "trainyard")
-    run = ran(example.name, "--network", "namespace", program=program, env=env, cwd=home)
+    run = run_to_end(example.name, "--network", "namespace", program=program, env=env, cwd=home)
     assert run.code == 0, run.text
     trained_on_two_workers(run)
 
 
 def test_the_job_is_refused_where_its_workers_share_port_22() -> None:
-    run = ran(str(SSH), "--network", "shared")
+    run = run_to_end(str(SSH), "--network", "shared")
     assert run.code == 2 and "Pending" not in run.text, run.text
     assert "use --network namespace, or MPIJob of kubeflow.org/v1" in " ".join(run.text.split())
 
@@ -141,7 +141,7 @@ def test_the_job_is_refused_by_submit_as_well(tmp_path: Path) -> None:
 def test_mpi_operators_pi_is_computed_on_two_workers(tmp_path: Path) -> None:
     job = json.loads(PI.read_text())["manifest"]
     (tmp_path / "pi.yaml").write_text(yaml.safe_dump(job))
-    run = ran(str(tmp_path / "pi.yaml"), "--network", "namespace")
+    run = run_to_end(str(tmp_path / "pi.yaml"), "--network", "namespace")
     assert run.code == 0, run.text
     assert {f"Rank {rank} on host pi-worker-{rank}" for rank in (0, 1)} <= set(run.of("launcher-0")), run.text
     (pi,) = numbers(run, "launcher-0", r"pi is approximately ([0-9.]+)")
@@ -153,7 +153,7 @@ def test_a_launcher_that_waits_for_its_workers_and_is_one(tmp_path: Path) -> Non
     job["spec"].update(runLauncherAsWorker=True, launcherCreationPolicy="WaitForWorkersReady")
     launcher_container(job["spec"])["args"][1] = "3"
     (tmp_path / "pi.yaml").write_text(yaml.safe_dump(job))
-    run = ran(str(tmp_path / "pi.yaml"), "--network", "namespace")
+    run = run_to_end(str(tmp_path / "pi.yaml"), "--network", "namespace")
     assert run.code == 0, run.text
     hosts = ("pi-launcher", "pi-worker-0", "pi-worker-1")
     assert {f"Rank {rank} on host {host}" for rank, host in enumerate(hosts)} <= set(run.of("launcher-0")), run.text

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.stories.runs import EXAMPLES, CommandOutput, Run, process_of, ran
+from tests.stories.runs import EXAMPLES, CommandOutput, Run, process_of, run_to_end
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
@@ -24,7 +24,7 @@ def last_accuracy(lines: list[str]) -> float:
 
 
 def test_a_distributed_training_succeeds_with_equal_weights_on_all_workers() -> None:
-    run = ran(str(EXAMPLES / "mx_job_dist.yaml"), "--network", "namespace")
+    run = run_to_end(str(EXAMPLES / "mx_job_dist.yaml"), "--network", "namespace")
     assert run.code == 0, run.text
     (job,) = run.jobs
     assert (job["status"]["phase"], job["status"]["state"]) == ("Done", "Succeeded")
@@ -44,7 +44,7 @@ def all_have_learnt_the_same(run: CommandOutput) -> None:
 
 
 def test_a_local_training_succeeds_and_has_learnt() -> None:
-    run = ran(str(EXAMPLES / "mx_job_local.yaml"))
+    run = run_to_end(str(EXAMPLES / "mx_job_local.yaml"))
     assert run.code == 0, run.text
     loss_values = losses(run.of("worker-0"))
     assert len(loss_values) == 10 and loss_values[-1] < loss_values[0] / 2, loss_values

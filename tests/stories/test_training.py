@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tests.stories.harness import DEPLOYMENT, POD, SERVICE, Harness
-from tests.stories.runs import EXAMPLES, LONGEST, CommandOutput, Run, process_of, ran, succeeded
+from tests.stories.runs import EXAMPLES, LONGEST, CommandOutput, Run, process_of, run_to_end, succeeded
 from trainyard.app.local import LocalClusterOptions
 from trainyard.objects import Json, is_condition_true, labels_of, name_of, uid_of
 
@@ -54,7 +54,7 @@ def accuracy(lines: list[str]) -> float:
 
 
 def test_a_distributed_training_succeeds_and_has_learnt() -> None:
-    run = ran(str(EXAMPLES / "tf_job_dist_train.yaml"), "--network", "namespace")
+    run = run_to_end(str(EXAMPLES / "tf_job_dist_train.yaml"), "--network", "namespace")
     job = succeeded(run)
     all_have_learnt(run)
     assert not job["status"]["restarts"]
@@ -73,7 +73,7 @@ def all_have_learnt(run: CommandOutput) -> None:
 
 
 def test_every_task_of_the_readmes_job_answers() -> None:
-    run = ran(str(EXAMPLES / "tf_job.yaml"), "--network", "namespace")
+    run = run_to_end(str(EXAMPLES / "tf_job.yaml"), "--network", "namespace")
     job = succeeded(run)
     identity = job["spec"]["RuntimeId"]
     for host in (f"master-{identity}-0", f"worker-{identity}-0", f"ps-{identity}-0", f"ps-{identity}-1"):

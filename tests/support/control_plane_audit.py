@@ -58,11 +58,11 @@ class Audit:
     def since(self, mark: int = 0) -> list[Asked]:
         """Every request after the mark, in the order of the log; our own questions left out."""
         until = self.mark()
-        seen: set[str] = set()
+        known_ids: set[str] = set()
         requests = []
         for line in self._lines(mark, until):
-            if line["auditID"] not in seen and not str(line["requestURI"]).startswith("/version?mark="):
-                seen.add(line["auditID"])
+            if line["auditID"] not in known_ids and not str(line["requestURI"]).startswith("/version?mark="):
+                known_ids.add(line["auditID"])
                 requests.append(_asked(line))
         return requests
 
@@ -91,13 +91,13 @@ class Audit:
                     yield decode(line)
 
 
-def counted(asked: Iterable[Asked]) -> Counter[tuple[str, str, str]]:
+def counted(requests: Iterable[Asked]) -> Counter[tuple[str, str, str]]:
     """How many by (user, verb, resource)."""
-    return Counter((request.user, request.verb, request.resource) for request in asked)
+    return Counter((request.user, request.verb, request.resource) for request in requests)
 
 
-def of(user: str, asked: Iterable[Asked]) -> list[Asked]:
-    return [request for request in asked if request.user == user]
+def of(user: str, requests: Iterable[Asked]) -> list[Asked]:
+    return [request for request in requests if request.user == user]
 
 
 def _asked(line: Json) -> Asked:

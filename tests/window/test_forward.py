@@ -55,11 +55,11 @@ class Watched(Observation):
     def __init__(self, api: ApiClient) -> None:
         super().__init__(api)
         self.listeners: set[ChangeListener] = set()
-        self.seen: dict[str, list[Json]] = {}
+        self.pods_by_job: dict[str, list[Json]] = {}
 
     def see(self, job: Json, *pods: Json) -> None:
         self.view.update_job(job)
-        self.seen[job["metadata"]["uid"]] = list(pods)
+        self.pods_by_job[job["metadata"]["uid"]] = list(pods)
 
     def delete(self, job_uid: str) -> None:
         self.view.remove_job(job_uid)
@@ -67,7 +67,7 @@ class Watched(Observation):
             listener(job_uid)
 
     def pods(self, job_uid: str) -> list[Json]:
-        return self.seen.get(job_uid, [])
+        return self.pods_by_job.get(job_uid, [])
 
     def subscribe(self, listener: ChangeListener) -> None:
         self.listeners.add(listener)

@@ -73,10 +73,10 @@ async def test_tensorboard_opens_from_the_page_as_long_as_its_job_is_there(
         await talk.send_str("hello")
         assert await talk.receive_str() == "heard: hello"
     async with browser.http.get(f"{address}/seen") as got:
-        seen = await got.text()
+        page = await got.text()
     for secret in (COOKIE, cluster.token, browser.session, "Bearer", "ticket"):
-        assert secret not in seen
-    assert "/upload?a=1" in [request["path"] for request in json.loads(seen)]
+        assert secret not in page
+    assert "/upload?a=1" in [request["path"] for request in json.loads(page)]
 
     await cluster.api.patch(TFJOB, "default", "curves", {"spec": {"suspend": True}})
     async with browser.live(f"job:{uid}") as live:

@@ -50,8 +50,8 @@ async def test_an_ordered_set_grows_one_by_one_and_counts_its_pods(world: World)
     assert names((await world.api.list(POD, "default"))["items"]) == ["w-0"]
     await world.say(first, "Running")
     await world.say(await world.pod(lambda pod: name_of(pod) == "w-1"), "Running")
-    (seen,) = await world.until(STATEFUL_SET, lambda sets: sets[0]["status"].get("readyReplicas") == 2)
-    assert seen["status"]["currentReplicas"] == 2 and seen["status"]["observedGeneration"] == 1
+    (workload,) = await world.until(STATEFUL_SET, lambda sets: sets[0]["status"].get("readyReplicas") == 2)
+    assert workload["status"]["currentReplicas"] == 2 and workload["status"]["observedGeneration"] == 1
 
 
 async def test_a_lost_pod_is_created_again_under_its_name_and_an_edit_rolls_all(world: World) -> None:

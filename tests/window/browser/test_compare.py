@@ -199,9 +199,9 @@ def test_new_values_of_a_live_run_are_asked_for_and_no_others(browser: Browser, 
     assert server.requests.count(f"GET /ui/v1/jobs/{uids[0]}/series") == 1
     server.jobs[uids[1]] |= {"ended": time.time() - 60, "state": "Failed"}
     browser.sees("Failed", ".final table")
-    asked = server.requests.count("GET /ui/v1/compare")
+    before = server.requests.count("GET /ui/v1/compare")
     browser.until("performance.now() > args[0]", browser.js("performance.now() + 4500"))
-    assert server.requests.count("GET /ui/v1/compare") <= asked + 1
+    assert server.requests.count("GET /ui/v1/compare") <= before + 1
 
 
 def test_a_run_is_opened_and_taken_out(browser: Browser, server: CannedServer) -> None:

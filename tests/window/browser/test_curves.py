@@ -80,9 +80,9 @@ def test_new_values_are_asked_for_while_the_panel_is_seen(browser: Browser, trai
     browser.sees("last 0.05", ".curve")
     browser.open(f"{BERT_ADDRESS}/yaml")
     browser.until("!document.querySelector('.metrics').offsetParent")
-    asked = training.requests.count(f"GET /ui/v1/jobs/{uid}/series")
+    before = training.requests.count(f"GET /ui/v1/jobs/{uid}/series")
     browser.until("performance.now() > args[0]", browser.js("performance.now() + 4500"))
-    assert training.requests.count(f"GET /ui/v1/jobs/{uid}/series") <= asked + 1
+    assert training.requests.count(f"GET /ui/v1/jobs/{uid}/series") <= before + 1
 
 
 def test_a_damaged_event_file_is_named(browser: Browser, training: CannedServer) -> None:

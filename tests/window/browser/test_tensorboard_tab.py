@@ -89,8 +89,8 @@ def test_the_button_opens_the_pods_page_which_reaches_nothing_else(
         assert browser.js("[document.cookie, localStorage.length]") == ["", 0]
         assert not [error for error in browser.errors() if error.startswith(window_url)]
         assert_reaches_nothing(browser, window_url)
-        seen = tried(browser, f"{address}/seen")
-        assert "trainyard-forward" not in seen and "authorization" not in seen.lower()
+        answer = tried(browser, f"{address}/seen")
+        assert "trainyard-forward" not in answer and "authorization" not in answer.lower()
 
         browser.driver.get(other_page)
         assert "None" in browser.text()  # no cookie comes to another port

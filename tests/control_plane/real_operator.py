@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any
 
 from tests.support.control_plane import ControlPlane
-from tests.support.control_plane_audit import Asked, of
+from tests.support.control_plane_audit import AuditedRequest, of
 from tests.support.samples import sample
 from tests.support.waiting import SLOW_PAUSE, until_async
 from tests.support.watched_objects import until_object
@@ -93,7 +93,7 @@ class Served:
     async def mark(self) -> int:
         return await asyncio.to_thread(self.plane.audit.mark)
 
-    async def requests(self, mark: int) -> list[Asked]:
+    async def requests(self, mark: int) -> list[AuditedRequest]:
         """Its requests since then, as the API server has written them down."""
         return of(self.user, await asyncio.to_thread(self.plane.audit.since, mark))
 

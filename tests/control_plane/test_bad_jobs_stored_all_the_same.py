@@ -87,7 +87,7 @@ def older() -> Iterator[ControlPlane]:
         yield plane
 
 
-async def nothing_loops(served: Served) -> None:
+async def assert_nothing_loops(served: Served) -> None:
     """No pass by itself, and no request even when every job is looked at ten minutes later."""
     mark, before = await served.mark(), served.passes()
     await asyncio.sleep(REAL_SECONDS)
@@ -110,7 +110,7 @@ async def test_every_stored_invalid_job_fails_with_the_message_of_lint_without_a
             request for request in served.sent if request.method != "GET" and not request.path.endswith("/events")
         ]
         assert len(writes) == len(ROWS) - len(THEIRS)  # its status, once
-        await nothing_loops(served)
+        await assert_nothing_loops(served)
 
 
 async def amiss(api: ApiClient, row: Row, job: Json) -> str:
@@ -181,7 +181,7 @@ async def test_jobs_that_only_the_api_server_rejects_fail_with_its_message_witho
         assert wrong == [], "\n".join(wrong)
         await until_objects(api, POD, "refused", lambda pods: not pods, "no pod is left")  # what was taken is stopped
         await served.quiet()
-        await nothing_loops(served)
+        await assert_nothing_loops(served)
 
 
 async def edited(api: ApiClient, kind: Kind, spec: object) -> Json:
@@ -243,4 +243,4 @@ async def test_no_invalid_edit_stops_a_started_job_and_each_is_reported_without_
         assert wrong == [], "\n".join(wrong)
         await served.quiet()
         assert [request.path for request in served.sent if request.method == "DELETE"] == []
-        await nothing_loops(served)
+        await assert_nothing_loops(served)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane.played import path_of
+from tests.control_plane.job_life import path_of
 from tests.control_plane.test_definitions_on_a_real_server import wire
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_process import ControlPlaneError

@@ -94,7 +94,7 @@ BAD = [
 
 @pytest.mark.parametrize(("kind", "job"), BAD)
 def test_invalid_input_is_refused_with_our_paths_and_messages(installed: ControlPlane, kind: Kind, job: Json) -> None:
-    refused(kind, post(installed, "default", kind, wire(kind, job)), wire(kind, job))
+    assert_refused(kind, post(installed, "default", kind, wire(kind, job)), wire(kind, job))
 
 
 def test_the_server_drops_a_null_in_a_map(installed: ControlPlane, namespace: str) -> None:
@@ -116,12 +116,12 @@ def test_a_violated_rule_is_refused_by_the_server_with_the_rules_message(
 ) -> None:
     job = wire(kind, new)
     if old is None:
-        refused(kind, post(installed, namespace, kind, job), job)
+        assert_refused(kind, post(installed, namespace, kind, job), job)
         return
     before = stored(installed, namespace, kind, old)
     path = f"/apis/{kind.gvk.api_version}/namespaces/{namespace}/{kind.gvk.plural}/{before['metadata']['name']}"
     edited = {**before, "spec": job["spec"]}
-    refused(kind, installed.ask("PUT", path, edited), edited, before)
+    assert_refused(kind, installed.ask("PUT", path, edited), edited, before)
 
 
 def stored(plane: ControlPlane, namespace: str, kind: Kind, job: Json) -> Json:
@@ -138,7 +138,7 @@ NOT_CHECKED = "some validation rules were not checked because the object was inv
 MAP_KEY = re.compile(r"\[([^]\d][^]]*)]")
 
 
-def refused(kind: Kind, answer: tuple[int, Json], new: Json, old: Json | None = None) -> None:
+def assert_refused(kind: Kind, answer: tuple[int, Json], new: Json, old: Json | None = None) -> None:
     """The server refuses, and names every path that we name, and says of rules what we say.
 
     Of a wrong shape it speaks in its own words, and then it asks no rules. When a rule speaks, it writes the key of a

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.control_plane.played import operated, path_of, succeeds
+from tests.control_plane.job_life import operated, path_of, succeeds
 from tests.control_plane.test_definitions_on_a_real_server import wire
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace, install
@@ -104,7 +104,7 @@ async def test_every_object_keeps_every_field_and_is_finished_by_our_operator(ol
         for kind, namespace, before in stored:
             ended = await succeeds(old, kind, namespace, before["metadata"]["name"])
             assert without_defaults({"spec": ended["spec"]}, before)["spec"] == before["spec"]
-        await fails(old, wrong)
+        await assert_fails(old, wrong)
 
 
 def without_defaults(now: Json, before: Json) -> Json:
@@ -132,7 +132,7 @@ def wrong_template(plane: ControlPlane) -> str:
     return path_of(kinds.TFJOB, "wrong", job["metadata"]["name"])
 
 
-async def fails(plane: ControlPlane, path: str) -> None:
+async def assert_fails(plane: ControlPlane, path: str) -> None:
     """Its status can be written although its spec would not be taken today, and so can its labels."""
 
     def failed() -> Json | None:

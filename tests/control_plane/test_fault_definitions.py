@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.faulty import (
+from tests.control_plane.fault_stories import (
     assert_operator_healthy,
     elastic_job,
     growth,

@@ -10,20 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.faulty import (
+from tests.control_plane.admission_webhook import gate
+from tests.control_plane.fault_stories import (
     Program,
     Story,
+    assert_no_child_created_twice,
     count_creates,
     enlist,
-    nothing_twice,
     restarts,
-    story,
     tf_job,
     writes,
 )
-from tests.control_plane.gate import gate
-from tests.support.control_plane import ControlPlane
-from tests.support.control_plane_audit import Asked, of
+from tests.support.control_plane_audit import AuditedRequest, of
 from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.client import ApiClient
 from trainyard.objects import Json
@@ -33,12 +31,6 @@ pytestmark = pytest.mark.cluster
 WORKERS = 40  # more than are on the wire at once
 LEASED = ("--leader-elect", "--lease-duration", "3")
 LONG = ("--leader-elect", "--lease-duration", "15")
-
-
-@pytest.fixture
-async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
-    async with story(installed, namespace, tmp_path) as scenario:
-        yield scenario
 
 
 @pytest.fixture
@@ -52,7 +44,7 @@ async def pair(scenario: Story, request: pytest.FixtureRequest) -> AsyncIterator
     two.end()
 
 
-def requests_of(scenario: Story, program: Program, mark: int) -> list[Asked]:
+def requests_of(scenario: Story, program: Program, mark: int) -> list[AuditedRequest]:
     return of(program.account.user, scenario.plane.audit.since(mark))
 
 
@@ -78,7 +70,7 @@ async def test_of_two_concurrent_operators_one_leads_and_the_other_only_reads(
     leader, other = sorted(pair, key=Program.leads, reverse=True)
     assert leader.leads() and not other.leads()
     assert (await lease(scenario.api, scenario.namespace))["leaseTransitions"] == 0
-    nothing_twice(requests_of(scenario, leader, mark))
+    assert_no_child_created_twice(requests_of(scenario, leader, mark))
     assert {request.resource for request in requests_of(scenario, other, mark)} == {"leases"}
     assert count_creates(requests_of(scenario, leader, mark)).total() == 4
 

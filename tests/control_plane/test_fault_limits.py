@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.faulty import (
+from tests.control_plane.fault_stories import (
     Story,
+    assert_no_child_created_twice,
     assert_operator_healthy,
     growth,
-    nothing_twice,
     operating,
     options,
     restarts,
@@ -79,7 +79,7 @@ async def test_a_429_is_retried_after_retry_after_and_nothing_is_lost(own: Contr
         await assert_operator_healthy(operator_process, scenario)
         requests = scenario.requests()
         assert sum(request.code == 429 for request in requests) < 200, len(requests)
-        nothing_twice(requests)
+        assert_no_child_created_twice(requests)
 
 
 async def nobody(scenario: Story) -> bool:

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.faulty import assert_operator_healthy, elastic_job, operating, options, restarts, story, tf_job
+from tests.control_plane.fault_stories import (
+    assert_operator_healthy,
+    elastic_job,
+    operating,
+    options,
+    restarts,
+    story,
+    tf_job,
+)
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace, install
 from tests.support.control_plane_flags import Options as PlaneOptions

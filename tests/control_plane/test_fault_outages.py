@@ -6,31 +6,28 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
 from itertools import accumulate, count, takewhile
 from pathlib import Path
 
 import pytest
 
-from tests.control_plane.faulty import (
+from tests.control_plane.admission_webhook import gate
+from tests.control_plane.fault_stories import (
     Program,
     Story,
+    assert_no_child_created_twice,
     assert_operator_healthy,
     count_creates,
     growth,
     gvk_of,
-    holds,
-    nothing_twice,
+    has_condition,
     operating,
     options,
     restarts,
-    story,
     tf_job,
     value,
     writes,
 )
-from tests.control_plane.gate import gate
-from tests.support.control_plane import ControlPlane
 from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.app.operating import OperatorProcess, lease_identity, lease_timings, parse_kinds
 from trainyard.controller_runtime.reflector import INITIAL_DELAY, MAX_DELAY
@@ -40,18 +37,12 @@ pytestmark = pytest.mark.cluster
 WORKERS = 40
 
 
-@pytest.fixture
-async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
-    async with story(installed, namespace, tmp_path) as scenario:
-        yield scenario
-
-
 async def ends_well(scenario: Story, job: Json) -> Json:
     """The master ends, and the job has succeeded without a restart."""
     scenario.kubelet.end("MASTER")
     await scenario.condition("Succeeded", job)
     done = await scenario.until(lambda job_now: "completionTime" in job_now["status"], job)
-    assert restarts(done) == 0 and not holds(done, "Failed")
+    assert restarts(done) == 0 and not has_condition(done, "Failed")
     return done
 
 
@@ -75,7 +66,7 @@ async def test_an_operator_killed_during_creation_creates_each_child_once(
         assert await scenario.children() == children and len(children) == WORKERS + 1
         await assert_operator_healthy(operator_process, scenario)
     requests = scenario.requests()
-    nothing_twice(requests)
+    assert_no_child_created_twice(requests)
     assert len(writes(requests)) <= 3 * (
         WORKERS + 1
     )  # what was under way is asked about once more, not again and again
@@ -134,7 +125,7 @@ async def test_requests_back_off_during_an_outage_and_recover_within_ten_seconds
             await ends_well(scenario, one_job)
         await assert_operator_healthy(operator_process, scenario)
         assert value(operator_process.metrics.render().decode(), "trainyard_leader") == 1
-    nothing_twice(scenario.requests())
+    assert_no_child_created_twice(scenario.requests())
     with capsys.disabled():
         print(f"\nAPI server away, {'with' if leased else 'without'} a lease: served {back} s after its return")
 
@@ -170,12 +161,12 @@ async def test_an_operator_whose_resource_version_the_server_forgot_lists_once_a
         program.process.send(signal.SIGCONT)
         await scenario.running(born, MASTER=1, WORKER=1)
         await scenario.condition("Succeeded", ends)
-        assert holds(await scenario.running(stays, MASTER=1, WORKER=1), "Running")
+        assert has_condition(await scenario.running(stays, MASTER=1, WORKER=1), "Running")
         await until_async(lambda: known(program) == 3, "the deleted job is forgotten")
         assert '"code":410' in program.output()
         lists = Counter(request.right for request in scenario.requests(mark) if request.verb == "list")
         assert set(lists.values()) == {1}, lists
-        nothing_twice(scenario.requests())
+        assert_no_child_created_twice(scenario.requests())
         assert set(count_creates(scenario.requests(mark))) == {
             ("jobs", "master-born-0"),
             ("jobs", "worker-born-0"),

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from tests.control_plane.faulty import (
+from tests.control_plane.fault_stories import (
     Story,
+    assert_no_child_created_twice,
     assert_operator_healthy,
     count_creates,
     elastic_job,
     growth,
-    holds,
-    nothing_twice,
+    has_condition,
     operating,
     options,
     restarts,
@@ -26,7 +25,6 @@ from tests.control_plane.faulty import (
     value,
     writes,
 )
-from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace
 from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.app.operating import OperatorProcess
@@ -36,12 +34,6 @@ from trainyard.objects.resources import JOB, NAMESPACE, POD
 pytestmark = pytest.mark.cluster
 QUOTA = GVK("", "v1", "ResourceQuota", "resourcequotas")
 QUIET = 6.0  # seconds in which a hot loop would be seen
-
-
-@pytest.fixture
-async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
-    async with story(installed, namespace, tmp_path) as scenario:
-        yield scenario
 
 
 def passes(operator_process: OperatorProcess) -> int:
@@ -83,10 +75,10 @@ async def test_a_job_over_the_quota_is_blocked_and_continues_when_the_quota_grow
         assert await growth(lambda: passes(operator_process), QUIET) <= 8
         assert len(writes(scenario.requests(mark))) <= 6
         known = await scenario.until(lambda job: True, job)
-        assert not holds(known, "Failed") and restarts(known) == 0
+        assert not has_condition(known, "Failed") and restarts(known) == 0
         (name,) = {key.replace("__", "/") for key in hard}
         await scenario.api.patch(QUOTA, scenario.namespace, "small", {"spec": {"hard": {name: "10"}}})
-        done = await scenario.until(lambda job: not holds(job, "Blocked"), job)
+        done = await scenario.until(lambda job: not has_condition(job, "Blocked"), job)
         assert restarts(done) == 0
         roles = {"MASTER": 1, "WORKER": 2} if gvk == JOB else {"Worker": 3}
         await scenario.running(job, **roles)
@@ -94,7 +86,7 @@ async def test_a_job_over_the_quota_is_blocked_and_continues_when_the_quota_grow
             scenario.kubelet.end(role)
         await scenario.condition("Succeeded", job)
         await assert_operator_healthy(operator_process, scenario)
-    nothing_twice(scenario.requests())
+    assert_no_child_created_twice(scenario.requests())
 
 
 def admission_policy(name: str, namespace: str, resource: str, group: str) -> list[Json]:
@@ -149,7 +141,9 @@ async def test_a_child_refused_by_an_admission_policy_is_blocked_with_its_name_a
             condition = await scenario.condition("Blocked", job)
             assert condition["reason"] == "AdmissionPolicy" and name in condition["message"], condition
             scenario.plane.ask("DELETE", f"{POLICY_BINDING}/{name}")
-            await scenario.until(lambda job: not holds(job, "Blocked") and not holds(job, "Failed"), job)
+            await scenario.until(
+                lambda job: not has_condition(job, "Blocked") and not has_condition(job, "Failed"), job
+            )
             await assert_operator_healthy(operator_process, scenario)
     finally:
         scenario.plane.ask("DELETE", f"{POLICY_BINDING}/{name}")
@@ -202,7 +196,7 @@ async def test_where_pod_security_is_restricted_tensorboard_and_the_default_ps_a
                 look, f"a pod has {selector}", accept=lambda answer: answer[1].get("items"), pause=SLOW_PAUSE
             )
         known = await scenario.until(lambda job: True, job)
-        assert not holds(known, "Blocked") and "FailedCreate" not in str(known["status"]["conditions"])
+        assert not has_condition(known, "Blocked") and "FailedCreate" not in str(known["status"]["conditions"])
         await assert_operator_healthy(operator_process, scenario)
 
 
@@ -223,11 +217,11 @@ async def test_a_pod_refused_by_pod_security_is_reported_and_created_once_allowe
         assert len(writes(scenario.requests(mark))) <= 6
         await scenario.api.patch(NAMESPACE, "", scenario.namespace, {"metadata": {"labels": {enforce: None}}})
         await scenario.running(job, Worker=2)
-        assert restarts(await scenario.until(lambda job: not holds(job, "Blocked"), job)) == 0
+        assert restarts(await scenario.until(lambda job: not has_condition(job, "Blocked"), job)) == 0
         scenario.kubelet.end("WORKER")
         await scenario.condition("Succeeded", job)
         await assert_operator_healthy(operator_process, scenario)
-    nothing_twice(scenario.requests())
+    assert_no_child_created_twice(scenario.requests())
 
 
 async def test_a_batch_job_whose_pods_are_refused_is_reported_with_where_the_reason_is(
@@ -251,11 +245,11 @@ async def test_a_batch_job_whose_pods_are_refused_is_reported_with_where_the_rea
         assert not writes(scenario.requests(mark))
         await scenario.api.patch(NAMESPACE, "", scenario.namespace, {"metadata": {"labels": {enforce: None}}})
         await scenario.running(job, MASTER=1, WORKER=1)
-        await scenario.until(lambda job: not holds(job, "Blocked"), job)
+        await scenario.until(lambda job: not has_condition(job, "Blocked"), job)
         scenario.kubelet.end("MASTER")
         await scenario.condition("Succeeded", job)
         await assert_operator_healthy(operator_process, scenario)
-    nothing_twice(scenario.requests())
+    assert_no_child_created_twice(scenario.requests())
 
 
 async def test_deleting_a_namespace_during_creation_leaves_nothing_and_affects_no_other_job(

@@ -4,29 +4,25 @@ continues."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from tests.control_plane.faulty import (
+from tests.control_plane.fault_stories import (
     NOBODY,
     Story,
     apply,
+    assert_no_child_created_twice,
     assert_operator_healthy,
     growth,
-    holds,
-    nothing_twice,
+    has_condition,
     operating,
     options,
     restarts,
-    story,
     tf_job,
     value,
     writes,
 )
 from tests.control_plane.test_requests_at_start import watched
-from tests.support.control_plane import ControlPlane
 from tests.support.samples import chainerjob, pods, worker_set
 from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.app.operating import OperatorProcess
@@ -34,12 +30,6 @@ from trainyard.objects import GVK, Json
 from trainyard.objects.resources import ROLE, ROLE_BINDING
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
-    async with story(installed, namespace, tmp_path) as scenario:
-        yield scenario
 
 
 def forbidden(operator_process: OperatorProcess, **labels: str) -> float:
@@ -97,7 +87,7 @@ async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
         assert restarts(await scenario.until(lambda job_now: True, job)) == 0
         assert set(children.items()) <= set((await scenario.children()).items())
         await assert_operator_healthy(operator_process, scenario)
-    nothing_twice(scenario.requests())
+    assert_no_child_created_twice(scenario.requests())
 
 
 def failing(operator_process: OperatorProcess) -> float:
@@ -150,7 +140,7 @@ async def test_a_role_that_may_not_be_patched_blocks_the_job_until_the_permissio
         assert len(writes(scenario.requests(mark))) <= 4
         before = await scenario.api.list(ROLE, scenario.namespace)
         await scenario.api.patch(ROLE, scenario.namespace, role["metadata"]["name"], {"rules": role["rules"]})
-        await scenario.until(lambda job: not holds(job, "Blocked"), job)
+        await scenario.until(lambda job: not has_condition(job, "Blocked"), job)
         after = await scenario.api.list(ROLE, scenario.namespace)
         assert [item["rules"] for item in before["items"]] != [item["rules"] for item in after["items"]]
         scenario.kubelet.end("MASTER")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.control_plane.played import children, operated, path_of, succeeds
+from tests.control_plane.job_life import children, operated, path_of, succeeds
 from tests.control_plane.test_definitions_on_a_real_server import wire
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace, install

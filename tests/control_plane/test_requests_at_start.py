@@ -42,7 +42,7 @@ async def test_a_thousand_finished_jobs_cost_a_new_operator_their_list(peopled: 
         mark = await asyncio.to_thread(peopled.audit.mark)
         async with again(peopled, namespace, user, token) as served:
             await until_async(lambda: served.passes() == TOTAL and idle(served.operator), "every job is reconciled")
-            await nothing_more(served)
+            await assert_no_further_request(served)
             counts = Counter((request.verb, request.resource, request.group) for request in await served.requests(mark))
         held = {gvk: len((await api.list(gvk, namespace))["items"]) for gvk in {*watched()}}
     wanted = Counter({("watch", gvk.plural, gvk.group): 1 for gvk in watched()})
@@ -67,7 +67,7 @@ def pages(objects: int) -> int:
     return max(1, math.ceil(objects / PAGE_SIZE))
 
 
-async def nothing_more(served: Served) -> None:
+async def assert_no_further_request(served: Served) -> None:
     before = served.passes()
     await asyncio.sleep(REAL_SECONDS)
     assert served.passes() == before

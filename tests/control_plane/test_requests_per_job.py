@@ -15,7 +15,7 @@ import pytest
 from tests.control_plane.real_operator import EVENT, Served, bare, children, ending, serving, until_condition
 from tests.support.builders import replicas
 from tests.support.control_plane import ControlPlane
-from tests.support.control_plane_audit import Asked
+from tests.support.control_plane_audit import AuditedRequest
 from tests.support.samples import mx_set
 from trainyard import kinds
 from trainyard.client import ApiRequest
@@ -57,7 +57,7 @@ def counts_only(request: ApiRequest) -> bool:
     return patches and b'"conditions"' not in (request.body or b"")
 
 
-def without_events(requests: list[Asked]) -> list[Asked]:
+def without_events(requests: list[AuditedRequest]) -> list[AuditedRequest]:
     return [request for request in requests if request.resource != EVENT]
 
 
@@ -89,10 +89,10 @@ async def test_a_job_without_failures_costs_one_request_per_object_and_five_and_
             request.right for request in requests
         )
         assert len(requests) - light <= play.objects + 5, (light, Counter(request.right for request in requests))
-        await nothing_in_ten_minutes(served, 0)
+        await assert_no_request_in_ten_minutes(served, 0)
 
 
-async def nothing_in_ten_minutes(served: Served, seconds: float = REAL_SECONDS) -> None:
+async def assert_no_request_in_ten_minutes(served: Served, seconds: float = REAL_SECONDS) -> None:
     """Neither in these real seconds, in which not even a pass is begun, nor when ten minutes are over by its clock."""
     mark, before = await served.mark(), served.passes()
     await asyncio.sleep(seconds)
@@ -121,4 +121,4 @@ async def test_an_idle_operator_sends_no_requests(peopled: ControlPlane, namespa
         await served.quiet()
         jobs = (await api.list(JOB, namespace))["items"]
         assert jobs and not any(is_condition_true(job["status"].get("conditions"), "Complete") for job in jobs)
-        await nothing_in_ten_minutes(served)
+        await assert_no_request_in_ten_minutes(served)

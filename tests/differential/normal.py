@@ -65,7 +65,8 @@ class Symbols:
         return self._versions[number]
 
     def learn(self, value: Any, generated_prefixes: Sequence[str] = ()) -> None:
-        """The names that the server has made up. `generated_prefixes`: their beginnings, where the answer does not say so."""
+        """The names that the server has made up. `generated_prefixes`: their beginnings, where the answer does not say
+        so."""
         if isinstance(value, list):
             for part in value:
                 self.learn(part, generated_prefixes)

@@ -43,7 +43,7 @@ _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class KubectlAnswer:
     """What became of a command."""
 
     arguments: tuple[str, ...]
@@ -74,7 +74,7 @@ class Person:
         path = os.environ.get("PATH", os.defpath)
         return {"PATH": path, "HOME": str(self.home), "KUBECONFIG": str(self.config), **self.env, **more}
 
-    def run(self, *arguments: str, stdin: str = "", **env: str) -> Ran:
+    def run(self, *arguments: str, stdin: str = "", **env: str) -> KubectlAnswer:
         done = subprocess.run(
             self.argv(*arguments),
             env=self.environment(**env),
@@ -85,7 +85,7 @@ class Person:
             timeout=KUBECTL_SECONDS,
             cwd=self.home,
         )
-        return Ran(arguments, done.returncode, done.stdout, done.stderr)
+        return KubectlAnswer(arguments, done.returncode, done.stdout, done.stderr)
 
     def __call__(self, *arguments: str, stdin: str = "", **env: str) -> str:
         """What a command prints that must succeed."""
@@ -93,7 +93,7 @@ class Person:
         assert answer.code == 0, f"kubectl {' '.join(arguments)} ended with {answer.code}: {answer.output}"
         return answer.out
 
-    def until(self, *arguments: str, says: str) -> Ran:
+    def until(self, *arguments: str, says: str) -> KubectlAnswer:
         """Repeat the command until its output matches."""
         return until(
             lambda: self.run(*arguments),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.kubectl.kubectl_clusters import Person, Ran
+from tests.kubectl.kubectl_clusters import KubectlAnswer, Person
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _PATTERNS = (
@@ -30,7 +30,7 @@ _PATTERNS = (
 )
 
 
-def mapped(answer: Ran, person: Person) -> str:
+def mapped(answer: KubectlAnswer, person: Person) -> str:
     """Output and complaints of a command, as anybody anywhere might have got them."""
     text = answer.output
     for name, placeholder in ((person.namespace, "<namespace>"), (person.node, "<node>")):

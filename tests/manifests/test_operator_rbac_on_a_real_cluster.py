@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.support.control_plane import ControlPlane
-from tests.support.control_plane_audit import Asked, of
+from tests.support.control_plane_audit import AuditedRequest, of
 from tests.support.samples import sample
 from tests.support.watched_objects import until_gone, until_object, until_objects
 from trainyard import kinds
@@ -129,7 +129,7 @@ async def operator(plane: ControlPlane) -> AsyncIterator[None]:
         await task
 
 
-def permission_of(request: Asked) -> Permission:
+def permission_of(request: AuditedRequest) -> Permission:
     return Permission(request.group, request.resource, request.verb)
 
 
@@ -143,7 +143,7 @@ def never_asked() -> set[Permission]:
 async def test_every_right_is_used_and_none_is_missed() -> None:
     async with ControlPlane() as plane, operator(plane), plane.api() as api:
         await asyncio.gather(*(life(api, kind) for kind in kinds.per_api_group(KINDS)))
-        requests: list[Asked] = []
+        requests: list[AuditedRequest] = []
         async with asyncio.timeout(PATIENCE):
             while not any(
                 (request.resource, request.verb) == ("leases", "patch") for request in requests

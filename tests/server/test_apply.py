@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.server.asking import CRDS, MAPS, PODS, Cluster, config_map, crd, pod
+from tests.server.server_clients import CRDS, MAPS, PODS, Cluster, config_map, crd, pod
 from trainyard.server.errors import StatusError
 from trainyard.server.patch import apply
 from trainyard.server.patch.dispatch import APPLY, JSON_PATCH, MERGE, STRATEGIC

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import (
+from tests.server.server_clients import (
     CRDS,
     JOBS,
     MAPS,

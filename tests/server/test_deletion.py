@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, custom_object, job, pod
+from tests.server.server_clients import (
+    CRDS,
+    JOBS,
+    MAPS,
+    PODS,
+    THINGS,
+    Cluster,
+    config_map,
+    crd,
+    custom_object,
+    job,
+    pod,
+)
 from trainyard.server.patch.dispatch import APPLY
 
 

@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 
 from tests.server import disk_values
-from tests.server.asking import MAPS, Client, config_map
 from tests.server.disk_values import KEYS, STEPS, TIMES, put
+from tests.server.server_clients import MAPS, Client, config_map
 from trainyard.server import DiskLog
 from trainyard.server.storage.database import NAME
 

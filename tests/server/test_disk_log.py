@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.server.asking import CRDS, MAPS, THINGS, Client, config_map, crd, custom_object, following
 from tests.server.disk_values import KEYS, put
+from tests.server.server_clients import CRDS, MAPS, THINGS, Client, config_map, crd, custom_object, following
 from trainyard.objects import NamespacedName
 from trainyard.server import DiskError, DiskLog, NotWritten, RevisionLog, Server
 from trainyard.server.storage import disk

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 
-from tests.server.asking import ACCOUNTS, BINDINGS, PODS, ROLES, Client, account, binding, pod, role, rule
+from tests.server.server_clients import ACCOUNTS, BINDINGS, PODS, ROLES, Client, account, binding, pod, role, rule
 from tests.support.waiting import until_async
 from trainyard.objects import decode, encode
 from trainyard.server import Server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.server.asking import CRDS, PODS, THINGS, Cluster, crd, custom_object, pod
+from tests.server.server_clients import CRDS, PODS, THINGS, Cluster, crd, custom_object, pod
 from trainyard.schema.structural import VALIDATIONS
 from trainyard.server.crd import cel, rules
 

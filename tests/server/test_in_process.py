@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.server.asking import until_listeners
+from tests.server.server_clients import until_listeners
 from trainyard.client import ApiClient, ApiError, ApiRequest, Unavailable
 from trainyard.client import request as requests
 from trainyard.objects import GVK, Json

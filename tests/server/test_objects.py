@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.server.asking import CRDS, MAPS, PODS, THINGS, Cluster, config_map, crd, custom_object, pod
+from tests.server.server_clients import CRDS, MAPS, PODS, THINGS, Cluster, config_map, crd, custom_object, pod
 from trainyard.objects import Problem
 from trainyard.schema.checks import MAX_DEPTH
 from trainyard.server.http.requests import MAX_BODY

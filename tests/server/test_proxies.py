@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.server.asking import PODS, Client, pod
+from tests.server.server_clients import PODS, Client, pod
 from trainyard.objects import decode
 from trainyard.server import CertificateAuthority, Server
 from trainyard.server.errors import StatusError

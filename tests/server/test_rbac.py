@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import (
+from tests.server.server_clients import (
     ACCOUNTS,
     BINDINGS,
     CRDS,

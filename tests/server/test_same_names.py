@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.server.asking import CRDS, Client, Cluster, crd, following
+from tests.server.server_clients import CRDS, Client, Cluster, crd, following
 
 GROUPS = ("mlkube.io", "mxnet.mlkube.io")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import CRDS, MAPS, THINGS, Cluster, config_map, crd, custom_object
+from tests.server.server_clients import CRDS, MAPS, THINGS, Cluster, config_map, crd, custom_object
 
 APPS = "/apis/apps/v1/namespaces/default"
 SETS, DEPLOYMENTS = f"{APPS}/statefulsets", f"{APPS}/deployments"

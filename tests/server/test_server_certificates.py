@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.server.asking import ACCOUNTS, MAPS, PODS, RBAC, Client, account, config_map, following, pod
+from tests.server.server_clients import ACCOUNTS, MAPS, PODS, RBAC, Client, account, config_map, following, pod
 from trainyard.objects import decode
 from trainyard.server import CertificateAuthority, Server
 from trainyard.server.builtin.bootstrap_objects import SERVICE_ADDRESS

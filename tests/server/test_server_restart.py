@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.asking import account, pod
+from tests.server.server_clients import account, pod
 from trainyard.objects import Json, decode, encode
 from trainyard.server import DiskLog, Server
 from trainyard.server.builtin import bootstrap_objects

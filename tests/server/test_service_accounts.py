@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import ACCOUNTS, PODS, START, Cluster, account, pod
+from tests.server.server_clients import ACCOUNTS, PODS, START, Cluster, account, pod
 from trainyard.objects import decode, encode
 from trainyard.server.auth.service_accounts import TOKEN_MOUNT_PATH
 from trainyard.server.auth.tokens import TokenAuthority

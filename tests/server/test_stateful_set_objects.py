@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import Cluster
+from tests.server.server_clients import Cluster
 from tests.server.test_scale import SETS, workload
 from trainyard.objects import decode
 

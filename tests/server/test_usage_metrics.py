@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import PODS, START, Cluster, pod
+from tests.server.server_clients import PODS, START, Cluster, pod
 from trainyard.objects import decode
 from trainyard.objects.structs import replace
 from trainyard.objects.usage import ContainerUsage, NodeUsage, PodUsage, UsageReport

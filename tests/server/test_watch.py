@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.server.asking import (
+from tests.server.server_clients import (
     CRDS,
     MAPS,
     PODS,

@@ -27,11 +27,11 @@ def test_the_readmes_job_trains_over_master_and_two_workers() -> None:
     run = run_to_end(str(EXAMPLES / "chainerjob-mn.yaml"), "--network", "namespace")
     assert run.code == 0, run.text
     (job,) = run.jobs
-    trained_by_three(run)
-    complete(job)
+    assert_trained_by_three(run)
+    assert_complete(job)
 
 
-def trained_by_three(run: CommandOutput) -> None:
+def assert_trained_by_three(run: CommandOutput) -> None:
     lines = run.of("master-0")
     assert lines.count(NAIVE) == 3, run.text
     assert "Num process (COMM_WORLD): 3" in lines and "Using hierarchical communicator" in lines, run.text
@@ -42,7 +42,7 @@ def trained_by_three(run: CommandOutput) -> None:
     assert [row[0] for row in rows] == [1, 2] and rows[1][1] < rows[0][1] and rows[1][4] > rows[0][4], run.text
 
 
-def complete(job: Json) -> None:
+def assert_complete(job: Json) -> None:
     status = job["status"]
     assert (status["succeeded"], "active" in status, "failed" in status) == (1, False, False)
     (complete,) = [condition for condition in status["conditions"] if condition["type"] == "Complete"]

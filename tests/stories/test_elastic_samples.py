@@ -22,14 +22,14 @@ def test_the_readmes_sample_trains_with_the_endpoint_as_a_service_address(tmp_pa
     job["spec"]["rdzvEndpoint"] = "10.100.104.168:2379"
     path = tmp_path / "sample.yaml"
     path.write_text(yaml.safe_dump_all([*etcd, job]))
-    trained(run_to_end(str(path), "--network", "namespace"))
+    assert_trained(run_to_end(str(path), "--network", "namespace"))
 
 
 def test_the_readmes_other_sample_trains_in_the_shared_network() -> None:
-    trained(run_to_end(str(SAMPLES / "etcd.yaml"), str(SAMPLES / "classy_vision.yaml"), "--network", "shared"))
+    assert_trained(run_to_end(str(SAMPLES / "etcd.yaml"), str(SAMPLES / "classy_vision.yaml"), "--network", "shared"))
 
 
-def trained(run: Run) -> None:
+def assert_trained(run: Run) -> None:
     assert run.code == 0, run.text
     job = next(candidate for candidate in run.jobs if candidate["kind"] == "ElasticJob")
     assert job["status"]["replicaStatuses"] == {"Worker": {"succeeded": 2}}

@@ -45,7 +45,7 @@ def lives(job: Json) -> bool:
     return "Running" in counts(job) or "'active': " in counts(job).replace("'active': None", "")
 
 
-def has_exactly(pod: Json, flavor: Flavor) -> None:
+def assert_has_exactly(pod: Json, flavor: Flavor) -> None:
     """The values of one admission, once, and nothing of another one."""
     spec, meta = pod["spec"], pod["metadata"]
     assert labels_of(pod)["kueue.x-k8s.io/podset"] == flavor.name
@@ -86,7 +86,7 @@ async def test_a_queued_job_is_admitted_evicted_and_admitted_again_each_time_by_
     pods = await kueue.pods()
     assert len(pods) == sum(cast(job_fixture, spot).values())
     for pod in pods:
-        has_exactly(pod, spot)
+        assert_has_exactly(pod, spot)
     for gvk in harness.child_resources:
         assert [
             name for name, child in (await harness.children(gvk)).items() if QUEUE.keys() & labels_of(child).keys()
@@ -109,7 +109,7 @@ async def test_a_queued_job_is_admitted_evicted_and_admitted_again_each_time_by_
     await harness.every_replica_runs(**job_fixture.cast)
     await harness.until(lives)
     for pod in await kueue.pods():
-        has_exactly(pod, standard)
+        assert_has_exactly(pod, standard)
     job = await harness.job()
     assert (job["status"]["resumes"], job["status"].get("restarts", 0)) == (1, 0)
     await job_fixture.succeed(harness)

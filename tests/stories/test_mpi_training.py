@@ -30,7 +30,7 @@ LINES = 7  # of a rank in a training
 FIRST_STEPS = r"rank 1 of 2 on \S+: step 25 "
 
 
-def trained_on_two_workers(run: Run) -> None:
+def assert_trained_on_two_workers(run: Run) -> None:
     """The last training of the run: both ranks, each on its worker, have had the same losses, which have fallen."""
     of_rank = "rank {0} of 2 on mpi-train-worker-{0}: step [0-9]+ loss ([0-9.]+)"
     losses = [numbers(run, "launcher-0", of_rank.format(rank))[-LINES:] for rank in (0, 1)]
@@ -86,12 +86,12 @@ def descends_from(process: int, ancestor: int) -> bool:
 
 @NETWORKS
 def test_ranks_that_exec_has_started_train_on_two_workers(network: str) -> None:
-    trained_on_two_workers(trained(EXEC.name, network))
+    assert_trained_on_two_workers(trained(EXEC.name, network))
 
 
 def test_ranks_that_ssh_has_started_train_on_two_workers() -> None:
     run = trained(SSH.name, "namespace")
-    trained_on_two_workers(run)
+    assert_trained_on_two_workers(run)
     for worker in ("worker-0", "worker-1"):
         assert sum("Accepted publickey" in line for line in run.of(worker)) == 1, run.text
 
@@ -118,7 +118,7 @@ def test_an_ordinary_user_trains(example: Path, home: Path) -> None:
     program = (*argv, "-m", "trainyard")
     run = run_to_end(example.name, "--network", "namespace", program=program, env=env, cwd=home)
     assert run.code == 0, run.text
-    trained_on_two_workers(run)
+    assert_trained_on_two_workers(run)
 
 
 def test_the_job_is_refused_where_its_workers_share_port_22() -> None:
@@ -169,7 +169,7 @@ def test_the_launcher_starts_again_when_a_rank_is_killed(example: Path, tmp_path
     assert run.code == 0, run.text
     assert is_condition_true(run.jobs[0]["status"]["conditions"], "Succeeded"), run.text
     assert sum(bool(re.search(r"rank 0 .* step 0 ", line)) for line in run.of("launcher-0")) == 2, run.text
-    trained_on_two_workers(run)
+    assert_trained_on_two_workers(run)
 
 
 @VERSIONS

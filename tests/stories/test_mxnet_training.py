@@ -29,13 +29,13 @@ def test_a_distributed_training_succeeds_with_equal_weights_on_all_workers() -> 
     (job,) = run.jobs
     assert (job["status"]["phase"], job["status"]["state"]) == ("Done", "Succeeded")
     assert not job["status"]["restarts"]
-    all_have_learnt_the_same(run)
+    assert_all_learned_the_same(run)
     done = [line for worker in WORKERS for line in run.of(worker) if "done: worker" in line]
     assert sorted(done) == [f"INFO:root:done: worker {rank} of 3" for rank in range(3)]
     assert any("serving until training is over" in line for line in run.of("server-1")), run.text
 
 
-def all_have_learnt_the_same(run: CommandOutput) -> None:
+def assert_all_learned_the_same(run: CommandOutput) -> None:
     for worker in WORKERS:
         loss_values = losses(run.of(worker))
         assert len(loss_values) == 10 and loss_values[-1] < 0.5 < 1.5 < loss_values[0], (worker, loss_values)

@@ -56,11 +56,11 @@ def accuracy(lines: list[str]) -> float:
 def test_a_distributed_training_succeeds_and_has_learnt() -> None:
     run = run_to_end(str(EXAMPLES / "tf_job_dist_train.yaml"), "--network", "namespace")
     job = succeeded(run)
-    all_have_learnt(run)
+    assert_all_learned(run)
     assert not job["status"]["restarts"]
 
 
-def all_have_learnt(run: CommandOutput) -> None:
+def assert_all_learned(run: CommandOutput) -> None:
     assert accuracy(run.of("master-0")) >= 0.9
     losses = {}
     for replica in ("master-0", "worker-0", "worker-1"):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from tests.control_plane.faulty import Story
+from tests.control_plane.fault_stories import Story
 from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.objects import Json, encode
 from trainyard.objects.resources import JOB

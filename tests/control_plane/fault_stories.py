@@ -26,7 +26,7 @@ from typing import Any
 
 from tests.support import running_operator
 from tests.support.control_plane import ControlPlane
-from tests.support.control_plane_audit import Asked, of
+from tests.support.control_plane_audit import AuditedRequest, of
 from tests.support.control_plane_process import ControlPlaneProcess
 from tests.support.samples import elasticjob, pods
 from tests.support.waiting import SLOW_PAUSE, until_async
@@ -273,7 +273,7 @@ class Story:
         listed = await self.api.list(gvk, self.namespace, OWNER)
         return {name_of(item): uid_of(item) for item in listed["items"]}
 
-    def requests(self, mark: int = -1) -> list[Asked]:
+    def requests(self, mark: int = -1) -> list[AuditedRequest]:
         """The requests of the operator since the mark, or since the story began."""
         return of(self.account.user, self.plane.audit.since(self._mark if mark < 0 else mark))
 
@@ -295,7 +295,7 @@ async def story(plane: ControlPlane, namespace: str, folder: Path, kinds: str = 
 # --- what must hold
 
 
-def count_creates(requests: Iterable[Asked]) -> Counter[tuple[str, str]]:
+def count_creates(requests: Iterable[AuditedRequest]) -> Counter[tuple[str, str]]:
     """How often each child was made: by resource and name."""
     return Counter(
         (request.resource, request.name) for request in requests
@@ -303,7 +303,7 @@ def count_creates(requests: Iterable[Asked]) -> Counter[tuple[str, str]]:
     )  # fmt: skip
 
 
-def writes(requests: Iterable[Asked]) -> list[Asked]:
+def writes(requests: Iterable[AuditedRequest]) -> list[AuditedRequest]:
     """What changes objects of jobs."""
     reads = ("get", "list", "watch")
     return [
@@ -311,7 +311,7 @@ def writes(requests: Iterable[Asked]) -> list[Asked]:
     ]
 
 
-def nothing_twice(requests: Iterable[Asked]) -> None:
+def assert_no_child_created_twice(requests: Iterable[AuditedRequest]) -> None:
     """Each child was made once, and none was deleted."""
     requests = list(requests)
     twice = {write: count for write, count in count_creates(requests).items() if count > 1}
@@ -330,7 +330,7 @@ def conditions(job: Json) -> list[Json]:
     return job_conditions
 
 
-def holds(job: Json, kind: str) -> bool:
+def has_condition(job: Json, kind: str) -> bool:
     return is_condition_true(conditions(job), kind)
 
 

@@ -25,7 +25,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tests.support.control_plane_build import BuildError, Go, build_lock, cache_folder, find_go, go_environment
+from tests.support.control_plane_build import (
+    BuildError,
+    Go,
+    build_lock,
+    cache_folder,
+    exit_code,
+    find_go,
+    go_environment,
+)
 from tests.support.control_plane_process import LAUNCH
 
 Say = Callable[[str], object]
@@ -160,14 +168,5 @@ def write_certificates(folder: Path) -> None:
         (folder / f"{name}.key").write_bytes(key.private_bytes(Encoding.PEM, pkcs1, NoEncryption()))
 
 
-def main() -> int:
-    try:
-        operators(lambda text: print(f"make: {text}", file=sys.stderr, flush=True))
-    except BuildError as error:
-        print(f"make: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(operators))

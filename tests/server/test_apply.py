@@ -11,6 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.server.server_clients import CRDS, MAPS, PODS, Cluster, config_map, crd, pod
+from tests.support.schemas import LIST_BY_NAME
 from trainyard.server.errors import StatusError
 from trainyard.server.patch import apply
 from trainyard.server.patch.dispatch import APPLY, JSON_PATCH, MERGE, STRATEGIC
@@ -23,16 +24,7 @@ SCHEMA: Json = {
     "properties": {
         "n": {"type": "integer"},
         "labels": {"type": "object", "additionalProperties": {"type": "string"}},
-        "items": {
-            "type": "array",
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-            "items": {
-                "type": "object",
-                "required": ["name"],
-                "properties": {"name": {"type": "string"}, "v": {"type": "integer"}},
-            },
-        },
+        "items": LIST_BY_NAME,
         "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
         "plain": {"type": "array", "items": {"type": "string"}},
         "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},

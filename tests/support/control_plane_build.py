@@ -211,9 +211,10 @@ def _free(path: Path) -> int:
     return shutil.disk_usage(there).free // GIGABYTE
 
 
-def main() -> int:
+def exit_code(build: Callable[[Say], object]) -> int:
+    """The exit code of a program that builds. What `build` tells, and its BuildError, are lines on stderr."""
     try:
-        programs(lambda text: print(f"make: {text}", file=sys.stderr, flush=True))
+        build(lambda text: print(f"make: {text}", file=sys.stderr, flush=True))
     except BuildError as error:
         print(f"make: {error}", file=sys.stderr)
         return 1
@@ -221,4 +222,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(programs))

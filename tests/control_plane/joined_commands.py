@@ -63,8 +63,15 @@ class Joined:
     async def until(self, name: str, true: Callable[[Json], object], gvk: GVK = POD) -> Json:
         """Wait until that holds of the object."""
         namespace = "" if gvk is NODE else self.namespace
-        context = lambda: f"messages of the node: {self.messages}"  # noqa: E731
-        return await until_object(self.api, gvk, namespace, name, true, f"{gvk.kind} {name}", context=context)
+        return await until_object(
+            self.api,
+            gvk,
+            namespace,
+            name,
+            true,
+            f"the condition of {gvk.kind} {name}",
+            context=lambda: f"messages of the node: {self.messages}",
+        )
 
     async def phase(self, name: str, phase: str) -> Json:
         return await self.until(name, lambda pod: pod["status"].get("phase") == phase)

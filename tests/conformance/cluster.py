@@ -176,9 +176,10 @@ class Cluster:
             assert code == 200, (path, query, code, content)
             yield WatchStream(http_response, self.mutation, self.timeout)
 
-    async def wait_until(self, condition: Callable[[], Awaitable[Any]], awaited: str = "the condition") -> Any:
-        """The value of the condition as soon as it is true."""
-        return await until_async(condition, awaited, seconds=self.timeout)
+    async def wait_until(self, condition: Callable[[], Awaitable[Any]], awaited: str = "") -> Any:
+        """The value of the condition as soon as it is true. `awaited`: in words, by default the function's name."""
+        words = awaited or getattr(condition, "__name__", "").replace("_", " ")
+        return await until_async(condition, words, seconds=self.timeout)
 
     async def wait_gone(self, path: str) -> None:
         """Wait until a GET of the path returns 404."""

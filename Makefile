@@ -16,7 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 # extras (coverage[toml]) anew, and refuse the version that has been published since the lock was written.
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks browser test test-fast control-plane test-cluster test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak pictures bench bench-local bench-servers bench-peers bench-failover bench-neighbours bench-memory bench-page bench-window fuzz-server server-types worlds worlds-big pod-types image manifests coverage docs audit sbom lock clean
+.PHONY: help demo frameworks browser test test-fast test-js control-plane test-cluster test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak pictures bench bench-local bench-servers bench-peers bench-failover bench-neighbours bench-memory bench-page bench-window fuzz-server server-types worlds worlds-big pod-types image dist manifests coverage docs audit sbom lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -83,16 +83,20 @@ frameworks: ## install what torch, MPI and MXNet need of Debian (the rest is ins
 	{ apt-get update && apt-get install -y --no-install-recommends $$lacking; } >"$$log" 2>&1 || { tail -20 "$$log" >&2; exit 1; }; \
 	case "$$lacking" in *openssh-server*) ! command -v systemctl >/dev/null || systemctl disable -q ssh.service >>"$$log" 2>&1 || { tail -5 "$$log" >&2; exit 1; };; esac
 
-browser: ## install chromium and its driver, for the tests of the page (another Chrome with its chromedriver will do)
-	@if { command -v chromium || command -v google-chrome; } >/dev/null && command -v chromedriver >/dev/null; then exit 0; fi; \
+# Without node the tests of the page's modules alone are skipped: nothing else waits for it.
+browser: ## install chromium with its driver, and node, for the tests of the page (another Chrome with its chromedriver will do)
+	@lacking=""; code=0; \
+	{ command -v chromium || command -v google-chrome; } >/dev/null && command -v chromedriver >/dev/null || { lacking=" chromium chromium-driver"; code=1; }; \
+	command -v node >/dev/null || lacking="$$lacking nodejs"; \
+	[ -n "$$lacking" ] || exit 0; \
 	if ! command -v apt-get >/dev/null; then \
-	  echo "make: no apt-get here. Install chromium or google-chrome, and the chromedriver of the same version" >&2; exit 1; \
+	  echo "make: missing:$$lacking, and no apt-get here. Install chromium or google-chrome, the chromedriver of the same version, and node 18 or later" >&2; exit $$code; \
 	elif [ "$$(id -u)" != 0 ]; then \
-	  echo "make: no chromium here. Run: sudo apt-get update && sudo apt-get install -y --no-install-recommends chromium chromium-driver" >&2; exit 1; \
+	  echo "make: missing:$$lacking. Run: sudo apt-get update && sudo apt-get install -y --no-install-recommends$$lacking" >&2; exit $$code; \
 	fi; \
-	echo "make: installing chromium chromium-driver (about 81 MB to download, 290 MB on disk)" >&2; \
+	echo "make: installing$$lacking (all together about 93 MB to download, 345 MB on disk)" >&2; \
 	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; export DEBIAN_FRONTEND=noninteractive; \
-	{ apt-get update && apt-get install -y --no-install-recommends chromium chromium-driver; } >"$$log" 2>&1 || { tail -20 "$$log" >&2; exit 1; }
+	{ apt-get update && apt-get install -y --no-install-recommends$$lacking; } >"$$log" 2>&1 || { tail -20 "$$log" >&2; exit 1; }
 
 test: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks browser ## every test, all frameworks trained for real included
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not frameworks and not cluster"
@@ -100,6 +104,11 @@ test: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks browser ## every test, all fr
 
 test-fast: $(VENV)/dev ## what takes less than 90 seconds
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks and not slow and not network and not cluster"
+
+# pytest runs them, too (tests/window/test_javascript.py), in test and test-fast.
+test-js: ## the modules of the page alone, by node 18 or later (no browser, no Python)
+	@command -v node >/dev/null || { echo "make: no node here: make browser installs it" >&2; exit 1; }
+	@node --test tests/window/javascript/*.test.mjs
 
 # Measuring takes time: a test of a time limit may fail here that passes in test-fast. The table is printed all the same.
 coverage: $(VENV)/dev ## the line coverage of test-fast, by package; programs that tests start as processes are not counted
@@ -174,14 +183,18 @@ bench-memory: $(VENV)/dev ## memory, and seconds until ready, of an operator of 
 fuzz-server: $(VENV)/dev control-plane ## thousands of random requests to both API servers, the answers compared
 	@$(BIN)/python -m tests.differential --sequences 5000
 
-server-types: $(VENV)/dev control-plane ## write server/types.txt anew from the OpenAPI of the pinned Kubernetes version
+server-types: $(VENV)/dev control-plane ## write server/model/types.txt anew from the OpenAPI of the pinned Kubernetes version
 	@$(BIN)/python -m tools.generate_server_types
 
-pod-types: $(VENV)/dev control-plane ## write kinds/pod_types.py anew from the OpenAPI of the pinned Kubernetes version
+pod-types: $(VENV)/dev control-plane ## write kinds/pods/pod_types.py anew from the OpenAPI of the pinned Kubernetes version
 	@$(BIN)/python -m tools.generate_pod_types
 
 image: $(VENV)/dev ## the operator's image for amd64 and arm64 as OCI archives in dist/, without a container daemon
 	@$(BIN)/python -m tools.oci
+
+dist: $(VENV)/runtime ## the wheel and the sdist of Trainyard, into dist/
+	@rm -f dist/trainyard_jobs-*
+	@$(BIN)/python -m hatchling build -d dist
 
 manifests: $(VENV)/dev ## write the generated parts of deploy/, config/, charts/trainyard and docs/rbac.md anew
 	@$(BIN)/python -m tools.generate_manifests

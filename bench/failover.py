@@ -34,7 +34,7 @@ from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_flags import MEASURED
 from tests.support.control_plane_process import ControlPlaneProcess, free_ports
 from trainyard import kinds
-from trainyard.app.installation import Install, access
+from trainyard.app.install.installation import Install, access
 from trainyard.client import ApiClient
 from trainyard.controller_runtime.lease import LeaseTimings
 from trainyard.objects import GVK, Json, encode, name_of

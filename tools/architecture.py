@@ -44,7 +44,11 @@ def page() -> str:
     """The whole page, as Markdown."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = project["tool"]["importlinter"]["contracts"]
-    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    (layers,) = (
+        contract["layers"]
+        for contract in contracts
+        if contract["type"] == "layers" and "containers" not in contract  # those with containers are inside a package
+    )
     rows = [[short(module.strip()) for module in layer.split("|")] for layer in layers]
     arrows = [f"  {' & '.join(upper)} --> {' & '.join(lower)}" for upper, lower in itertools.pairwise(rows)]
     packages = [f"| `{name}` | {purpose(name)} |" for row in rows for name in row]

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from trainyard import kinds
-from trainyard.kinds.pages import kind_page
+from trainyard.kinds.definitions.pages import kind_page
 
 FOLDER = Path(__file__).parents[1] / "docs" / "kinds"
 

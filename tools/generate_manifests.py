@@ -1,7 +1,8 @@
 """Writes the generated parts of deploy/, config/ and charts/trainyard, an example and docs/rbac.md: `make manifests`.
 
 Rules for this file:
-- Every object comes from app/installation.py; here is only which file it stands in, and what it is called there.
+- Every object comes from app/install/installation.py; here is only which file it stands in, and what it is called
+  there.
 - Definitions and namespaces stand in files of their own: with them every job would go. What stands beside them is the
   operator, and deleting it removes no job.
 - The four are one operator under the names of the documents that print their commands. A cluster takes one of them.
@@ -16,10 +17,10 @@ from pathlib import Path
 from tools import monitoring
 from tools.rbac_page import page
 from trainyard import kinds
-from trainyard.app import installation, operator_rbac
-from trainyard.app.installation import Install, Names
+from trainyard.app.install import installation, operator_rbac
+from trainyard.app.install.installation import Install, Names
 from trainyard.cli.install_manifests import to_yaml as as_documents
-from trainyard.cli.printing import as_yaml
+from trainyard.cli.output.printing import as_yaml
 from trainyard.core import Kind
 from trainyard.objects import Json
 

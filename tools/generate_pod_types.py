@@ -1,4 +1,4 @@
-"""Writes kinds/pod_types.py, the types below a PodTemplateSpec, from the OpenAPI document of a real API server.
+"""Writes kinds/pods/pod_types.py, the types below a PodTemplateSpec, from the OpenAPI document of a real API server.
 
     python -m tools.generate_pod_types          starts the pinned control plane and asks it
 
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.support.control_plane import ControlPlane
-from trainyard.kinds import pod_types
+from trainyard.kinds.pods import pod_types
 from trainyard.objects import Json
 
 PLACE = Path(pod_types.__file__)

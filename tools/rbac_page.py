@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from trainyard import kinds
-from trainyard.app import operator_rbac
-from trainyard.app.operator_rbac import CallSite, Permission
+from trainyard.app.install import operator_rbac
+from trainyard.app.install.operator_rbac import CallSite, Permission
 from trainyard.core import Kind
 
 TEXT = """\
 # What the operator may do
 
-Written by `make manifests` from the table of call sites in `src/trainyard/app/operator_rbac.py`. A test runs a job of
-each kind with exactly these permissions, and fails if one is missing or unused.
+Written by `make manifests` from the table of call sites in `src/trainyard/app/install/operator_rbac.py`. A test runs a
+job of each kind with exactly these permissions, and fails if one is missing or unused.
 
 TfJob, MxJob and ElasticJob need {count} pairs of resource and verb, counted for each API group, without secrets,
 exec, roles, service accounts and wildcards. The operator lists and watches, and never needs `get`.

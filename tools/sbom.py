@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 
 from trainyard import __version__
 
+DISTRIBUTION = "trainyard-jobs"
 LOCK = Path(__file__).parents[1] / "requirements" / "runtime.lock"
 PINNED = re.compile(r"^(?P<name>[a-z0-9.-]+)==(?P<version>\S+)(?: ; (?P<marker>[^\\\n]*?))? \\$")
 HASH = re.compile(r"^    --hash=sha256:([0-9a-f]{64})")
@@ -37,7 +38,7 @@ def bill(lock: str) -> dict[str, Any]:
         elif line.strip():
             raise ValueError(f"{LOCK.name}: this line is neither a pinned package nor a hash: {line}")
     refs = {package["name"]: package["bom-ref"] for package in components}
-    product = component("trainyard", __version__, None) | {"type": "application"}
+    product = component(DISTRIBUTION, __version__, None) | {"type": "application"}
     del product["externalReferences"]
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",

@@ -2,6 +2,7 @@
 
 - A function has at most 40 lines, its docstring not counted; a class at most 15 methods, properties and special methods
   not counted; a file at most 400 lines.
+- A folder has at most 32 modules, those of its subfolders not counted.
 - What has to be longer says so in its head: `Longer than 40 lines: REASON` or `More than 15 methods: REASON` in the
   docstring or in a comment in the line above it, `Longer than 400 lines: REASON` in the docstring of the file.
 """
@@ -16,7 +17,7 @@ from pathlib import Path
 # Programs that run inside images, each in one file.
 EXCLUDED = ("kinds/files", "programs")
 ROOT = Path(__file__).parents[1] / "src" / "trainyard"
-LINES, METHODS, FILE_LINES = 40, 15, 400
+LINES, METHODS, FILE_LINES, MODULES = 40, 15, 400, 32
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -58,6 +59,14 @@ def exceeded(text: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, message
 
 
+def crowded(root: Path) -> Iterator[str]:
+    """A problem for each folder below `root` with too many modules."""
+    for folder in sorted({path.parent for path in root.rglob("*.py")}):
+        count = len(list(folder.glob("*.py")))
+        if count > MODULES:
+            yield f"{folder.relative_to(root)}: {count} modules, more than {MODULES}: group them in packages"
+
+
 def main() -> None:
     """Print each excess as `FILE:LINE: what`."""
     problems = [
@@ -66,6 +75,7 @@ def main() -> None:
         if not str(path.relative_to(ROOT)).startswith(EXCLUDED)
         for line, message in exceeded(path.read_text(encoding="utf-8"))
     ]
+    problems += crowded(ROOT)
     print("\n".join(problems), end="\n" if problems else "")
     sys.exit(1 if problems else 0)
 

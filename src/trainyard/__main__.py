@@ -13,7 +13,7 @@ def start() -> None:
     collect_seldom()
     try:
         if sys.argv[1:2] == ["up"] and "--help" not in sys.argv:
-            from trainyard.app.daemon_interpreter import start_early
+            from trainyard.app.background.daemon_interpreter import start_early
 
             start_early()
         from trainyard.cli import main
@@ -22,8 +22,8 @@ def start() -> None:
 
     try:
         main(prog_name="trainyard")
-    except SystemExit as ended:
-        code = 0 if ended.code is None else ended.code
+    except SystemExit as system_exit:
+        code = 0 if system_exit.code is None else system_exit.code
         if not isinstance(code, int):
             raise
         try:
@@ -31,7 +31,7 @@ def start() -> None:
                 if stream is not None:  # `>&-`: it was closed before the start
                     stream.flush()
         except (OSError, ValueError):  # what cannot be written is the interpreter's to tell
-            raise ended from None
+            raise system_exit from None
         os._exit(code)
 
 

@@ -1,5 +1,7 @@
-"""The process behind `trainyard up`: a LocalCluster and its window until SIGTERM. Only app/daemon_interpreter.py starts
-it, and app/hand_over.py gives it the folder, the options and file descriptors: the lock, a pipe to `up`, the log.
+"""The process behind `trainyard up`: a LocalCluster and its page until SIGTERM.
+
+Only app/background/daemon_interpreter.py starts it, and app/background/hand_over.py gives it the folder, the options
+and file descriptors: the lock, a pipe to `up`, the log.
 
 Rules:
 - It writes its progress into the pipe until the cluster is ready, one JSON object a line. When the reader closes the
@@ -24,15 +26,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from trainyard.app.background import error_text
-from trainyard.app.cluster_folders import HISTORY, BackgroundError, command_line
+from trainyard.app.background.cluster_folders import HISTORY, BackgroundError, command_line
+from trainyard.app.background.clusters import error_text
+from trainyard.app.background.hand_over import HandOver, receive
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
-from trainyard.app.hand_over import HandOver, receive
+from trainyard.app.history.record_index import HistoryOptions
+from trainyard.app.history.retention import RetentionLimits
 from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.app.logs import configure_logging
-from trainyard.app.record_index import HistoryOptions
-from trainyard.app.retention import RetentionLimits
+from trainyard.app.logging_setup import configure_logging
 from trainyard.app.stack_dump import dump_stacks_on_signal
 from trainyard.client import ApiError
 from trainyard.garbage_collection import collect_seldom, skip_present_objects

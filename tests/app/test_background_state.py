@@ -10,9 +10,9 @@ import pytest
 from click import Command
 from click.testing import CliRunner
 
-from trainyard.app.background import Background
-from trainyard.app.cluster_folders import BackgroundError, cluster_names, state_folder
-from trainyard.app.folder import PREFIX
+from trainyard.app.background.cluster_folders import BackgroundError, cluster_names, state_folder
+from trainyard.app.background.clusters import Background
+from trainyard.app.background.folder import PREFIX
 from trainyard.app.kubeconfig import KubeconfigError, find_cluster
 from trainyard.cli.down import down
 from trainyard.cli.status import status

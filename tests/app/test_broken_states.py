@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from tests.app.daemon_values import at_home
-from trainyard.app.state import CA, CHAIN, KEY, ClusterState
-from trainyard.app.state_check import FACTS, encode_facts
+from trainyard.app.background.state import CA, CHAIN, KEY, ClusterState
+from trainyard.app.background.state_check import FACTS, encode_facts
 from trainyard.objects import NamespacedName
 from trainyard.server import DiskError, DiskLog
-from trainyard.server.storage.store import Record
+from trainyard.server.model.store import Record
 
 LOG = "log/log.db"
 KEYS = f"keys/{FACTS}"

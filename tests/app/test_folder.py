@@ -4,12 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainyard.app.folder import PREFIX, PrivateFolder
+from trainyard.app.background.folder import PREFIX, PrivateFolder
 
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from trainyard.app.folder import PrivateFolder
+from trainyard.app.background.folder import PrivateFolder
 folder = PrivateFolder(Path(sys.argv[1]))
 (folder.path / "log").write_text("x")
 os.kill(os.getpid(), signal.SIGKILL)

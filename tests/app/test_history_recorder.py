@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.app.test_history_values import JOB_UID, job, pod
-from trainyard.app.history import RESULT, job_folders
-from trainyard.app.job_record import Snapshot
-from trainyard.app.record_index import HistoryOptions
-from trainyard.app.recorder import HistoryRecorder
+from trainyard.app.history.job_record import Snapshot
+from trainyard.app.history.record_index import HistoryOptions
+from trainyard.app.history.recorder import HistoryRecorder
+from trainyard.app.history.records import RESULT, job_folders
 from trainyard.objects import Json
 
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from trainyard.app.background import Background
-from trainyard.app.cluster_folders import BackgroundError, cluster_names
-from trainyard.app.history import (
+from trainyard.app.background.cluster_folders import BackgroundError, cluster_names
+from trainyard.app.background.clusters import Background
+from trainyard.app.history.job_record import JobRecord, as_submitted
+from trainyard.app.history.records import (
     RECORDING,
     RESULT,
     HistoryRecord,
@@ -24,8 +25,7 @@ from trainyard.app.history import (
     read_record,
     read_records,
 )
-from trainyard.app.job_record import JobRecord, as_submitted
-from trainyard.app.retention import RetentionLimits, cut_log, keep, mark_interrupted, prune
+from trainyard.app.history.retention import RetentionLimits, cut_log, keep, mark_interrupted, prune
 from trainyard.objects import Json
 from trainyard.views.recorded import event_entry, pod_entry, restarts_of
 
@@ -217,11 +217,11 @@ def test_a_job_is_over_when_its_result_is_known_and_no_pod_runs(tmp_path: Path) 
     kept = record(tmp_path)
     kept.record_job(job(), 0)
     kept.record_pod(pod(1, phase="Running"), gone=False)
-    assert not kept.finished
+    assert not kept.is_finished
     kept.record_job(job(conditions=[{"type": "Succeeded", "status": "True", "message": "done"}]), 100)
-    assert not kept.finished and kept.data["result"] == "Succeeded" and kept.data["ended"] == "1970-01-01T00:01:40Z"
+    assert not kept.is_finished and kept.data["result"] == "Succeeded" and kept.data["ended"] == "1970-01-01T00:01:40Z"
     kept.record_pod(pod(1, phase="Running"), gone=True)
-    assert kept.finished and not kept.complete
+    assert kept.is_finished and not kept.complete
     kept.record_deletion(200)
     assert kept.complete and kept.data["result"] == "Succeeded"
 

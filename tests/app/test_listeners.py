@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from trainyard.app.listeners import listeners
+from trainyard.app.evidence.listeners import listeners
 
 
 def test_a_listener_is_named_by_process_and_command() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.app.logs import JsonFormatter, TextFormatter, split_message
+from trainyard.app.logging_setup import JsonFormatter, TextFormatter, split_message
 
 
 def record(message: str, *args: Any, level: int = logging.INFO, **more: Any) -> logging.LogRecord:

@@ -17,9 +17,9 @@ import pytest
 from tests.support.builders import replicas, tfjob
 from tests.support.waiting import until_async
 from tests.support.watched_objects import until_object, until_objects
-from trainyard.app import certificate_process
-from trainyard.app.certificate_process import CertificateProcess
-from trainyard.app.early_start import EarlyStart
+from trainyard.app.background import certificate_process
+from trainyard.app.background.certificate_process import CertificateProcess
+from trainyard.app.background.early_start import EarlyStart
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.client import ApiClient, NotFound
 from trainyard.core import Kind
@@ -28,7 +28,6 @@ from trainyard.node.kubelet.node import Node
 from trainyard.objects import Json
 from trainyard.objects.resources import EVENT, JOB, NODE
 from trainyard.objects.structs import replace
-from trainyard.server.crd.rule_process import RULES
 
 
 def options(folder: Path, **more: object) -> LocalClusterOptions:
@@ -152,18 +151,6 @@ async def until_event(api: ApiClient, reason: str) -> list[str]:
 
     events = await until_objects(api, EVENT, "default", has_reason, f"an event {reason}")
     return [event["reason"] for event in events]
-
-
-async def test_the_rules_of_our_kinds_start_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found by `strace`: each status of a job was sent to a process with the rules, which took 0.3 s to start."""
-    checked: list[object] = []
-    monkeypatch.setattr(RULES, "problems", lambda schema, new, old: checked.append(new) or [])
-    async with LocalCluster(options(tmp_path, operator=False)) as cluster:
-        job = tfjob(replicas("MASTER")) | {"metadata": {"name": "a"}}
-        await cluster.api.create(TFJOB.gvk, "default", job)
-        await cluster.api.patch(TFJOB.gvk, "default", "a", {"spec": {"suspend": True}})
-        await cluster.api.patch(TFJOB.gvk, "default", "a", {"status": {"ready": "0/1"}}, "status")
-    assert checked == []
 
 
 def test_an_early_start_that_no_cluster_takes_leaves_no_process_and_no_folder(tmp_path: Path) -> None:

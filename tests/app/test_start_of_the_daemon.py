@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.app.background import Background
-from trainyard.app.cluster_folders import BackgroundError
-from trainyard.app.daemon_interpreter import DaemonInterpreter
+from trainyard.app.background.cluster_folders import BackgroundError
+from trainyard.app.background.clusters import Background
+from trainyard.app.background.daemon_interpreter import DaemonInterpreter
 
 START = """
 import os, sys

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from trainyard import kinds
-from trainyard.app import installed_kinds
+from trainyard.app.background.state import RENEW_AFTER, ClusterState, jobs_in
+from trainyard.app.background.state_check import FACTS, encode_facts
+from trainyard.app.install import installed_kinds
 from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.app.state import RENEW_AFTER, ClusterState, jobs_in
-from trainyard.app.state_check import FACTS, encode_facts
 from trainyard.client import ApiClient
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CRD
@@ -50,7 +50,7 @@ def test_token_certificate_and_port_are_kept_over_a_restart(tmp_path: Path) -> N
 def test_the_cluster_s_process_never_loads_the_library_of_the_certificates(tmp_path: Path) -> None:
     """It takes 12 MB, which a background cluster would hold as long as it runs."""
     code = (
-        "import pathlib, sys; from trainyard.app.state import ClusterState;"
+        "import pathlib, sys; from trainyard.app.background.state import ClusterState;"
         f"ClusterState(pathlib.Path({str(tmp_path)!r}), print).certified(); sys.exit('cryptography' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -92,7 +92,7 @@ def test_a_start_continues_after_a_process_was_killed_while_renewing_the_certifi
     path = tmp_path / "keys" / FACTS
     path.write_bytes(encode_facts(json.loads(path.read_text()) | {"certified": 1.0}))
     with monkeypatch.context() as patch:
-        patch.setattr("trainyard.app.state.sha256_of", lambda path: 1 / 0)
+        patch.setattr("trainyard.app.background.state.sha256_of", lambda path: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             opened(tmp_path)
     again, renewed, _, _ = opened(tmp_path)

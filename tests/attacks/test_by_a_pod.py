@@ -17,10 +17,10 @@ import pytest
 from tests.node.node_cluster import NodeCluster, running_node, terminated
 from trainyard.client import ApiError
 from trainyard.node.kubelet import lifecycle
-from trainyard.node.kubelet.pod_logs import PodLogs
-from trainyard.node.kubelet.pod_spec import EnvContext
+from trainyard.node.kubelet.api.pod_logs import PodLogs
 from trainyard.node.kubelet.pod_worker import UNEXPECTED_ADMISSION_ERROR, folder_name
-from trainyard.node.kubelet.volumes import FatalStartError, VolumeContext, build
+from trainyard.node.kubelet.spec.pod_spec import EnvContext
+from trainyard.node.kubelet.volumes.volumes import FatalStartError, VolumeContext, build
 from trainyard.node.supervisor import safe_paths
 from trainyard.objects import Json, name_of
 from trainyard.objects.resources import POD

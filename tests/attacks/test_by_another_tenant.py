@@ -19,7 +19,7 @@ from tests.support.samples import chainerjob, elasticjob, sample, worker_set
 from trainyard import kinds
 from trainyard.client import Invalid
 from trainyard.core import Kind, Refusal, decode_child
-from trainyard.core.job import OwnedObjects
+from trainyard.core.job_state import OwnedObjects
 from trainyard.objects import GVK, Json, Ref, name_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import CONFIG_MAP, JOB, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET

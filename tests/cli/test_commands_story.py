@@ -312,6 +312,6 @@ async def test_get_retries_after_too_many_requests(tmp_path: Path) -> None:
 
 
 def test_an_address_is_printed_without_its_path() -> None:
-    from trainyard.cli.cluster_command import _scheme_and_host
+    from trainyard.cli.command.cluster_command import _scheme_and_host
 
     assert _scheme_and_host(ClusterAccess("http://127.0.0.1:5/secret").server) == "http://127.0.0.1:5"

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from tests.cli.commands import run_in_process
-from trainyard.cli import defaults
+from trainyard.cli.command import defaults
 from trainyard.cli.commands import COMMANDS, main
 
 

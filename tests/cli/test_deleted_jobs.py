@@ -7,11 +7,19 @@ from pathlib import Path
 import pytest
 
 from tests.views.why_values import NOW, at, elastic, facts, pod
-from trainyard.app.history import HistoryRecord, folder_name, read_record
-from trainyard.app.job_record import JobRecord
-from trainyard.app.recorded_job import NOT_KEPT, diagnosis_of, events_of, facts_of, find_record, gone_pods, kept_logs
-from trainyard.app.retention import RetentionLimits
-from trainyard.cli.record_lines import _wrap_line, record_lines
+from trainyard.app.history.job_record import JobRecord
+from trainyard.app.history.recorded_job import (
+    NOT_KEPT,
+    diagnosis_of,
+    events_of,
+    facts_of,
+    find_record,
+    gone_pods,
+    kept_logs,
+)
+from trainyard.app.history.records import HistoryRecord, folder_name, read_record
+from trainyard.app.history.retention import RetentionLimits
+from trainyard.cli.output.record_lines import _wrap_line, record_lines
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, name_of
 from trainyard.views.diagnosis import Finding, why

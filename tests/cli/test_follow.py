@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from trainyard.cli.follow import LogFollowers, PrintedLog, newest_run
-from trainyard.cli.screen import Descriptors, Screen
+from trainyard.cli.output.follow import LogFollowers, PrintedLog, newest_run
+from trainyard.cli.output.screen import Descriptors, Screen
 from trainyard.client import ApiClient, NotFound, Unavailable
 from trainyard.objects import Json
 from trainyard.objects.container_statuses import ContainerStatus
@@ -316,5 +316,5 @@ async def test_a_log_with_further_data_is_printed_to_its_end() -> None:
         logs.update_pod(pod(ENDED, phase="Failed"))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trainyard.cli.follow.asyncio.wait", wait)
+        patch.setattr("trainyard.cli.output.follow.asyncio.wait", wait)
         assert await printed(Slow(), update) == [f"x-0 | {number}" for number in range(5)]

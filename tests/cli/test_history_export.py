@@ -13,16 +13,16 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.views.why_values import NOW, at, pod, tfjob
-from trainyard.app.history import HistoryRecord, folder_name, read_record
-from trainyard.app.job_record import JobRecord
-from trainyard.app.retention import RetentionLimits
-from trainyard.cli.cluster_command import CommandError
-from trainyard.cli.export_curves import HEIGHT, WIDTH, curve_figure
-from trainyard.cli.export_page import MAX_ROWS, POLICY, export_page
-from trainyard.cli.export_timeline import MAX_ROWS as MAX_LANES
-from trainyard.cli.export_timeline import timeline_svg
-from trainyard.cli.history_export import MAX_LOG_SIZE, MAX_LOGS, export_record, exported_run
-from trainyard.cli.html import element, join
+from trainyard.app.history.job_record import JobRecord
+from trainyard.app.history.records import HistoryRecord, folder_name, read_record
+from trainyard.app.history.retention import RetentionLimits
+from trainyard.cli.command.cluster_command import CommandError
+from trainyard.cli.export.curves import HEIGHT, WIDTH, curve_figure
+from trainyard.cli.export.history_export import MAX_LOG_SIZE, MAX_LOGS, export_record, exported_run
+from trainyard.cli.export.page import MAX_ROWS, POLICY, export_page
+from trainyard.cli.export.timeline import MAX_ROWS as MAX_LANES
+from trainyard.cli.export.timeline import timeline_svg
+from trainyard.cli.output.html import element, join
 from trainyard.objects import Json
 from trainyard.objects.metric_points import METRICS, MetricPoint, encode_points
 from trainyard.views.recorded import pod_log_folder

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tests.views.job_values import NOW, job, pod, terminated
-from trainyard.cli.job_lines import progress, table
-from trainyard.cli.log_prefixes import log_prefixes
+from trainyard.cli.output.job_lines import progress, table
+from trainyard.cli.output.log_prefixes import log_prefixes
 from trainyard.core import Config, Job, Kind, parse_job
 from trainyard.objects import Json, format_time, name_of
 from trainyard.views import job_view

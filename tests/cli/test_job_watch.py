@@ -8,9 +8,9 @@ from typing import Any
 
 from tests.views.why_values import tfjob
 from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.cli.codes import FAILED, SUCCEEDED
-from trainyard.cli.job_watch import JobWatch, LogSelection, exit_code
-from trainyard.cli.screen import Descriptors, Screen
+from trainyard.cli.command.codes import FAILED, SUCCEEDED
+from trainyard.cli.output.screen import Descriptors, Screen
+from trainyard.cli.session.job_watch import JobWatch, LogSelection, exit_code
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json, uid_of
 from trainyard.views.job_view import JobView

@@ -7,8 +7,8 @@ import os
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-from trainyard.cli.job_watch import JobWatch, LogSelection
-from trainyard.cli.screen import Descriptors, Screen
+from trainyard.cli.output.screen import Descriptors, Screen
+from trainyard.cli.session.job_watch import JobWatch, LogSelection
 from trainyard.client import ApiClient, ApiRequest
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json, encode

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.cli.layout import coloured, field_lines, prose, table_lines, terminal_width, wants_colour, wrapped
+from trainyard.cli.output.layout import (
+    coloured,
+    field_lines,
+    prose,
+    table_lines,
+    terminal_width,
+    wants_colour,
+    wrapped,
+)
 
 # A word of 29 letters fits the narrowest width of 40 beside the label "  problem: ".
 WORDS = st.lists(st.text("abcdefgh`", min_size=1, max_size=29), min_size=1, max_size=30)

@@ -15,11 +15,11 @@ from tests.views.why_replica_cases import REPLICA_CASES
 from tests.views.why_values import NOW, RUNNING, Case, ended, facts, pod
 from tests.views.why_values import tfjob as observed_tfjob
 from trainyard import kinds
-from trainyard.app.related_objects import RelatedObjects
+from trainyard.app.evidence.related_objects import RelatedObjects
+from trainyard.cli.command.jobs import JobInfo
 from trainyard.cli.describe import describe_lines
 from trainyard.cli.get import jobs_table
-from trainyard.cli.job_lines import outcome_line, progress
-from trainyard.cli.jobs import JobInfo
+from trainyard.cli.output.job_lines import outcome_line, progress
 from trainyard.objects import Json
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import POD

@@ -9,15 +9,15 @@ import pytest
 
 from tests.views.why_values import NOW, RUNNING, at, ended, facts, pod, tfjob, waits
 from trainyard import kinds
-from trainyard.app.history import HistoryRecord, folder_name, read_record
-from trainyard.app.job_record import JobRecord
-from trainyard.app.related_objects import RelatedObjects
-from trainyard.app.retention import RetentionLimits
+from trainyard.app.evidence.related_objects import RelatedObjects
+from trainyard.app.history.job_record import JobRecord
+from trainyard.app.history.records import HistoryRecord, folder_name, read_record
+from trainyard.app.history.retention import RetentionLimits
+from trainyard.cli.command.jobs import JobInfo
 from trainyard.cli.describe import describe_lines
 from trainyard.cli.get import jobs_table
-from trainyard.cli.job_lines import table
-from trainyard.cli.jobs import JobInfo
-from trainyard.cli.record_lines import record_fields
+from trainyard.cli.output.job_lines import table
+from trainyard.cli.output.record_lines import record_fields
 from trainyard.core.children import decode_containers
 from trainyard.objects import Json
 from trainyard.views.diagnosis import why

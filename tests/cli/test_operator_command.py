@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainyard.app.config import ConfigError
-from trainyard.app.installation import Install, arguments
+from trainyard.app.install.installation import Install, arguments
 from trainyard.app.operating import parse_address, parse_kinds
 from trainyard.cli.operator import _parse_options, operator
 

@@ -8,13 +8,12 @@ import pytest
 
 from tests.views.why_values import NOW, RUNNING, at, child, pod, tfjob
 from trainyard import kinds
-from trainyard.app.related_objects import RelatedObjects
-from trainyard.cli.cluster_jobs import count_by_kind_and_state, job_texts
+from trainyard.app.evidence.related_objects import RelatedObjects
+from trainyard.cli.command.cluster_jobs import count_by_kind_and_state, job_texts
+from trainyard.cli.command.jobs import JobInfo
 from trainyard.cli.describe import describe_lines
-from trainyard.cli.events import event_rows
 from trainyard.cli.get import ChangedRows
-from trainyard.cli.jobs import JobInfo
-from trainyard.cli.printing import align_columns, document
+from trainyard.cli.output.printing import align_columns, document, event_rows
 from trainyard.objects import Json
 from trainyard.views.event_view import event_view
 

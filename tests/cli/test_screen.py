@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from trainyard.cli.screen import MAX_QUEUED_BYTES, Descriptors, Screen, wants_colour
+from trainyard.cli.output.screen import MAX_QUEUED_BYTES, Descriptors, Screen, wants_colour
 from trainyard.views.output_lines import OutputLineSplitter
 
 

@@ -15,13 +15,14 @@ from click.testing import CliRunner
 
 from tests.cli.script_values import program_job, script
 from trainyard import kinds
-from trainyard.cli import manifests, submission
+from trainyard.cli.command import manifests
 from trainyard.cli.init import init
 from trainyard.cli.lint import lint
 from trainyard.cli.plan import plan
 from trainyard.cli.run import run
 from trainyard.cli.scripts.frameworks import FRAMEWORKS
-from trainyard.kinds.templates import templates_of
+from trainyard.cli.session import submission
+from trainyard.kinds.pods.templates import templates_of
 from trainyard.objects import Json
 from trainyard.objects.labels import WORKING_DIRECTORY
 from trainyard.objects.manifest import read

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainyard.cli.cluster_command import on_loopback
-from trainyard.cli.submission import create_objects, read
-from trainyard.cli.working_directory import manifest_folder, set_annotation
+from trainyard.cli.command.cluster_command import on_loopback
+from trainyard.cli.session.submission import create_objects, read
+from trainyard.cli.session.working_directory import manifest_folder, set_annotation
 from trainyard.client import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
 from trainyard.objects import GVK, Json, name_of, namespace_of
 from trainyard.objects.labels import WORKING_DIRECTORY

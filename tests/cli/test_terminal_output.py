@@ -13,12 +13,12 @@ import click
 import pytest
 import yaml
 
-from trainyard.app.logs import TextFormatter
-from trainyard.cli.cluster_command import note, print_output
+from trainyard.app.logging_setup import TextFormatter
+from trainyard.cli.command.cluster_command import note, print_output
 from trainyard.cli.commands import main
-from trainyard.cli.layout import field_lines, table_line, table_lines
-from trainyard.cli.printing import as_json, as_yaml
-from trainyard.cli.screen import Descriptors, Screen
+from trainyard.cli.output.layout import field_lines, table_line, table_lines
+from trainyard.cli.output.printing import as_json, as_yaml
+from trainyard.cli.output.screen import Descriptors, Screen
 
 HOSTILE = "\x1b[2J\x1b]0;x\x07\rhidden\x9b1A\u202e"
 

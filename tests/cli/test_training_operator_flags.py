@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.test_operator_command import KUBECONFIG
-from trainyard.cli import training_operator_flags
+from trainyard.cli.command import training_operator_flags
 from trainyard.cli.operator import _parse_options, operator
 from trainyard.objects.manifest import ManifestError
 

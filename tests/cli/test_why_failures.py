@@ -15,7 +15,7 @@ import pytest
 from tests.cli.commands import commands_of_cluster
 from tests.cli.failure_cases import CASES, CLOSED, Failure
 from tests.cli.failure_page import answer_file
-from trainyard.cli.layout import wrapped
+from trainyard.cli.output.layout import wrapped
 
 pytestmark = pytest.mark.slow
 RUNS = [(case, network) for case in CASES for network in case.networks]

@@ -25,8 +25,8 @@ from typing import Any
 from unittest.mock import patch
 
 from trainyard.objects import Json, decode, encode
-from trainyard.server.http.requests import Request
-from trainyard.server.registry.verbs import Verbs
+from trainyard.server.model.requests import Request
+from trainyard.server.verbs import Verbs
 
 Headers = dict[str, str]
 ResponseChange = Callable[[int, Headers, bytes], tuple[int, Headers, bytes]]

@@ -31,7 +31,7 @@ from tests.support.control_plane_process import ControlPlaneProcess
 from tests.support.samples import elasticjob, pods
 from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.app.config import shipped_files
-from trainyard.app.installation import Install, Names, access
+from trainyard.app.install.installation import Install, Names, access
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.operating import OperatorOptions, OperatorProcess, parse_kinds
 from trainyard.client import ApiClient, ApiError, NotFound, Unavailable

@@ -29,7 +29,7 @@ from tests.support.waiting import SLOW_PAUSE, until_async
 from tests.support.watched_objects import until_object
 from trainyard import kinds
 from trainyard.app.config import shipped_files
-from trainyard.app.installation import Install, access
+from trainyard.app.install.installation import Install, access
 from trainyard.client import ApiClient, ApiRequest, Forbidden, NotFound
 from trainyard.core import Config, Kind
 from trainyard.objects import Json, encode, is_condition_true, name_of

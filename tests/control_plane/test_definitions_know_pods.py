@@ -15,7 +15,7 @@ from tests.support.samples import KUBEFLOW_ROLES, elasticjob, sample
 from tools import generate_pod_types
 from trainyard import kinds
 from trainyard.core import Kind
-from trainyard.kinds.pod_templates import fields_of_types
+from trainyard.kinds.pods.pod_templates import fields_of_types
 from trainyard.objects import Json, encode
 
 pytestmark = pytest.mark.cluster

@@ -20,8 +20,8 @@ from tests.support.control_plane_fixtures import install
 from tests.support.samples import chainerjob, sample, worker_set
 from trainyard import kinds
 from trainyard.core import Kind, violations, with_aliases
-from trainyard.kinds.crds import schema
-from trainyard.kinds.immutability import rules_of
+from trainyard.kinds.definitions.crds import schema
+from trainyard.kinds.definitions.immutability import rules_of
 from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
 

@@ -16,7 +16,7 @@ from tests.support.control_plane import ControlPlane
 from tests.support.waiting import until_async
 from tests.support.watched_objects import until_object
 from trainyard.app.config import shipped_files
-from trainyard.app.installation import Install, access
+from trainyard.app.install.installation import Install, access
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.operating import (
     OperatorOptions,

@@ -9,7 +9,8 @@ from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.core import Config, Plan
 from trainyard.kinds import TFJOB
-from trainyard.operator.plan_executor import JobState, PlanExecutor, Reconcile
+from trainyard.operator.plan_executor import PlanExecutor
+from trainyard.operator.reconcile import JobState, ReconcileContext
 
 
 async def test_a_delay_counts_from_the_clock_that_the_decision_was_made_by() -> None:
@@ -19,4 +20,4 @@ async def test_a_delay_counts_from_the_clock_that_the_decision_was_made_by() -> 
     executor = PlanExecutor(api, Config(), InFlightWrites({}), EventRecorder(api), now=lambda: NOW)
     planned_at = NOW + 3600
     idle = Plan(status={}, requeue_at=planned_at + 10)
-    assert await executor.apply(Reconcile(TFJOB, tfjob(), idle, JobState(), planned_at)) == 10
+    assert await executor.apply(ReconcileContext(TFJOB, tfjob(), idle, JobState(), planned_at)) == 10

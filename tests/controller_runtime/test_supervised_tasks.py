@@ -14,14 +14,14 @@ from tests.controller_runtime.fake_clock import run
 from tests.support.builders import tfjob
 from tests.support.waiting import until_async
 from tests.support.watched_objects import until_object
+from trainyard.app.history.record_index import HistoryOptions
 from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import NOT_SERVED, LocalCluster, LocalClusterOptions
 from trainyard.app.operating import OperatorOptions as OperatorOptions
 from trainyard.app.operating import OperatorProcess
-from trainyard.app.record_index import HistoryOptions
-from trainyard.cli.screen import Descriptors, Screen
-from trainyard.cli.session import Session
-from trainyard.cli.submission import Submission
+from trainyard.cli.output.screen import Descriptors, Screen
+from trainyard.cli.session.session import Session
+from trainyard.cli.session.submission import Submission
 from trainyard.client import ApiClient
 from trainyard.controller_runtime import TaskSupervisor, WatchTarget
 from trainyard.controller_runtime.lease import LeaseIdentity
@@ -251,16 +251,16 @@ SHORT_LIVED = {
     "daemon.py": "waits beside the work of `serve`",
     "app/local.py": "certificates, awaited by `start`",
     "app/operating.py": "waits beside the work of `run`",
-    "cli/follow.py": "one log of one container",
-    "cli/signals.py": "waits beside a command",
-    "cli/logs.py": "one log",
+    "cli/output/follow.py": "one log of one container",
+    "cli/command/signals.py": "waits beside a command",
+    "cli/session/log_screen.py": "one log",
     "controller_runtime/tasks.py": "the supervisor itself",
     "controller_runtime/reflector.py": "one exchange, awaited by `run`",
-    "node/kubelet/exec.py": "one exec session",
+    "node/kubelet/api/exec.py": "one exec session",
     "node/images/environments.py": "progress of one build",
     "node/images/images.py": "the preparation for the first pod, cancelled by `close`",
     "node/images/providers.py": "one build, awaited by its pods",
-    "node/kubelet/server.py": "the start of what serves connections, awaited by its end",
+    "node/kubelet/api/listener.py": "the start of what serves connections, awaited by its end",
     "node/kubelet/pod_worker.py": "one pod",
     "node/kubelet/container_runtime.py": "one start of a container",
     "operator/plan_executor.py": "one status patch, awaited by its reconcile",

@@ -16,8 +16,8 @@ from tests.conversion.jobs import CONVERSIONS, job
 from trainyard import kinds
 from trainyard.conversion import Conversion, convert
 from trainyard.core import Kind
-from trainyard.kinds.pod_templates import fields_of_types
-from trainyard.kinds.templates import templates_of
+from trainyard.kinds.pods.pod_templates import fields_of_types
+from trainyard.kinds.pods.templates import templates_of
 from trainyard.objects import Json
 from trainyard.schema import from_struct
 

@@ -16,7 +16,7 @@ from tests.model.explorer import InitialState
 from trainyard.core import Observed, Plan, Replica, Slot
 from trainyard.core.blocked import Blocks
 from trainyard.core.failures import CountedFailures
-from trainyard.core.job import JobStatus
+from trainyard.core.job_state import JobStatus
 from trainyard.core.policies.restart import Restarts
 from trainyard.objects.structs import replace
 

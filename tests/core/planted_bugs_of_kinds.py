@@ -40,14 +40,15 @@ from trainyard.core import (
     TemplateChange,
 )
 from trainyard.core.failures import CountedFailures
-from trainyard.core.job import Job, JobStatus, Outcome
+from trainyard.core.job_state import JobStatus, Outcome
+from trainyard.core.kind import Job
 from trainyard.core.policies.restart import Restarts
 from trainyard.kinds import CHAINERJOB, ELASTICJOB, KUBEFLOW_TFJOB, PYTORCHJOB
 from trainyard.kinds.policies import policy_of as POLICY_OF
 from trainyard.objects.structs import replace
 
 PODS: Any = sys.modules["trainyard.core.carriers.pods"]
-ELASTIC: Any = sys.modules["trainyard.kinds.elasticjob"]
+ELASTIC: Any = sys.modules["trainyard.kinds.elasticjob.kind"]
 KUBEFLOW: Any = sys.modules["trainyard.kinds.kubeflow_v1.lifecycle"]
 
 

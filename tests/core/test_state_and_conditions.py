@@ -12,7 +12,7 @@ from tests.model.simulated_job import SimulatedJob, simulate
 from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.core import Kind
-from trainyard.kinds.crds import crd, warnings
+from trainyard.kinds.definitions.crds import crd, warnings
 from trainyard.objects import Json, is_condition_true
 from trainyard.objects.labels import OWNER
 

@@ -1,4 +1,5 @@
-"""Trainyard as a user installs it: pip with the wheel, `uv tool install .`, `pipx install .`; then their first job."""
+"""Trainyard as a user installs it: pip with the wheel, `uv tool install .`, `pipx install .`, and each file of a
+release with the locked dependencies; then their first job."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from trainyard import __version__
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """import pathlib
@@ -39,7 +42,7 @@ def run(*argv: str | Path, cwd: Path, env: dict[str, str]) -> str:
 def with_pip(place: Path, env: dict[str, str]) -> Path:
     """The wheel, into a virtual environment of the user's."""
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", place / "dist", ROOT, cwd=place, env=env)
-    (wheel,) = (place / "dist").glob("trainyard-*.whl")
+    (wheel,) = (place / "dist").glob("*.whl")
     run(sys.executable, "-m", "venv", place / "venv", cwd=place, env=env)
     run(place / "venv" / "bin" / "pip", "install", "-q", wheel, cwd=place, env=env)
     return place / "venv" / "bin"
@@ -58,9 +61,39 @@ def with_pipx(place: Path, env: dict[str, str]) -> Path:
     return place / "bin"
 
 
+def with_locked_wheel(place: Path, env: dict[str, str]) -> Path:
+    return with_lock(place, env, "wheel")
+
+
+def with_locked_sdist(place: Path, env: dict[str, str]) -> Path:
+    return with_lock(place, env, "sdist")
+
+
+def with_lock(place: Path, env: dict[str, str], target: str) -> Path:
+    """A file of a release, into a fresh virtual environment that has what the lock files pin and nothing else."""
+    run(sys.executable, "-m", "hatchling", "build", "-t", target, "-d", place / "dist", cwd=ROOT, env=env)
+    (file,) = (place / "dist").iterdir()
+    uv, venv = Path(sys.executable).with_name("uv"), place / "venv"
+    run(uv, "venv", "-q", "--python", sys.executable, venv, cwd=place, env=env)
+    install: list[str | Path] = [uv, "pip", "install", "-q", "--no-deps", "--python", venv]
+    locks = [ROOT / "requirements" / name for name in ("runtime.lock", "build.lock")[: 1 if target == "wheel" else 2]]
+    run(*install, "--require-hashes", *(word for lock in locks for word in ("-r", lock)), cwd=place, env=env)
+    run(*install, "--no-index", "--no-build-isolation", file, cwd=place, env=env)
+    return venv / "bin"
+
+
+INSTALLERS = {
+    "pip": with_pip,
+    "uv": with_uv,
+    "pipx": with_pipx,
+    "locked wheel": with_locked_wheel,
+    "locked sdist": with_locked_sdist,
+}
+
+
 @pytest.mark.slow
 @pytest.mark.network
-@pytest.mark.parametrize("install", [with_pip, with_uv, with_pipx], ids=["pip", "uv", "pipx"])
+@pytest.mark.parametrize("install", INSTALLERS.values(), ids=INSTALLERS)
 def test_an_installed_trainyard_runs_a_users_script(install: object, tmp_path: Path) -> None:
     """The script's folder is the user's own, and what the script writes there is there afterwards."""
     place, project = tmp_path / "installed", tmp_path / "project"
@@ -75,6 +108,7 @@ def test_an_installed_trainyard_runs_a_users_script(install: object, tmp_path: P
     binaries = install(place, env)  # type: ignore[operator]  # one of the functions above
     env["PATH"] = f"{binaries}:/usr/local/bin:/usr/bin:/bin"
     (project / "train.py").write_text(SCRIPT)
+    assert run("trainyard", "--version", cwd=project, env=env) == f"trainyard {__version__}\n"
     printed = run("trainyard", "run", "train.py", cwd=project, env=env)
     assert "trained" in printed
     assert "Succeeded" in printed

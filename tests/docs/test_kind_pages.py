@@ -8,8 +8,8 @@ from tools.generate_kind_pages import FOLDER, write, written
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.core.status import WARNING_CONDITIONS
-from trainyard.kinds.immutability import rules_of
-from trainyard.kinds.pages import CONDITIONS, POLICIES, kind_page
+from trainyard.kinds.definitions.immutability import rules_of
+from trainyard.kinds.definitions.pages import CONDITIONS, POLICIES, kind_page
 from trainyard.kinds.policies import Policies
 
 

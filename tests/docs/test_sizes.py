@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tools.sizes import FILE_LINES, LINES, METHODS, exceeded
+from tools.sizes import FILE_LINES, LINES, METHODS, MODULES, crowded, exceeded
 
 BODY = "\n    x = 1" * LINES
 MANY = "".join(f"\n    def m{number}(self): ..." for number in range(METHODS + 1))
@@ -25,3 +27,13 @@ MANY = "".join(f"\n    def m{number}(self): ..." for number in range(METHODS + 1
 )
 def test_functions_classes_and_files_beyond_the_limits_are_reported(text: str, messages: list[str]) -> None:
     assert [message for _, message in exceeded(text)] == messages
+
+
+def test_a_folder_with_too_many_modules_is_reported_and_its_subfolders_do_not_count(tmp_path: Path) -> None:
+    for index in range(MODULES):
+        (tmp_path / f"module_{index}.py").touch()
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "module.py").touch()
+    assert not list(crowded(tmp_path))
+    (tmp_path / "more.py").touch()
+    assert list(crowded(tmp_path)) == [f".: {MODULES + 1} modules, more than {MODULES}: group them in packages"]

@@ -41,7 +41,8 @@ from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import CRD, NAMESPACE, NODE, POD
 from trainyard.server import Server, trust_crd
 from trainyard.server.http.limits import Limits
-from trainyard.server.storage.log import LogEntry, RevisionLog
+from trainyard.server.model.store import LogEntry
+from trainyard.server.storage.log import RevisionLog
 from trainyard.workloads import ControllerManager
 
 FAULT_SECONDS = 4.5

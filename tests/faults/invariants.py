@@ -23,7 +23,7 @@ from tests.faults.history_jobs import KINDS, restarts_gang
 from tests.faults.proxy import Write
 from trainyard.objects import Json, decode, is_condition_true, labels_of, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
-from trainyard.server.storage.log import LogEntry
+from trainyard.server.model.store import LogEntry
 
 JOBS = tuple(f"{kind.gvk.plural}." for kind in KINDS.values())
 ENDS = ("Succeeded", "Complete", "Failed")

@@ -106,7 +106,7 @@ def _serve() -> None:
     for module in (
         "tests.faults.mutants",
         "trainyard.app.operating",
-        "trainyard.cli.signals",
+        "trainyard.cli.command.signals",
         "trainyard.cli.operator",
     ):
         importlib.import_module(module)

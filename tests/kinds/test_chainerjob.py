@@ -9,7 +9,7 @@ import pytest
 from tests.model.simulated_job import SimulatedJob, simulate
 from tests.support.samples import chainerjob, pods, worker_set
 from trainyard import kinds
-from trainyard.kinds.chainerjob import job_limits, slots_of
+from trainyard.kinds.chainerjob.kind import job_limits, slots_of
 from trainyard.objects import Json, format_time, uid_of
 
 GPU = "nvidia.com/gpu"

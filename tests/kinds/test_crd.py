@@ -10,7 +10,7 @@ import pytest
 
 from trainyard import kinds
 from trainyard.core import Kind
-from trainyard.kinds.immutability import rules_of
+from trainyard.kinds.definitions.immutability import rules_of
 from trainyard.objects import Json, decode, encode
 from trainyard.schema import Schema
 

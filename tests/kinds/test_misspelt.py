@@ -12,9 +12,9 @@ from tests.support.builders import replicas, template, tfjob
 from tests.support.samples import chainerjob, elasticjob, mxjob, sample
 from trainyard import kinds
 from trainyard.core import Kind
-from trainyard.kinds.crds import schema
-from trainyard.kinds.misspellings import most_similar_name
-from trainyard.kinds.pod_templates import fields_of_types
+from trainyard.kinds.definitions.crds import schema
+from trainyard.kinds.definitions.misspellings import most_similar_name
+from trainyard.kinds.pods.pod_templates import fields_of_types
 from trainyard.objects import Json
 from trainyard.objects.manifest import read
 

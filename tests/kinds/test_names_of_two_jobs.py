@@ -9,8 +9,8 @@ import pytest
 from tests.support.samples import chainerjob, elasticjob, worker_set
 from trainyard.core import Kind
 from trainyard.kinds import CHAINERJOB, ELASTICJOB
-from trainyard.kinds.chainerjob_spec import is_unambiguous_set_name, stateful_set_name
-from trainyard.kinds.crds import admit
+from trainyard.kinds.chainerjob.spec import is_unambiguous_set_name, stateful_set_name
+from trainyard.kinds.definitions.crds import admit
 from trainyard.objects import Json
 
 WORDS = ("a", "", "workerset", "worker", "master", "0")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.kinds.elasticjob_spec import is_endpoint
+from trainyard.kinds.elasticjob.spec import is_endpoint
 
 
 @pytest.mark.parametrize("text", ["etcd", "etcd:1", "etcd:2379", "10.0.0.1:65535", "[::1]:60000", "a.b.svc:59999"])

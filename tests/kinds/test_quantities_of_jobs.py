@@ -9,7 +9,7 @@ import pytest
 from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.core import Kind
-from trainyard.kinds.templates import containers_of, templates_of
+from trainyard.kinds.pods.templates import containers_of, templates_of
 from trainyard.objects import Json
 
 

@@ -21,8 +21,8 @@ from tests.support.samples import KUBEFLOW_ROLES, pods, sample
 from trainyard import kinds
 from trainyard.core import Kind, Rule, violations, with_aliases
 from trainyard.core.rules import _holds, _values
-from trainyard.kinds.crds import schema
-from trainyard.kinds.immutability import rules_of
+from trainyard.kinds.definitions.crds import schema
+from trainyard.kinds.definitions.immutability import rules_of
 from trainyard.kinds.replica_list import items_of
 from trainyard.objects import Json
 from trainyard.schema import Schema

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.builders import IMAGE, NOW, RUNTIME_ID, UID, replicas, template, tfjob
 from trainyard.core import Config, Observed, Plan, plan, render_object
 from trainyard.kinds import TFJOB
-from trainyard.kinds.accelerators import add_accelerators
+from trainyard.kinds.pods.accelerators import add_accelerators
 from trainyard.objects import Json, decode, encode, labels
 
 PROGRAM = {"grpc_tensorflow_server.py": "# the server\n"}

@@ -41,8 +41,8 @@ from trainyard.core import (
     violations,
 )
 from trainyard.core.names import digest
+from trainyard.kinds.pods.templates import PRESERVE_UNKNOWN, PodTemplate, copy_template
 from trainyard.kinds.policies import Policies, policy_of
-from trainyard.kinds.templates import PRESERVE_UNKNOWN, PodTemplate, copy_template
 from trainyard.objects import GVK, Json, is_condition_true
 from trainyard.objects.resources import POD
 from trainyard.objects.structs import replace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainyard import kinds
-from trainyard.kinds.unknown_kinds import BUILT_IN, WORKLOADS, describe_kind, unknown_kind_message
+from trainyard.kinds.definitions.unknown_kinds import BUILT_IN, WORKLOADS, describe_kind, unknown_kind_message
 
 OPERATOR = "is a kind of the Kubeflow Training Operator, which Trainyard does not run yet"
 ROWS = [

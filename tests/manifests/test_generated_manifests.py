@@ -14,9 +14,9 @@ from tests.support.control_plane_build import find_kubectl
 from tools import generate_manifests
 from tools.generate_manifests import ROOT
 from trainyard import kinds
-from trainyard.app import installation, operator_rbac
 from trainyard.app.config import parse_config
-from trainyard.app.installation import Install
+from trainyard.app.install import installation, operator_rbac
+from trainyard.app.install.installation import Install
 from trainyard.app.operating import parse_address, parse_kinds
 from trainyard.cli.operator import operator
 from trainyard.core import Kind

@@ -24,7 +24,7 @@ from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_process import free_ports
 from tests.support.waiting import SLOW_PAUSE, until
 from tools.generate_manifests import ROOT
-from trainyard.app.installation import USER, Install, access, definitions, namespace
+from trainyard.app.install.installation import USER, Install, access, definitions, namespace
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.local import kubeconfig
 from trainyard.cli.install_manifests import to_yaml

@@ -18,12 +18,12 @@ from tests.support.control_plane_audit import AuditedRequest, of
 from tests.support.samples import sample
 from tests.support.watched_objects import until_gone, until_object, until_objects
 from trainyard import kinds
-from trainyard.app import operator_rbac
 from trainyard.app.config import shipped_files
-from trainyard.app.installation import Install, access, definitions, namespace
+from trainyard.app.install import operator_rbac
+from trainyard.app.install.installation import Install, access, definitions, namespace
+from trainyard.app.install.operator_rbac import Permission
 from trainyard.app.kubeconfig import ClusterAccess, read_kubeconfig
 from trainyard.app.operating import OperatorOptions, OperatorProcess, lease_identity
-from trainyard.app.operator_rbac import Permission
 from trainyard.cli.install_manifests import to_yaml
 from trainyard.client import ApiClient, NotFound
 from trainyard.core import Config, Kind

@@ -16,8 +16,8 @@ from tests.support.waiting import SLOW_PAUSE, until
 from tools import monitoring
 from tools.generate_manifests import ROOT
 from trainyard import kinds
-from trainyard.app import installation, operator_rbac
-from trainyard.app.installation import Install, Names
+from trainyard.app.install import installation, operator_rbac
+from trainyard.app.install.installation import Install, Names
 from trainyard.cli.install_manifests import to_yaml
 from trainyard.cli.operator import operator
 from trainyard.objects import Json

@@ -13,7 +13,7 @@ import pytest
 from tests.support.samples import mxjob
 from tools.generate_manifests import ROOT
 from trainyard import kinds
-from trainyard.app.installation import Install, lasting_objects, operator_objects
+from trainyard.app.install.installation import Install, lasting_objects, operator_objects
 from trainyard.cli.install_manifests import to_yaml
 from trainyard.client import ApiClient
 from trainyard.objects import uid_of

@@ -26,7 +26,8 @@ from tests.model.world import (
 )
 from trainyard import core
 from trainyard.core.children import ContainerRecord, decode_child, encode_containers
-from trainyard.core.job import Job, JobStatus, ParsedSpec
+from trainyard.core.job_state import JobStatus, ParsedSpec
+from trainyard.core.kind import Job
 from trainyard.core.model import Child, ChildStatus, Config, Observed, PlannedCreate, Refusal
 from trainyard.core.status import parse_status
 from trainyard.objects import Json, Ref, decode, encode

@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDINARY = 12345  # a user id without a name and without rights
-_REQUIRED = ("trainyard", "pytest", "pytest-asyncio", "hypothesis")
+_REQUIRED = ("trainyard-jobs", "pytest", "pytest-asyncio", "hypothesis")
 _CHECKOUT = ("src", "tests", "testdata", "examples", "pyproject.toml")
 # Run as the first program of the interpreter: the very first start may still be done with root's rights.
 _USABLE = "import subprocess, sys, tests.node.node_cluster; subprocess.run([sys.executable, '-c', ''], check=True)"

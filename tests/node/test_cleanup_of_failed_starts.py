@@ -13,8 +13,8 @@ from tests.node.leftovers import supervisors
 from tests.node.node_cluster import NodeCluster
 from tests.node.test_exec import WAITS
 from tests.support.waiting import until_async
-from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxCallbacks, StartError
-from trainyard.node.kubelet.supervisor_process import SupervisorProcess
+from trainyard.node.sandbox.supervisor_client import Sandbox, SandboxCallbacks, StartError
+from trainyard.node.sandbox.supervisor_process import SupervisorProcess
 from trainyard.objects.resources import POD
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ async def test_a_pod_that_is_deleted_while_its_namespaces_are_made_leaves_none(
         )
         await cluster.api.delete(POD, "default", "early", grace_period_seconds=0)
         await until_async(
-            lambda: all(worker.state.over for worker in cluster.node._pods.workers.values()), "the pod is over"
+            lambda: all(worker.state.has_ended for worker in cluster.node._pods.workers.values()), "the pod is over"
         )
     finally:
         os.kill(supervisor, signal.SIGCONT)

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from trainyard.node.kubelet import mount_paths
-from trainyard.node.kubelet.supervisor_client import Mount, Sandbox, SandboxCallbacks
+from trainyard.node.kubelet.volumes import mount_paths
 from trainyard.node.network import directory as node_directory
 from trainyard.node.network import dns, host_ports
 from trainyard.node.network.address_rewrite import NameScope, PortOf, declared_ports, rewriter
 from trainyard.node.network.directory import Directory, Peer, Port, cluster_ip, ports_of
 from trainyard.node.network.namespaced import NamespaceNetwork, resolv_conf
 from trainyard.node.network.shared import PortAllocator, host_address
+from trainyard.node.sandbox.supervisor_client import Mount, Sandbox, SandboxCallbacks
 from trainyard.objects import Json, NamespacedName, name_of
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from trainyard.node.kubelet.api.pod_logs import PodLogs
 from trainyard.node.kubelet.container_starter import ContainerExit, ContainerStarter
 from trainyard.node.kubelet.lifecycle import Ended, Event, Started
-from trainyard.node.kubelet.pod_logs import PodLogs
-from trainyard.node.kubelet.supervisor_client import StartError
-from trainyard.node.kubelet.usage import UsageSampler
+from trainyard.node.kubelet.usage.usage import UsageSampler
+from trainyard.node.sandbox.supervisor_client import StartError
 from trainyard.objects.metric_points import METRICS, decode_points
 
 POD = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"containers": [{"name": "main"}]}}

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.node.kubelet.interpolation import expand, field, resource
-from trainyard.node.kubelet.pod_spec import (
+from trainyard.node.kubelet.spec.interpolation import expand, field, resource
+from trainyard.node.kubelet.spec.pod_spec import (
     EnvContext,
     Missing,
     command_line,
-    containers,
     environment,
-    inherited,
     references,
 )
-from trainyard.objects import Json
+from trainyard.node.sandbox.inherited_environment import inherited
+from trainyard.objects import Json, pod_containers
 
 POD: Json = {
     "metadata": {
@@ -175,7 +174,10 @@ def test_every_reference_of_a_pod_is_found() -> None:
         ("secret", "f"),
     }
     assert references({"spec": spec}) == read_references
-    assert [(container["name"], init) for container, init in containers({"spec": spec})] == [("i", True), ("c", False)]
+    assert [(container["name"], init) for container, init in pod_containers({"spec": spec})] == [
+        ("i", True),
+        ("c", False),
+    ]
 
 
 SHELL = {

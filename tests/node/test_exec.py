@@ -18,7 +18,7 @@ from tests.node.leftovers import processes
 from tests.node.node_cluster import NodeCluster
 from tests.node.sessions import V4, V5, execute, query, refusal, talk
 from tests.support.waiting import until_async
-from trainyard.node.kubelet.exec import ExecRequest, ExecResult
+from trainyard.node.kubelet.api.exec import ExecRequest, ExecResult
 from trainyard.objects.resources import POD
 
 pytestmark = pytest.mark.slow

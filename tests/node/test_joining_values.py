@@ -12,7 +12,7 @@ from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.node_agent import HolderIdentity, JoinedNode, JoinOptions, host_name
 from trainyard.controller_runtime.lease import LeaseRecord, ObservedLease
 from trainyard.node.kubelet import lifecycle
-from trainyard.node.kubelet.authentication import API_SERVERS, certificate_refusal
+from trainyard.node.kubelet.api.authentication import API_SERVERS, certificate_refusal
 from trainyard.node.kubelet.lifecycle import Container, ContainerState, Ended, Pod, Start, Stop, Tick
 from trainyard.node.kubelet.registration import (
     CORDONED_ANNOTATION,
@@ -96,7 +96,7 @@ def test_a_pod_that_was_never_started_is_new() -> None:
 
 def test_a_pod_that_may_run_once_is_not_run_twice() -> None:
     pod, actions = back("Never", RUNNING)
-    assert pod.over and not [action for action in actions if isinstance(action, Start)]
+    assert pod.has_ended and not [action for action in actions if isinstance(action, Start)]
     last = pod.container("main").last
     assert last is not None and (last.code, last.reason, last.started) == (137, LOST[0], AT)
 
@@ -108,7 +108,7 @@ def test_a_pod_killed_before_its_status_was_written_is_not_run_twice(statuses: t
     pod, lost = returned(life(), {"containerStatuses": list(statuses)}, {"main": 1})
     assert lost == ("main",)
     pod, actions = lifecycle.step(pod, Ended(AT, "main", 137, *LOST))
-    assert pod.over and not [action for action in actions if isinstance(action, Start)]
+    assert pod.has_ended and not [action for action in actions if isinstance(action, Start)]
     again, _ = returned(life("OnFailure"), {"containerStatuses": [RUNNING], "startTime": THEN}, {"main": 1})
     assert again.container("main").started == AT  # what the status knows is believed
 
@@ -132,7 +132,7 @@ def test_many_restarts_make_the_next_one_wait() -> None:
 
 def test_a_terminated_container_stays_terminated() -> None:
     pod, actions = back("OnFailure", container_status(terminated=ended(0)))
-    assert pod.over and not [action for action in actions if isinstance(action, Start)]
+    assert pod.has_ended and not [action for action in actions if isinstance(action, Start)]
     pod, actions = back("OnFailure", container_status(terminated=ended(3)))
     assert [action for action in actions if isinstance(action, Start)] == [Start("main", 2)]
     first = pod.container("main").last
@@ -153,7 +153,7 @@ def test_a_pod_whose_deletion_was_pending_is_not_started() -> None:
     for name in lost:
         pod, more = lifecycle.step(pod, Ended(AT, name, 137, *LOST))
         actions += more
-    assert pod.over and not [action for action in actions if isinstance(action, Start)]
+    assert pod.has_ended and not [action for action in actions if isinstance(action, Start)]
 
 
 def test_the_node_object_has_the_created_annotation_and_its_taints() -> None:
@@ -198,20 +198,22 @@ def test_any_other_client_certificate_is_refused(shown: object) -> None:
 
 def test_a_holder_identity_tells_whether_its_process_has_ended() -> None:
     mine = HolderIdentity.new("here")
-    assert HolderIdentity.parse(mine.text) == mine and not mine.ended()
+    assert HolderIdentity.parse(mine.text) == mine and not mine.has_ended()
     name, machine, process, token = mine.text.split("_")
     pid, start = process.split(".")
-    assert HolderIdentity.parse(f"{name}_{machine}_{pid}.{int(start) - 1}_{token}").ended()  # its number is ours now
-    assert not HolderIdentity.parse(f"{name}_other.1_{pid}.1_{token}").ended()  # of another machine nobody can know
+    assert HolderIdentity.parse(
+        f"{name}_{machine}_{pid}.{int(start) - 1}_{token}"
+    ).has_ended()  # its number is ours now
+    assert not HolderIdentity.parse(f"{name}_other.1_{pid}.1_{token}").has_ended()  # of another machine nobody can know
     for text in ("", "here", "here_x", f"here_{machine}__", f"here_{machine}_x.y_z", "a_b_c_d_e"):
-        assert not HolderIdentity.parse(text).ended()
+        assert not HolderIdentity.parse(text).has_ended()
     assert host_name() == host_name().lower() and host_name()
 
 
 def test_service_ranges_are_published_and_pod_ranges_in_use_are_not_taken() -> None:
-    from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxCallbacks
     from trainyard.node.network.directory import Directory
     from trainyard.node.network.namespaced import NamespaceNetwork
+    from trainyard.node.sandbox.supervisor_client import Sandbox, SandboxCallbacks
 
     def ranges(*services: str) -> list[str]:
         sandbox = Sandbox("namespace", SandboxCallbacks())

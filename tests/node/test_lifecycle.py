@@ -92,7 +92,7 @@ def test_a_failed_init_container_is_repeated_unless_the_policy_is_never(policy: 
 
 def test_a_pod_ends_when_its_last_container_has() -> None:
     state, _ = play(pod("Never", "a", "b"), Tick(1), Started(1, "a"), Started(1, "b"), Ended(2, "a", 1))
-    assert phase(state) == "Running" and not state.over
+    assert phase(state) == "Running" and not state.has_ended
     state, actions = play(state, Ended(3, "b", 0))
     assert phase(state) == "Failed" and actions == [Over()]
 
@@ -143,9 +143,9 @@ def test_a_second_stop_can_only_bring_the_end_nearer() -> None:
 
 def test_a_stopped_pod_drops_containers_that_have_not_started() -> None:
     state, actions = play(pod("Always", "main", inits=("init",)), Tick(0), Stop(1, 30))
-    assert Cancel("init") in actions and not state.over
+    assert Cancel("init") in actions and not state.has_ended
     state, actions = play(state, Dropped(2, "init"))
-    assert state.over and actions == [Over()]
+    assert state.has_ended and actions == [Over()]
 
 
 def test_a_container_that_started_too_late_is_stopped_like_the_others() -> None:
@@ -157,7 +157,7 @@ def test_a_container_that_started_too_late_is_stopped_like_the_others() -> None:
 
 def test_no_container_is_restarted_while_the_pod_is_stopped() -> None:
     state, actions = play(pod("Always"), Tick(0), Started(1, "main"), Stop(2, 30), Ended(3, "main", 0))
-    assert state.over and actions == [Over()]
+    assert state.has_ended and actions == [Over()]
 
 
 def test_active_deadline_seconds_stops_the_pod_with_its_reason() -> None:
@@ -231,7 +231,7 @@ class Machine:
                     self.overs += 1
         inits = {container.name for container in self.pod.containers if container.init}
         assert not (self.running & inits and self.running - inits), "init containers run alone"
-        assert self.overs == (1 if self.pod.over else 0)
+        assert self.overs == (1 if self.pod.has_ended else 0)
 
     def choices(self) -> list[object]:
         self.now += 7
@@ -242,7 +242,7 @@ class Machine:
                 possible.append(Dropped(self.now, name))
         for name in sorted(self.running):
             possible += [Ended(self.now, name, 0), Ended(self.now, name, 1)]
-        if not self.pod.over:
+        if not self.pod.has_ended:
             possible += [Stop(self.now, 30), Stop(self.now, 0)]
         return possible
 
@@ -269,7 +269,7 @@ def test_the_invariants_hold_for_any_order_of_events(policy: str, inits: int, pi
         choices = machine.choices()
         machine.happen(choices[pick % len(choices)])
         pod_status = status(machine.pod, PLACE, [], machine.now)
-        assert (pod_status["phase"] in ("Succeeded", "Failed")) == machine.pod.over
+        assert (pod_status["phase"] in ("Succeeded", "Failed")) == machine.pod.has_ended
         assert all(len(container_status["state"]) == 1 for container_status in pod_status["containerStatuses"])
 
 
@@ -280,9 +280,9 @@ def test_a_stopped_pod_ends_in_any_state_of_its_containers() -> None:
         for move in moves:
             choices = [choice for choice in machine.choices() if not isinstance(choice, Stop)]
             machine.happen(choices[move % len(choices)])
-        machine.happen(Stop(machine.now + 1, 0)) if not machine.pod.over else None
+        machine.happen(Stop(machine.now + 1, 0)) if not machine.pod.has_ended else None
         for name in sorted(machine.starting):
             machine.happen(Dropped(machine.now, name))
         for name in sorted(machine.running):
             machine.happen(Ended(machine.now, name, 137))
-        assert machine.pod.over and all(container.state in TERMINAL_STATES for container in machine.pod.containers)
+        assert machine.pod.has_ended and all(container.state in TERMINAL_STATES for container in machine.pod.containers)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from trainyard.app.retention import cut_log
-from trainyard.node.kubelet.log_poll import LogPoll
-from trainyard.node.kubelet.server import ContainerLog, LogOptions, read_log
+from trainyard.app.history.retention import cut_log
+from trainyard.node.kubelet.api.container_logs import ContainerLog, LogOptions, read_log
+from trainyard.node.kubelet.api.log_poll import LogPoll
 from trainyard.node.supervisor import syscalls
 from trainyard.node.supervisor.log_file import LimitedLogFile
 from trainyard.objects import log_files

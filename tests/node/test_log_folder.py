@@ -10,8 +10,8 @@ import pytest
 
 from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
 from trainyard.client import ApiClient
+from trainyard.node.kubelet.api.pod_logs import run_to_remove
 from trainyard.node.kubelet.node import Node
-from trainyard.node.kubelet.pod_logs import run_to_remove
 from trainyard.objects import Json, name_of
 from trainyard.objects.resources import POD
 from trainyard.server import Server

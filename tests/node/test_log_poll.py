@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.node.kubelet.log_poll import LogPoll
+from trainyard.node.kubelet.api.log_poll import LogPoll
 
 LOOKS = 6
 

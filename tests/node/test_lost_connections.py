@@ -17,11 +17,13 @@ from tests.node.node_cluster import TOKEN
 from tests.support.waiting import until_async
 from trainyard.client.errors import error_for
 from trainyard.node.kubelet import tokens
-from trainyard.node.kubelet.authentication import TokenAuthenticator
-from trainyard.node.kubelet.exec import ExecRequest, ExecSession
-from trainyard.node.kubelet.pod_spec import TokenRequest
-from trainyard.node.kubelet.server import ContainerLog, Kubelet, RequestError
-from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxCallbacks, SandboxError
+from trainyard.node.kubelet.api.authentication import TokenAuthenticator
+from trainyard.node.kubelet.api.container_logs import ContainerLog
+from trainyard.node.kubelet.api.exec import ExecRequest, ExecSession
+from trainyard.node.kubelet.api.handlers import PodHandlers, RequestError
+from trainyard.node.kubelet.api.listener import KubeletListener
+from trainyard.node.kubelet.spec.pod_spec import TokenRequest
+from trainyard.node.sandbox.supervisor_client import Sandbox, SandboxCallbacks, SandboxError
 from trainyard.node.supervisor.channel import Channel
 
 
@@ -30,11 +32,12 @@ def refuse(*_: object) -> NoReturn:
 
 
 @pytest.fixture
-async def silent(tmp_path: Path) -> AsyncIterator[tuple[Kubelet, Path]]:
+async def silent(tmp_path: Path) -> AsyncIterator[tuple[KubeletListener, Path]]:
     """A kubelet with one container, which has printed a line and prints no more."""
     path = tmp_path / "1.log"
     path.write_bytes(b"up\n")
-    kubelet = Kubelet(lambda *_: ContainerLog(path, lambda: False), refuse, refuse, TokenAuthenticator(TOKEN))
+    handlers = PodHandlers(lambda *_: ContainerLog(path, lambda: False), refuse, refuse)
+    kubelet = KubeletListener(handlers, TokenAuthenticator(TOKEN))
     await kubelet.start()
     yield kubelet, path
     await kubelet.stop()
@@ -44,7 +47,7 @@ def opened(path: Path) -> bool:
     return str(path) in [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
 
 
-async def test_a_followed_log_is_closed_when_its_reader_disconnects(silent: tuple[Kubelet, Path]) -> None:
+async def test_a_followed_log_is_closed_when_its_reader_disconnects(silent: tuple[KubeletListener, Path]) -> None:
     kubelet, path = silent
     async with ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as client:
         url = f"http://127.0.0.1:{kubelet.port}/containerLogs/default/box/main?follow=true"
@@ -54,7 +57,7 @@ async def test_a_followed_log_is_closed_when_its_reader_disconnects(silent: tupl
     await until_async(lambda: not opened(path), "the log is closed")
 
 
-async def test_a_token_of_odd_bytes_is_a_wrong_token(silent: tuple[Kubelet, Path]) -> None:
+async def test_a_token_of_odd_bytes_is_a_wrong_token(silent: tuple[KubeletListener, Path]) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", silent[0].port)
     writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\r\nConnection: close\r\n\r\n")
     assert (await reader.readline()).split()[1] == b"401"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.node.kubelet import metric_recorder
-from trainyard.node.kubelet.metric_recorder import MetricRecorder
-from trainyard.node.kubelet.progress import METRICS_FILE, ProgressFiles, ProgressSampler
+from trainyard.node.kubelet.usage import metric_recorder
+from trainyard.node.kubelet.usage.metric_recorder import MetricRecorder
+from trainyard.node.kubelet.usage.progress import METRICS_FILE, ProgressFiles, ProgressSampler
 from trainyard.objects.metric_points import METRICS, MetricPoint, decode_points, encode_points, thin_out
 
 

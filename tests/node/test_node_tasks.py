@@ -11,7 +11,7 @@ from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
 from tests.support.watched_objects import until_object
 from trainyard.client import ApiClient
 from trainyard.client.errors import error_for
-from trainyard.node.kubelet.authentication import TokenAuthenticator
+from trainyard.node.kubelet.api.authentication import TokenAuthenticator
 from trainyard.node.kubelet.node import Node
 from trainyard.node.kubelet.registration import NodeConfig
 from trainyard.objects import Json, find_condition

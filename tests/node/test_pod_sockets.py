@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.node.kubelet.pod_sockets import MAX_SOCKET_PATH, PodSockets
+from trainyard.node.kubelet.api.pod_sockets import MAX_SOCKET_PATH, PodSockets
 from trainyard.node.network.proxy import Streams
 
 

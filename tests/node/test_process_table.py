@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.node.kubelet.process_table import (
+from trainyard.node.kubelet.usage.process_table import (
     LinuxReader,
     ProcessEntry,
     PsReader,

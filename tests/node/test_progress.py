@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.node.kubelet import progress
-from trainyard.node.kubelet.progress import (
+from trainyard.node.kubelet.usage import progress
+from trainyard.node.kubelet.usage.progress import (
     METRICS_FILE,
     GrowingFile,
     ProgressReader,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.ordinary_user import command
-from trainyard.node.kubelet.removal import remove
+from trainyard.node.kubelet.volumes.removal import remove
 
 # As an ordinary user: root may remove all of it anyway.
 READ_ONLY = """

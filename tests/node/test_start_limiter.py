@@ -10,7 +10,7 @@ import pytest
 from tests.node.node_cluster import NodeCluster, waiting
 from tests.node.test_exec import WAITS
 from trainyard.node.kubelet.start_limiter import StartLimiter
-from trainyard.node.kubelet.supervisor_client import Process
+from trainyard.node.sandbox.supervisor_client import Process
 
 
 class Starts:

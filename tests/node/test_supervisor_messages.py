@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxCallbacks
+from trainyard.node.sandbox.supervisor_client import Sandbox, SandboxCallbacks
 from trainyard.node.supervisor import memory, reaper
 from trainyard.node.supervisor.channel import UNREADABLE, Channel
 from trainyard.node.supervisor.container import Failed

@@ -12,9 +12,9 @@ import pytest
 import trainyard
 from tests.node.node_cluster import NodeCluster, waiting
 from tests.support.waiting import until_async
-from trainyard.node.kubelet import usage
-from trainyard.node.kubelet.process_table import MachineEntry, ProcessEntry
-from trainyard.node.kubelet.usage import Measurement, UsageMeter, UsageSampler, _Run
+from trainyard.node.kubelet.usage import usage
+from trainyard.node.kubelet.usage.process_table import MachineEntry, ProcessEntry
+from trainyard.node.kubelet.usage.usage import Measurement, UsageMeter, UsageSampler, _Run
 from trainyard.objects import Json
 from trainyard.objects.usage import PodUsage, peaks_of
 

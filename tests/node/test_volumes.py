@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.node.node_cluster import NodeCluster, waiting
-from trainyard.node.kubelet.pod_spec import EnvContext, Missing, TokenRequest
-from trainyard.node.kubelet.volumes import FatalStartError, VolumeContext, build
+from trainyard.node.kubelet.spec.pod_spec import EnvContext, Missing, TokenRequest
+from trainyard.node.kubelet.volumes.volumes import FatalStartError, VolumeContext, build
 from trainyard.objects import Json
 
 POD: Json = {

@@ -13,10 +13,16 @@ from tests.node.node_cluster import NodeCluster
 from tests.support.waiting import until_async
 from trainyard.node.images import PreparedImage
 from trainyard.node.kubelet.container_runtime import _visible_image_files
-from trainyard.node.kubelet.mount_points import MountPoints
-from trainyard.node.kubelet.supervisor_client import Mount
-from trainyard.node.kubelet.unsaved_files import UnsavedFiles, replica_name, report_claims, size_text, working_directory
-from trainyard.node.kubelet.volumes import FatalStartError
+from trainyard.node.kubelet.volumes.mount_points import MountPoints
+from trainyard.node.kubelet.volumes.unsaved_files import (
+    UnsavedFiles,
+    replica_name,
+    report_claims,
+    size_text,
+    working_directory,
+)
+from trainyard.node.kubelet.volumes.volumes import FatalStartError
+from trainyard.node.sandbox.supervisor_client import Mount
 from trainyard.node.supervisor import unsaved_count
 from trainyard.objects import Json
 from trainyard.objects.labels import INDEX, ROLE, WORKING_DIRECTORY

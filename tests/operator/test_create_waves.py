@@ -19,7 +19,8 @@ from trainyard.objects import GVK, Json
 from trainyard.objects.resources import JOB, POD, SERVICE
 from trainyard.objects.structs import replace
 from trainyard.operator.create_waves import waves_of
-from trainyard.operator.plan_executor import JobState, PlanExecutor, Reconcile
+from trainyard.operator.plan_executor import PlanExecutor
+from trainyard.operator.reconcile import JobState, ReconcileContext
 
 AUXILIARY = PlannedCreate(SERVICE, "job", None, 0)
 PODS = [PlannedCreate(POD, f"pod-{index}", Slot("worker", index), 0) for index in range(20)]
@@ -73,7 +74,7 @@ async def apply_first_plan(api: ApiClient, workers: int = 0) -> None:
     assert plan.creates
     executor = PlanExecutor(api, Config(), InFlightWrites({}), EventRecorder(api), now=lambda: NOW)
     async with asyncio.timeout(60):
-        await executor.apply(Reconcile(TFJOB, job, plan, JobState(), NOW))
+        await executor.apply(ReconcileContext(TFJOB, job, plan, JobState(), NOW))
 
 
 async def test_the_first_objects_are_rendered_while_the_status_patch_is_in_flight(

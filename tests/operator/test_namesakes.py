@@ -8,7 +8,7 @@ from tests.operator.operator_cluster import running_yard, tf_job
 from tests.support.waiting import until_async
 from trainyard.objects import Json, NamespacedName, find_condition
 from trainyard.objects.resources import JOB, NAMESPACE, POD, SERVICE
-from trainyard.operator.plan_executor import JobState
+from trainyard.operator.reconcile import JobState
 
 
 async def test_a_terminating_object_with_a_childs_name_is_waited_for_without_a_request_to_delete_it() -> None:

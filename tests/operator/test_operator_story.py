@@ -17,7 +17,7 @@ from trainyard import kinds
 from trainyard.app.local import NOT_SERVED
 from trainyard.client import ApiClient, ApiRequest, NotFound, Unavailable
 from trainyard.core import Config
-from trainyard.core.job import ParsedSpec
+from trainyard.core.job_state import ParsedSpec
 from trainyard.objects import (
     Json,
     controller_reference,

@@ -8,7 +8,7 @@ from trainyard.core.refusals import write_due_at
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json, Ref
 from trainyard.objects.structs import replace
-from trainyard.operator.plan_executor import JobState
+from trainyard.operator.reconcile import JobState
 
 NOW = 1_700_000_000.0
 INVALID, QUOTA = Ref("Pod", "worker-1"), Ref("Pod", "worker-2")

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from tests.support.builders import NOW, UID, batch_job, pod_of, replicas, service, template, tfjob
 from trainyard.cli.lint import lint
+from trainyard.cli.output.printing import as_yaml
 from trainyard.cli.plan import plan
-from trainyard.cli.printing import as_yaml
 from trainyard.objects import Json
 from trainyard.objects.yaml_reader import load
 

@@ -19,15 +19,16 @@ from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.cli import offline
 from trainyard.cli.offline import OfflineCluster
+from trainyard.cli.output.printing import as_yaml
 from trainyard.cli.plan import read_world
-from trainyard.cli.printing import as_yaml
 from trainyard.client import ApiClient
 from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.core import Kind
 from trainyard.objects import GVK, Json, parse_time
 from trainyard.objects.structs import replace
-from trainyard.operator.plan_executor import JobState, PlanExecutor, Reconcile
+from trainyard.operator.plan_executor import PlanExecutor
+from trainyard.operator.reconcile import JobState, ReconcileContext
 from trainyard.server.patch.json_patch import merge_patch
 
 DATA = Path(__file__).parents[2] / "testdata"
@@ -70,14 +71,14 @@ async def _operate(world: OfflineCluster, job: Json, kind: Kind) -> tuple[Record
     shell = PlanExecutor(api, world.config, InFlightWrites({}), EventRecorder(api), now=lambda: world.now)
     plan = world.plan(job, kind)
     if plan.spec_patch:
-        await shell.apply(Reconcile(kind, job, plan, memory, world.now))
+        await shell.apply(ReconcileContext(kind, job, plan, memory, world.now))
         ((_, _, subresource, body),) = api.patches
         assert not subresource and not api.creates
         api.patches.clear()
         job = {**job, "spec": merge_patch(job["spec"], body["spec"])}
         plan = world.plan(job, kind)
         assert not plan.spec_patch
-    await shell.apply(Reconcile(kind, job, plan, memory, world.now))
+    await shell.apply(ReconcileContext(kind, job, plan, memory, world.now))
     for _, _, subresource, body in api.patches:
         if subresource == "status" and "status" in body:
             job = {**job, "status": merge_patch(job.get("status") or {}, body["status"])}

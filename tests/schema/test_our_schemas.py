@@ -6,7 +6,7 @@ from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.schema.schema_validity import check_schema
 from trainyard.server.builtin import BUILT_IN
-from trainyard.server.registry.resources import Resource
+from trainyard.server.model.resources import Resource
 
 
 @pytest.mark.parametrize("resource", [gvk for gvk in BUILT_IN if gvk.schema], ids=lambda gvk_: gvk_.full_name)

@@ -33,7 +33,7 @@ def test_a_crd_with_a_pattern_that_re2_does_not_support_is_refused(pattern: str)
 def test_a_dollar_is_the_end_and_half_a_surrogate_pair_is_a_letter() -> None:
     assert compiled_pattern("^a$").search("a\n") is None
     assert compiled_pattern("^.$").search("\ud800") == "\ufffd"
-    assert list(compiled_pattern("[é-ü]+").search_all("aéüa ü")) == ["éü", "ü"]
+    assert compiled_pattern("[é-ü]+").search("aéüa ü") == "éü"
 
 
 def test_a_program_that_meets_no_pattern_does_not_load_the_engine() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trainyard.objects import NamespacedName
 from trainyard.server import DiskLog, Server
-from trainyard.server.storage.store import Record
+from trainyard.server.model.store import Record
 
 STEPS = ("begin", "insert", "commit", "committed", "answer")
 TIMES = (1, 2, 5, 9)

@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 from tests.server.malformed_request_cases import DEFINITION, TOKEN, case, request
 from trainyard.objects import NamespacedName
 from trainyard.server import RevisionLog, Server
-from trainyard.server.storage.store import Record
+from trainyard.server.model.store import Record
 
 PATIENCE = 10.0  # seconds until a connection counts as hung
 KNOWN = (b"Too large resource version", b"replicas field", b"no endpoints available", b"error trying to reach")

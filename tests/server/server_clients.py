@@ -13,13 +13,13 @@ import pytest
 from tests.support.waiting import until_async
 from trainyard.objects import decode, encode
 from trainyard.server import RevisionLog, Server
-from trainyard.server.auth.users import ADMIN, User
 from trainyard.server.builtin import BUILT_IN
-from trainyard.server.errors import StatusError
-from trainyard.server.http.requests import Request, Response, Watch
+from trainyard.server.model.errors import StatusError
+from trainyard.server.model.requests import Request, Response, Watch
+from trainyard.server.model.resources import Registry
+from trainyard.server.model.users import ADMIN, User
 from trainyard.server.patch.dispatch import MERGE
-from trainyard.server.registry.resources import Registry
-from trainyard.server.registry.verbs import Verbs
+from trainyard.server.verbs import Verbs
 
 Json = dict[str, Any]
 START = 1_800_000_000.0

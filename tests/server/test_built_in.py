@@ -22,7 +22,7 @@ from tests.server.server_clients import (
     pod,
 )
 from trainyard.objects.structs import replace
-from trainyard.server.http.requests import KubeletProxy
+from trainyard.server.model.requests import KubeletProxy
 
 MERGE = "application/merge-patch+json"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

@@ -21,7 +21,7 @@ from tests.differential.target import embedded
 from trainyard.objects.structs import replace
 from trainyard.schema import Schema
 from trainyard.server import Server
-from trainyard.server.registry.resources import no_mutation
+from trainyard.server.model.resources import no_mutation
 
 UIDS = [f"{number:08d}-0000-4000-8000-000000000000" for number in range(3)]
 

@@ -22,10 +22,10 @@ from tests.server.disk_values import KEYS, put
 from tests.server.server_clients import CRDS, MAPS, THINGS, Client, config_map, crd, custom_object, following
 from trainyard.objects import NamespacedName
 from trainyard.server import DiskError, DiskLog, NotWritten, RevisionLog, Server
+from trainyard.server.model.store import LogEntry, Record
 from trainyard.server.storage import disk
 from trainyard.server.storage.database import FORMAT, NAME
-from trainyard.server.storage.log import Compacted, LogEntry
-from trainyard.server.storage.store import Record
+from trainyard.server.storage.log import Compacted
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["put", "put", "delete", "compact", "reopen"]), st.sampled_from(KEYS)), max_size=30

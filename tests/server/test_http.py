@@ -13,7 +13,7 @@ from aiohttp import web
 from tests.server.server_clients import MAPS, PODS, Client, config_map, pod
 from trainyard.objects import decode
 from trainyard.server import Server
-from trainyard.server.http.requests import MAX_BODY
+from trainyard.server.model.requests import MAX_BODY
 
 
 @pytest.fixture

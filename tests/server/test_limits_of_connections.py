@@ -20,8 +20,8 @@ from tests.server.server_clients import MAPS, Client, config_map, until_listener
 from trainyard.objects import decode, encode
 from trainyard.server import CertificateAuthority, Server
 from trainyard.server.http.limits import Limits
-from trainyard.server.http.requests import MAX_BODY
 from trainyard.server.http.responses import accepts_gzip, warning_header
+from trainyard.server.model.requests import MAX_BODY
 
 SHORT = Limits(handshake_seconds=0.3, head_seconds=0.4, body_seconds=0.3, response_seconds=0.4)
 GET = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -16,8 +16,8 @@ from tests.server.server_clients import ACCOUNTS, MAPS, account
 from trainyard.client import ApiClient, ApiError
 from trainyard.objects import decode
 from trainyard.server import Server
-from trainyard.server.builtin.bootstrap_objects import OPEN_PATHS
 from trainyard.server.http import listeners
+from trainyard.server.model.paths import OPEN_PATHS
 
 TOKEN = "-".join(("canary", "of", "the", "doors"))
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

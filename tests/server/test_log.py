@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.objects import NamespacedName
-from trainyard.server.storage.log import Compacted, FutureRevision, LogEntry, RevisionConflict, RevisionLog
-from trainyard.server.storage.store import Record
+from trainyard.server.model.store import LogEntry, Record
+from trainyard.server.storage.log import Compacted, FutureRevision, RevisionConflict, RevisionLog
 
 KEYS = [NamespacedName("a", "x"), NamespacedName("a", "y"), NamespacedName("b", "x")]
 STEPS = st.lists(

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.server.server_clients import CRDS, Cluster, crd
 from trainyard.objects import decode, encode
-from trainyard.server.errors import StatusError
-from trainyard.server.http.requests import Request
+from trainyard.server.model.errors import StatusError
+from trainyard.server.model.requests import Request
 
 pytestmark = pytest.mark.slow
 

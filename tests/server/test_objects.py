@@ -10,7 +10,7 @@ import pytest
 from tests.server.server_clients import CRDS, MAPS, PODS, THINGS, Cluster, config_map, crd, custom_object, pod
 from trainyard.objects import Problem
 from trainyard.schema.checks import MAX_DEPTH
-from trainyard.server.http.requests import MAX_BODY
+from trainyard.server.model.requests import MAX_BODY
 
 
 def test_a_created_object_gets_the_servers_fields(cluster: Cluster) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.server.crd import cel
-from trainyard.server.http.paths import Target, parse
+from trainyard.server.model.paths import Target, parse
 from trainyard.server.registry.jsonpath import compile_path
 from trainyard.server.registry.metadata import generate_name, name_problem
 from trainyard.server.registry.tables import short_duration
@@ -97,13 +96,3 @@ def test_a_generated_name_fits_a_label() -> None:
     name = generate_name("x" * 80)
     assert len(name) == 63
     assert generate_name("job-").startswith("job-") and len(generate_name("job-")) == 9
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("1e99999", "9223372036854775807"), ("-1e99999", "-9223372036854775807"), ("1e-99999", "0.000000001"),
-     ("1.5Gi", "1610612736"), ("9223372036854775807", "9223372036854775807"), ("100m", "0.1")],
-)  # fmt: skip
-def test_a_quantity_of_a_rule_is_no_larger_than_a_number(text: str, value: str) -> None:
-    ((_, _, quantity),) = cel.FUNCTIONS["quantity"]
-    assert quantity(text) == {"quantity": value}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.server.server_clients import MAPS, ROLES, Cluster
-from trainyard.server.http import protobuf
+from trainyard.server.model import protobuf
 
 AUTH = "authorization.k8s.io/v1"
 RECORDED: list[tuple[str, str, dict[str, Any]]] = [

@@ -19,8 +19,8 @@ from aiohttp import web
 from tests.server.server_clients import PODS, Client, pod
 from trainyard.objects import decode
 from trainyard.server import CertificateAuthority, Server
-from trainyard.server.errors import StatusError
-from trainyard.server.http import paths
+from trainyard.server.model import paths
+from trainyard.server.model.errors import StatusError
 from trainyard.server.proxy.pod_proxy import rewritten_location
 from trainyard.server.proxy.targets import split
 

@@ -25,8 +25,8 @@ from tests.server.server_clients import (
 )
 from trainyard.server.auth import authorization, rbac
 from trainyard.server.auth.rbac import Attributes
-from trainyard.server.auth.users import User, impersonated_user
 from trainyard.server.builtin import bootstrap_objects
+from trainyard.server.model.users import User, impersonated_user
 
 ROBOT = impersonated_user("system:serviceaccount:default:robot")
 STRANGER = impersonated_user("system:serviceaccount:default:stranger")

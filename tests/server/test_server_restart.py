@@ -13,7 +13,7 @@ from trainyard.server import DiskLog, Server
 from trainyard.server.builtin import bootstrap_objects
 from trainyard.server.builtin.bootstrap import bootstrap
 from trainyard.server.builtin.bootstrap_objects import AUTOUPDATE
-from trainyard.server.http.requests import Request, Response
+from trainyard.server.model.requests import Request, Response
 
 KEY = b"k" * 32
 NAMESPACE = "/api/v1/namespaces/default"

@@ -9,9 +9,9 @@ import pytest
 
 from tests.server.server_clients import ACCOUNTS, PODS, START, Cluster, account, pod
 from trainyard.objects import decode, encode
-from trainyard.server.auth.service_accounts import TOKEN_MOUNT_PATH
 from trainyard.server.auth.tokens import TokenAuthority
-from trainyard.server.auth.users import User
+from trainyard.server.model.users import User
+from trainyard.server.registry.service_accounts import TOKEN_MOUNT_PATH
 
 
 def request_token(cluster: Cluster, name: str = "robot", **spec: Any) -> str:

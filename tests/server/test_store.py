@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from trainyard.objects import NamespacedName
 from trainyard.objects.labels import equality_requirement, parse_selector
-from trainyard.server.storage.store import MAX_LABEL_INDEXES, ObjectStore, Record
+from trainyard.server.model.store import MAX_LABEL_INDEXES, ObjectStore, Record
 
 KEYS = [NamespacedName("a", "x"), NamespacedName("a", "y"), NamespacedName("b", "x")]
 VALUES = ["", "1", "2"]

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.objects import encode
+from trainyard.server.model.schemas import ANY, built_in
 from trainyard.server.patch.json_patch import MalformedPatch
 from trainyard.server.patch.strategic_merge import MergeFailed, merge
-from trainyard.server.schemas import ANY, built_in
 
 Json = dict[str, Any]
 POD = built_in("api.core.v1.PodSpec")

@@ -7,8 +7,8 @@ import pytest
 from tests.server.server_clients import Cluster
 from trainyard.server.builtin import BUILT_IN
 from trainyard.server.builtin.unsupported_resources import ALTERNATIVES
-from trainyard.server.errors import StatusError
-from trainyard.server.registry.resources import Registry
+from trainyard.server.model.errors import StatusError
+from trainyard.server.model.resources import Registry
 
 V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 

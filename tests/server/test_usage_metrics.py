@@ -11,9 +11,9 @@ from tests.server.server_clients import PODS, START, Cluster, pod
 from trainyard.objects import decode
 from trainyard.objects.structs import replace
 from trainyard.objects.usage import ContainerUsage, NodeUsage, PodUsage, UsageReport
-from trainyard.server.auth.users import User
 from trainyard.server.builtin import metrics
-from trainyard.server.errors import StatusError
+from trainyard.server.model.errors import StatusError
+from trainyard.server.model.users import User
 
 METRICS = "/apis/metrics.k8s.io/v1beta1"
 MIB = 1 << 20

@@ -1,7 +1,7 @@
 """The operator under exactly the ServiceAccount that `trainyard manifests` gives it, through a life of each kind.
 
-What it was not allowed is a permission that is missing from the table in app/operator_rbac.py; what it never asked for
-is one too many. The server judges it by RBAC as any other; what it sent is read from its own connection.
+What it was not allowed is a permission that is missing from the table in app/install/operator_rbac.py; what it never
+requested is one too many. The server judges it by RBAC as any other; what it sent is read from its own connection.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tests.stories.job_fixtures import PLAYS, chainer_job, elastic_job, mx_job, 
 from tests.stories.test_tensorboard import board
 from tests.support.samples import KUBEFLOW_ROLES, kubeflow_job
 from trainyard import kinds
-from trainyard.app import installation, operator_rbac
 from trainyard.app.config import shipped_config
-from trainyard.app.installation import Install
+from trainyard.app.install import installation, operator_rbac
+from trainyard.app.install.installation import Install
+from trainyard.app.install.operator_rbac import Permission
 from trainyard.app.local import NOT_SERVED
-from trainyard.app.operator_rbac import Permission
 from trainyard.client import ApiRequest, Forbidden
 from trainyard.core import Kind
 from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS
 from trainyard.objects import GVK, Json, decode
 from trainyard.objects.structs import replace
 from trainyard.operator import Operator
-from trainyard.server.http import paths
+from trainyard.server.model import paths
 
 pytestmark = pytest.mark.slow
 

@@ -36,7 +36,7 @@ from tests.support.control_plane_build import programs
 from tests.support.control_plane_flags import Options, Places, flags, node_flags, write_policy
 from tests.support.control_plane_pki import ADMIN, CERTIFIED, TOKENS, Identities
 from tests.support.control_plane_process import ControlPlaneError, ControlPlaneProcess, free_ports
-from trainyard.app.folder import PrivateFolder
+from trainyard.app.background.folder import PrivateFolder
 from trainyard.client import ApiClient
 from trainyard.objects import Json, decode, encode
 from trainyard.server.auth.certificates import write_private_file

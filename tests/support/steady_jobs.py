@@ -23,7 +23,7 @@ from trainyard.objects import Json, NamespacedName, decode, encode, format_time,
 from trainyard.objects.resources import CRD, POD
 from trainyard.operator import Operator
 from trainyard.server import Server
-from trainyard.server.storage.store import Record
+from trainyard.server.model.store import Record
 
 PYTORCHJOB = kinds.PYTORCHJOB.gvk
 NAMESPACE = "default"

@@ -43,7 +43,7 @@ def test_a_replica_that_ended_has_its_exit_code_and_times() -> None:
     failed["metadata"]["labels"]["trainyard.dev/attempt"] = "2"
     (replica,) = job_details(tfjob(RUNNING), [failed], [], [], NOW).replicas
     assert (replica.role, replica.index, replica.attempt, replica.restarts) == ("worker", "3", 2, 1)
-    assert (replica.exit_code, replica.reason, replica.ended) == (137, "OOMKilled", parse_time(at(30)))
+    assert (replica.exit_code, replica.reason, replica.ended_at) == (137, "OOMKilled", parse_time(at(30)))
 
 
 def test_each_child_has_a_state() -> None:

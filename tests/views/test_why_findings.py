@@ -25,9 +25,9 @@ from tests.views.why_values import (
     tfjob,
     waits,
 )
-from trainyard.cli.findings import format_findings
+from trainyard.cli.output.findings import format_findings
 from trainyard.kinds import PYTORCHJOB, TFJOB
-from trainyard.kinds.elasticjob_diagnosis import rendezvous_endpoint
+from trainyard.kinds.elasticjob.diagnosis import rendezvous_endpoint
 from trainyard.objects import Json
 from trainyard.views.diagnosis import BLOCK, END, FINE, LEVEL_NAMES, NOTE, WAIT, Endpoint, Finding
 from trainyard.views.diagnosis.output import printable_lines

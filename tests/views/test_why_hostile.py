@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.views.why_values import RUNNING, child, elastic, ended, facts, pod, refused, tfjob, unplaced, waits
-from trainyard.cli.findings import format_findings
+from trainyard.cli.output.findings import format_findings
 from trainyard.objects import Json
 from trainyard.views.diagnosis import why
 

@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 
 from tests.window.browsing import Browser
-from trainyard.app.history import history_folder
+from trainyard.app.history.record_index import HistoryOptions
+from trainyard.app.history.records import history_folder
 from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.app.record_index import HistoryOptions
 from trainyard.window import Window, WindowOptions
 
 

@@ -21,7 +21,7 @@ from tools.oci import archive
 from tools.oci.archive import File, Image
 from tools.oci.registry import RegistryError, pull
 from trainyard import __version__
-from trainyard.app.installation import IMAGE, USER
+from trainyard.app.install.installation import IMAGE, USER
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "/opt/trainyard"
@@ -48,7 +48,7 @@ def wheel(folder: Path) -> Path:
     """Trainyard's own wheel, built into this folder."""
     words = ["-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps", "--no-build-isolation"]
     subprocess.run([sys.executable, *words, "-w", str(folder), str(ROOT)], check=True)
-    return next(folder.glob("trainyard-*.whl"))
+    return next(folder.glob("*.whl"))
 
 
 def install(platform: str, own_wheel: Path, target: Path) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import yaml
 
-from trainyard.app.background import Background
+from trainyard.app.background.clusters import Background
 from trainyard.objects import Json
 
 if TYPE_CHECKING:

@@ -32,21 +32,21 @@ import msgspec
 import yaml
 
 from trainyard import kinds
+from trainyard.app.background.early_start import EarlyStart
+from trainyard.app.background.folder import PrivateFolder
+from trainyard.app.background.state import ClusterState
 from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.app.config import shipped_config
-from trainyard.app.early_start import EarlyStart
-from trainyard.app.folder import PrivateFolder
-from trainyard.app.installed_kinds import install_kinds
-from trainyard.app.record_index import HistoryOptions
-from trainyard.app.recorder import HistoryRecorder
-from trainyard.app.state import ClusterState
+from trainyard.app.history.record_index import HistoryOptions
+from trainyard.app.history.recorder import HistoryRecorder
+from trainyard.app.install.installed_kinds import install_kinds
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import AlreadyExists, ApiClient
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.core import Config, Kind
 from trainyard.node.images import Images
 from trainyard.node.kubelet.node import LOG_SIZE, Node
-from trainyard.node.kubelet.supervisor_process import SupervisorProcess, start_supervisor
+from trainyard.node.sandbox.supervisor_process import SupervisorProcess, start_supervisor
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import NAMESPACE
 from trainyard.objects.structs import replace

@@ -40,7 +40,7 @@ from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.leader_election import LeaderElector
 from trainyard.controller_runtime.lease import LeaseIdentity, LeaseTimings, parse_lease
 from trainyard.node.images import Images
-from trainyard.node.kubelet.authentication import API_SERVERS, CertificateAuthenticator, with_client_ca
+from trainyard.node.kubelet.api.authentication import API_SERVERS, CertificateAuthenticator, with_client_ca
 from trainyard.node.kubelet.node import Node, NodeError
 from trainyard.node.kubelet.registration import NodeConfig, ephemeral_storage
 from trainyard.node.network.directory import cluster_ip, ports_of
@@ -173,7 +173,7 @@ class JoinedNode:
         written; ApiError."""
         initial = await self._current_holder()
         holder = initial.holder if initial else ""
-        if holder and HolderIdentity.parse(holder).ended():
+        if holder and HolderIdentity.parse(holder).has_ended():
             self._options.say(
                 f"node: the previous holder of the lease, {holder}, was killed; this node takes over its pods"
             )
@@ -335,7 +335,7 @@ class HolderIdentity(msgspec.Struct, frozen=True):
         parts = text.split("_")
         return HolderIdentity(text, *parts[1:3]) if len(parts) == 4 else HolderIdentity(text)
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """True when the process ran on this machine and has ended; False when it runs, or when that is unknown."""
         if not self.machine or self.machine != _machine_id() or not (pid := self.process.partition(".")[0]).isdecimal():
             return False

@@ -28,8 +28,8 @@ import msgspec
 from trainyard import kinds
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
-from trainyard.app.gang_schedulers import AUTO, find_gang_scheduler
 from trainyard.app.health import HealthServer
+from trainyard.app.install.gang_schedulers import AUTO, find_gang_scheduler
 from trainyard.app.kubeconfig import SERVICE_ACCOUNT, ClusterAccess, KubeconfigError, in_cluster, read_kubeconfig
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import ApiClient, ApiError, ApiRequest

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import click
 
 from trainyard import __version__
-from trainyard.cli import defaults
-from trainyard.cli.codes import READER_GONE, UNAVAILABLE
-from trainyard.cli.layout import printable_streams, prose, terminal_width, write_error_text
+from trainyard.cli.command import defaults
+from trainyard.cli.command.codes import READER_GONE, UNAVAILABLE
+from trainyard.cli.output.layout import printable_streams, prose, terminal_width, write_error_text
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from trainyard import kinds
-from trainyard.cli import manifests
-from trainyard.cli.codes import FAILED, INVALID
-from trainyard.cli.layout import note, note_problems
+from trainyard.cli.command import manifests
+from trainyard.cli.command.codes import FAILED, INVALID
+from trainyard.cli.output.layout import note, note_problems
 from trainyard.cli.scripts.job_maker import create_file
 from trainyard.conversion import KUBEFLOW, TARGETS, TRAINJOB, is_convertible
 from trainyard.conversion import convert as convert_job

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from trainyard.cli import options
-from trainyard.cli.cluster_command import ClusterContext, CommandError, print_output, run_with_cluster
-from trainyard.cli.codes import TIMEOUT
-from trainyard.cli.completion import job_names
+from trainyard.cli.command import options
+from trainyard.cli.command.cluster_command import ClusterContext, CommandError, print_output, run_with_cluster
+from trainyard.cli.command.codes import TIMEOUT
+from trainyard.cli.command.job_names import job_names
 
 POLL_SECONDS = 0.2  # seconds between two requests for the remaining pods
 
@@ -30,7 +30,7 @@ def delete(jobs: tuple[str, ...], wait: bool, timeout: float | None, **params: A
 
 async def _delete(context: ClusterContext, jobs: tuple[str, ...], wait: bool, timeout: float | None) -> None:
     from trainyard.app.job_actions import delete_job
-    from trainyard.cli.jobs import get_job, list_pods
+    from trainyard.cli.command.jobs import get_job, list_pods
 
     # All names are resolved before the first DELETE.
     infos = [await get_job(context, job) for job in dict.fromkeys(jobs)]

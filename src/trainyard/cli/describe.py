@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainyard.cli import options
-from trainyard.cli.cluster_command import ClusterContext, print_output, run_with_cluster
-from trainyard.cli.completion import job_names
-from trainyard.cli.layout import UNKNOWN_WIDTH, colour_on, field_lines, table_lines, terminal_width
+from trainyard.cli.command import options
+from trainyard.cli.command.cluster_command import ClusterContext, print_output, run_with_cluster
+from trainyard.cli.command.job_names import job_names
+from trainyard.cli.output.layout import UNKNOWN_WIDTH, colour_on, field_lines, table_lines, terminal_width
 from trainyard.objects import format_time
 
 if TYPE_CHECKING:
-    from trainyard.app.related_objects import RelatedObjects
-    from trainyard.cli.jobs import JobInfo
+    from trainyard.app.evidence.related_objects import RelatedObjects
+    from trainyard.cli.command.jobs import JobInfo
     from trainyard.views.job_details import JobDetails
 
 EVENTS = 20  # the number of events shown, the newest
@@ -40,8 +40,8 @@ def describe(job: str, output: str | None, **params: Any) -> None:
 
 
 async def _describe(context: ClusterContext, job: str, width: int) -> None:
-    from trainyard.app.related_objects import get_related_objects
-    from trainyard.cli.jobs import get_job
+    from trainyard.app.evidence.related_objects import get_related_objects
+    from trainyard.cli.command.jobs import get_job
 
     info = await get_job(context, job)
     related = await get_related_objects(context.api, info.kind, info.job)
@@ -49,8 +49,8 @@ async def _describe(context: ClusterContext, job: str, width: int) -> None:
 
 
 def _from_history(job: str, namespace: str, width: int) -> bool:
-    from trainyard.cli.history_logs import last_record
-    from trainyard.cli.record_lines import record_lines
+    from trainyard.cli.output.record_lines import record_lines
+    from trainyard.cli.session.history_logs import last_record
 
     record = last_record(job, namespace)
     if record is not None:
@@ -90,7 +90,7 @@ def _head(details: JobDetails, now: float) -> list[tuple[str, str]]:
         ("Created", _time_text(row.created, now)),
         ("Deleted", _time_text(details.deleted, now)),
         ("Started", _time_text(row.started, now)),
-        ("Ended", _time_text(row.ended, now)),
+        ("Ended", _time_text(row.ended_at, now)),
         ("Restarts", str(row.restarts or "")),
         ("RuntimeId", details.runtime_id),
         ("Policies", ", ".join(f"{name}={_value_text(value)}" for name, value in details.policies.items())),
@@ -127,7 +127,7 @@ def _shorten(command: str, longest: int = 60) -> str:
 
 
 def _replicas(details: JobDetails, now: float) -> list[list[str]]:
-    from trainyard.cli.job_lines import REPLICA_HEADS, replica_cells
+    from trainyard.cli.output.job_lines import REPLICA_HEADS, replica_cells
     from trainyard.views.memory import MemoryPeak
 
     rows = [[*REPLICA_HEADS, "PEAK", "POD"]]  # of memory, where a node has measured it
@@ -150,7 +150,7 @@ def _children(details: JobDetails, now: float) -> list[list[str]]:
 
 
 def _events(details: JobDetails, now: float, width: int) -> list[str]:
-    from trainyard.cli.events import event_rows
+    from trainyard.cli.output.printing import event_rows
 
     if not details.events:
         return []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
 import os
 import shutil
@@ -15,8 +14,8 @@ import click
 import msgspec
 from msgspec.structs import asdict
 
-from trainyard.cli.codes import INTERRUPTED, UNAVAILABLE
-from trainyard.cli.layout import terminal_width, wrapped
+from trainyard.cli.command.codes import INTERRUPTED, UNAVAILABLE
+from trainyard.cli.output.layout import terminal_width, wrapped
 from trainyard.objects.structs import replace
 
 OK, LIMITED, BROKEN = "ok", "limited", "broken"
@@ -47,7 +46,7 @@ def doctor(cache: str, output: str | None) -> None:
 
     Example: trainyard doctor
     """
-    from trainyard.cli.printing import as_json, as_yaml
+    from trainyard.cli.output.printing import as_json, as_yaml
 
     logging.basicConfig(level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())  # the table has the findings
     try:
@@ -86,7 +85,6 @@ async def _checks(cache: Path | None) -> list[Check]:
         _python(),
         *await _images(cache),
         _memory(),
-        _rules(),
         _cache(cache),
         await _index(),
         _cluster(),
@@ -166,14 +164,6 @@ async def _images(cache: Path) -> list[Check]:
     return checks
 
 
-def _rules() -> Check:
-    """The CEL engine is an extra: without it the embedded API server does not check x-kubernetes-validations."""
-    if importlib.util.find_spec("cel_expr_python") is not None:
-        return Check("CEL rules", OK, "checked, those of other people's definitions too")
-    text = "rules of other people's definitions are not checked; those of Trainyard's own kinds are"
-    return Check("CEL rules", LIMITED, text, "`pip install 'trainyard[local]'` where trainyard is installed")
-
-
 def _memory() -> Check:
     from trainyard.node.supervisor.memory import mechanism as memory_limits
 
@@ -227,8 +217,8 @@ async def _index() -> Check:
 
 
 def _cluster() -> Check:
-    from trainyard.app.background import Background
-    from trainyard.app.cluster_folders import BackgroundError, cluster_names
+    from trainyard.app.background.cluster_folders import BackgroundError, cluster_names
+    from trainyard.app.background.clusters import Background
 
     try:
         up = [name for name in cluster_names() if Background(name).facts() is not None]

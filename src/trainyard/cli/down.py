@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainyard.app.background import Background
-from trainyard.app.cluster_folders import BackgroundError, clause_of_clusters
-from trainyard.cli.cluster_jobs import job_texts, list_cluster_jobs
-from trainyard.cli.codes import INTERRUPTED
-from trainyard.cli.layout import note
+from trainyard.app.background.cluster_folders import BackgroundError, clause_of_clusters
+from trainyard.app.background.clusters import Background
+from trainyard.cli.command.cluster_jobs import job_texts, list_cluster_jobs
+from trainyard.cli.command.codes import INTERRUPTED
+from trainyard.cli.output.layout import note
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,7 +91,7 @@ def _delete(cluster: Background, cluster_text: str) -> None:
 
 def _items_to_delete(cluster: Background) -> list[str]:
     """One line for each part of the cluster's state that --delete removes."""
-    from trainyard.app.state import jobs_in
+    from trainyard.app.background.state import jobs_in
     from trainyard.server import DiskError
 
     if not cluster.folder.is_dir():

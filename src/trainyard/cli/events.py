@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainyard.cli import options
-from trainyard.cli.cluster_command import ClusterContext, note, print_output, print_table, run_with_cluster
-from trainyard.cli.completion import job_names
-from trainyard.cli.printing import FORMS, document
+from trainyard.cli.command import options
+from trainyard.cli.command.cluster_command import ClusterContext, note, print_output, print_table, run_with_cluster
+from trainyard.cli.command.job_names import job_names
+from trainyard.cli.output.printing import FORMS, document
 from trainyard.objects import Json, name_of
 
 if TYPE_CHECKING:
-    from trainyard.views.event_view import EventView
+    pass
 
 
 @click.command()
@@ -37,8 +36,8 @@ def events(job: str | None, output: str | None, **params: Any) -> None:
 
 
 async def _events(context: ClusterContext, job: str, form: str) -> None:
-    from trainyard.app.related_objects import get_related_objects
-    from trainyard.cli.jobs import get_job
+    from trainyard.app.evidence.related_objects import get_related_objects
+    from trainyard.cli.command.jobs import get_job
     from trainyard.objects.resources import EVENT
     from trainyard.views.event_view import last_timestamp
 
@@ -52,8 +51,8 @@ async def _events(context: ClusterContext, job: str, form: str) -> None:
 
 
 def _from_history(job: str, namespace: str, form: str) -> bool:
-    from trainyard.app.recorded_job import events_of
-    from trainyard.cli.history_logs import last_record
+    from trainyard.app.history.recorded_job import events_of
+    from trainyard.cli.session.history_logs import last_record
 
     record = last_record(job, namespace)
     if record is not None:
@@ -62,6 +61,7 @@ def _from_history(job: str, namespace: str, form: str) -> bool:
 
 
 def _print(events: list[Json], form: str, empty_text: str) -> None:
+    from trainyard.cli.output.printing import event_rows
     from trainyard.views.event_view import event_view
 
     if form in ("json", "yaml"):
@@ -72,15 +72,3 @@ def _print(events: list[Json], form: str, empty_text: str) -> None:
         print_table(event_rows(map(event_view, events), time.time(), form == "wide"), form == "wide")
     else:
         note(empty_text)
-
-
-def event_rows(events: Iterable[EventView], now: float, wide: bool = False) -> list[list[str]]:
-    """The table of the events with its head. `now`: Unix seconds; `wide`: with the source."""
-    from trainyard.views.durations import format_age
-
-    table = [["AGE", "TYPE", "REASON", "OBJECT", *(["SOURCE"] if wide else []), "MESSAGE"]]
-    for event in events:
-        age = "" if event.time is None else format_age(now - event.time)
-        cells = [age + (f" (x{event.count})" if event.count > 1 else ""), event.type, event.reason, event.object]
-        table.append([*cells, *([event.source] if wide else []), event.message])
-    return table

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainyard.cli import options
-from trainyard.cli.cluster_command import (
+from trainyard.cli.command import options
+from trainyard.cli.command.cluster_command import (
     ClusterContext,
     CommandError,
     note,
@@ -17,13 +17,13 @@ from trainyard.cli.cluster_command import (
     print_table,
     run_with_cluster,
 )
-from trainyard.cli.completion import job_names
-from trainyard.cli.layout import colour_on, state_colour, state_columns, table_line
-from trainyard.cli.printing import FORMS, document
+from trainyard.cli.command.job_names import job_names
+from trainyard.cli.output.layout import colour_on, state_colour, state_columns, table_line
+from trainyard.cli.output.printing import FORMS, document
 from trainyard.objects import Json
 
 if TYPE_CHECKING:
-    from trainyard.cli.jobs import JobInfo
+    from trainyard.cli.command.jobs import JobInfo
 
 
 BATCH_SECONDS = 0.2  # seconds in which changes are collected before rows are printed
@@ -46,7 +46,7 @@ def get(which: tuple[str, ...], everywhere: bool, output: str | None, watch: boo
 
 async def _watch(context: ClusterContext, arguments: tuple[str, ...], everywhere: bool, form: str) -> None:
     """Print the table, and then every row that changes in another column than AGE."""
-    from trainyard.cli.jobs import JobInfo, get_job
+    from trainyard.cli.command.jobs import JobInfo, get_job
     from trainyard.controller_runtime.watches import Watches, watch_target
     from trainyard.objects.labels import OWNER
     from trainyard.objects.resources import POD
@@ -99,7 +99,7 @@ class ChangedRows:
 
 
 async def _get(context: ClusterContext, arguments: tuple[str, ...], everywhere: bool, form: str) -> None:
-    from trainyard.cli.jobs import get_job, list_jobs
+    from trainyard.cli.command.jobs import get_job, list_jobs
 
     kinds, name = _parse_arguments(arguments)
     if name:
@@ -124,7 +124,7 @@ async def _get(context: ClusterContext, arguments: tuple[str, ...], everywhere: 
 def _parse_arguments(arguments: tuple[str, ...]) -> tuple[Any, str]:
     """The kinds, and the job (`NAME` or `KIND/NAME`) or "". A single argument that is not a kind is a job's name."""
     from trainyard import kinds
-    from trainyard.cli.jobs import kind_names
+    from trainyard.cli.command.jobs import kind_names
 
     if len(arguments) > 2:
         raise CommandError("write `get`, `get KIND`, `get NAME`, `get KIND NAME` or `get KIND/NAME`", 2)
@@ -161,7 +161,7 @@ async def _list_pods(context: ClusterContext, infos: list[JobInfo]) -> list[Json
 
 def jobs_table(infos: list[JobInfo], pods: list[Json], everywhere: bool, wide: bool) -> list[list[str]]:
     """The table of the jobs with its head. `everywhere`: with the namespace; `wide`: with replicas and the cause."""
-    from trainyard.cli.job_lines import states_text
+    from trainyard.cli.output.job_lines import states_text
     from trainyard.views.durations import format_age
     from trainyard.views.job_row import job_rows
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from trainyard.app.history import (
+from trainyard.app.history.records import (
     HistoryRecord,
     find_records,
     history_folder,
@@ -22,11 +22,11 @@ from trainyard.app.history import (
     summary,
     with_tilde,
 )
-from trainyard.cli.cluster_command import CommandError, note, print_output, run_and_exit
-from trainyard.cli.codes import INVALID
-from trainyard.cli.completion import history_job_names
-from trainyard.cli.layout import terminal_table, terminal_width
-from trainyard.cli.printing import FORMS, as_json, as_yaml
+from trainyard.cli.command.cluster_command import CommandError, note, print_output, run_and_exit
+from trainyard.cli.command.codes import INVALID
+from trainyard.cli.command.job_names import history_job_names
+from trainyard.cli.output.layout import terminal_table, terminal_width
+from trainyard.cli.output.printing import FORMS, as_json, as_yaml
 from trainyard.views.durations import format_age
 
 NAMESPACE = click.option("-n", "--namespace", metavar="NAME", default="", help="Only jobs of this namespace.")
@@ -125,7 +125,7 @@ def export(group: dict[str, Any], job: str, file: Path | None, namespace: str, f
 
     Example: trainyard history export mnist
     """
-    from trainyard.cli.history_export import export_record
+    from trainyard.cli.export.history_export import export_record
 
     def write() -> None:
         record = _records_of(job, namespace or group["namespace"])[0]
@@ -181,7 +181,7 @@ def _print(jobs: Sequence[HistoryRecord], form: str, single: bool) -> None:
 def table(jobs: Sequence[HistoryRecord], now: float, wide: bool = False) -> list[list[str]]:
     """A row per job, after the header. WHERE is `run`, or the name of the background cluster. There is a column KEPT
     when the user keeps a job."""
-    from trainyard.cli.record_lines import took
+    from trainyard.cli.output.record_lines import took
 
     with_kept = any(record.is_kept for record in jobs)
     head = ["ID", "JOB", "KIND", "AGE", "TOOK", "RESULT", "RESTARTS", "WHERE", *(["KEPT"] if with_kept else [])]
@@ -197,7 +197,7 @@ def table(jobs: Sequence[HistoryRecord], now: float, wide: bool = False) -> list
 
 
 def _show(matches: list[HistoryRecord]) -> None:
-    from trainyard.cli.record_lines import record_lines
+    from trainyard.cli.output.record_lines import record_lines
 
     print_output("\n".join(record_lines(matches[0], time.time(), terminal_width())))
     if len(matches) > 1:
@@ -207,7 +207,7 @@ def _show(matches: list[HistoryRecord]) -> None:
 
 def _remove(records: Sequence[HistoryRecord]) -> None:
     """Remove all of them, or none if one may not be removed."""
-    from trainyard.app.retention import remove_record
+    from trainyard.app.history.retention import remove_record
 
     for record in records:
         if is_recorded(record.folder):
@@ -224,7 +224,7 @@ def _remove(records: Sequence[HistoryRecord]) -> None:
 
 
 def _keep(records: Sequence[HistoryRecord], kept: bool) -> None:
-    from trainyard.app.retention import keep as keep_record
+    from trainyard.app.history.retention import keep as keep_record
 
     extent = "whatever the limits of the history" if kept else "as long as the limits of the history allow"
     for record in records:

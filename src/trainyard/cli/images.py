@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainyard.app.background import error_text
+from trainyard.app.background.clusters import error_text
 from trainyard.app.catalogues import cache_folder, catalogues
-from trainyard.cli import options
-from trainyard.cli.codes import FAILED, INTERRUPTED, INVALID, READER_GONE, SUCCEEDED, UNAVAILABLE
-from trainyard.cli.layout import clear_line, terminal_prose, terminal_table
-from trainyard.cli.printing import FORMS, as_json, as_yaml
+from trainyard.cli.command import options
+from trainyard.cli.command.codes import FAILED, INTERRUPTED, INVALID, READER_GONE, SUCCEEDED, UNAVAILABLE
+from trainyard.cli.output.layout import clear_line, terminal_prose, terminal_table
+from trainyard.cli.output.printing import FORMS, as_json, as_yaml
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:

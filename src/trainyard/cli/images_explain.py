@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from trainyard.cli.codes import FAILED, SUCCEEDED, UNAVAILABLE
-from trainyard.cli.layout import prose, terminal_prose, terminal_table, terminal_width
-from trainyard.cli.printing import as_json, as_yaml
+from trainyard.cli.command.codes import FAILED, SUCCEEDED, UNAVAILABLE
+from trainyard.cli.output.layout import prose, terminal_prose, terminal_table, terminal_width
+from trainyard.cli.output.printing import as_json, as_yaml
 from trainyard.node.images import Image, Images, PreparedImage, store
 from trainyard.node.images.catalogue import SHIPPED
 from trainyard.node.images.inventory import EntryState

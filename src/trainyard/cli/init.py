@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from trainyard import kinds
-from trainyard.cli import manifests, options
-from trainyard.cli.codes import INVALID
-from trainyard.cli.layout import note, note_problems
+from trainyard.cli.command import manifests, options
+from trainyard.cli.command.codes import INVALID
+from trainyard.cli.output.layout import note, note_problems
 from trainyard.cli.scripts.command_line import ProgramArguments, ScriptCommand, check_manifests, program_arguments
 from trainyard.cli.scripts.job_maker import create_file, make_job, misplaced_option
 from trainyard.objects import Problem

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from trainyard import kinds
-from trainyard.app import installation, operator_rbac
-from trainyard.cli.printing import as_yaml
+from trainyard.app.install import installation, operator_rbac
+from trainyard.cli.output.printing import as_yaml
 from trainyard.core import Kind
 from trainyard.core.names import is_dns_label
 from trainyard.objects import Json

@@ -7,8 +7,8 @@ import sys
 import click
 
 from trainyard import kinds
-from trainyard.cli import manifests
-from trainyard.cli.layout import note, note_problems
+from trainyard.cli.command import manifests
+from trainyard.cli.output.layout import note, note_problems
 from trainyard.cli.scripts import local_image
 from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError

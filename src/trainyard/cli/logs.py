@@ -8,27 +8,29 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainyard.cli import options
-from trainyard.cli.cluster_command import ClusterContext, CommandError, JobNotFound, run_and_exit, run_with_cluster
-from trainyard.cli.codes import INVALID, READER_GONE, SUCCEEDED, UNAVAILABLE
-from trainyard.cli.completion import recorded_job_names
+from trainyard.cli.command import options
+from trainyard.cli.command.cluster_command import (
+    ClusterContext,
+    CommandError,
+    JobNotFound,
+    run_and_exit,
+    run_with_cluster,
+)
+from trainyard.cli.command.codes import INVALID, SUCCEEDED
+from trainyard.cli.command.job_names import recorded_job_names
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.container_statuses import container_statuses
 from trainyard.objects.structs import replace
 
 if TYPE_CHECKING:
-    from trainyard.cli.job_watch import LogSelection
-    from trainyard.cli.jobs import JobInfo
-    from trainyard.cli.screen import Screen
-
-T = TypeVar("T")
+    from trainyard.cli.command.jobs import JobInfo
+    from trainyard.cli.output.screen import Screen
+    from trainyard.cli.session.job_watch import LogSelection
 
 
 @click.command()
@@ -46,13 +48,13 @@ def logs(job: str, attempt: int | None, **params: Any) -> None:
 
     Examples: trainyard logs -f mnist, trainyard logs mnist --role worker --index 0 -p --tail 20
     """
-    from trainyard.cli.job_watch import LogSelection
+    from trainyard.cli.session.job_watch import LogSelection
 
     names = ("follow", "role", "index", "previous", "tail", "container")
     selection = LogSelection(**{name: params.pop(name) for name in names})
 
     def from_history() -> bool:
-        from trainyard.cli.history_logs import print_recorded_logs
+        from trainyard.cli.session.history_logs import print_recorded_logs
 
         return print_recorded_logs(job, params["namespace"], selection, attempt)
 
@@ -67,7 +69,7 @@ def logs(job: str, attempt: int | None, **params: Any) -> None:
 
 
 async def _logs(context: ClusterContext, job: str, selection: LogSelection) -> None:
-    from trainyard.cli.jobs import get_job, list_pods
+    from trainyard.cli.command.jobs import get_job, list_pods
     from trainyard.views.job_view import job_result
 
     if selection.follow and selection.previous:
@@ -93,30 +95,10 @@ def _check_role(info: JobInfo, selection: LogSelection, pods: Sequence[Json]) ->
 async def print_logs(context: ClusterContext, infos: list[JobInfo], selection: LogSelection) -> list[Json]:
     """Print the logs of these jobs. Returns the jobs in their last observed state. Raises CommandError when the output
     cannot be written, JobNotFound when the one job has no log."""
+    from trainyard.cli.session.log_screen import with_screen
+
     printer = _follow if selection.follow else _print_current
     return await with_screen(lambda screen: printer(context, infos, selection, screen))
-
-
-async def with_screen(print_logs: Callable[[Screen], Coroutine[Any, Any, T]]) -> T:
-    """Run `print_logs` with a Screen on stdout until its reader is gone. Raises CommandError when the output cannot be
-    written any more."""
-    from trainyard.cli.screen import Descriptors, Screen, live_on, wants_colour
-
-    reader_gone = asyncio.Event()
-    colour, live = wants_colour(os.isatty(1), dict(os.environ)), live_on(2)
-    screen = Screen(Descriptors(1, 1, 2), colour, live, reader_gone.set)
-    work, waiter = asyncio.ensure_future(print_logs(screen)), asyncio.ensure_future(reader_gone.wait())
-    try:
-        await asyncio.wait({work, waiter}, return_when=asyncio.FIRST_COMPLETED)
-        completed = work.done()
-    finally:
-        for task in (work, waiter):
-            task.cancel()
-        await asyncio.gather(work, waiter, return_exceptions=True)
-        await screen.close()
-    if not completed or reader_gone.is_set():
-        raise CommandError("", READER_GONE if screen.output_error is None else UNAVAILABLE)
-    return work.result()
 
 
 # --- current logs
@@ -125,7 +107,7 @@ async def with_screen(print_logs: Callable[[Screen], Coroutine[Any, Any, T]]) ->
 async def _print_current(
     context: ClusterContext, infos: list[JobInfo], selection: LogSelection, screen: Screen
 ) -> list[Json]:
-    from trainyard.cli.jobs import list_pods
+    from trainyard.cli.command.jobs import list_pods
     from trainyard.views.job_view import job_result, job_state
 
     for info in infos:
@@ -175,7 +157,7 @@ def _container_names(pod: Json, selection: LogSelection) -> list[str]:
 
 def _main_prefixes(pod: Json) -> list[str]:
     """The prefixes of the pod's containers without its init containers."""
-    from trainyard.cli.log_prefixes import log_prefix
+    from trainyard.cli.output.log_prefixes import log_prefix
     from trainyard.views.replica_view import replica_view
 
     names = [str(container["name"]) for container in pod["spec"].get("containers") or []]
@@ -191,7 +173,7 @@ async def _print_run(
     context: ClusterContext, pod: Json, container: str, selection: LogSelection, screen: Screen
 ) -> bool:
     """Print the log of one run of one container. False when the run has not begun."""
-    from trainyard.cli.log_prefixes import log_prefix
+    from trainyard.cli.output.log_prefixes import log_prefix
     from trainyard.client import ApiError
     from trainyard.views.output_lines import OutputLineSplitter
     from trainyard.views.replica_view import replica_view
@@ -218,7 +200,7 @@ async def _print_run(
 
 
 async def _follow(context: ClusterContext, infos: list[JobInfo], selection: LogSelection, screen: Screen) -> list[Json]:
-    from trainyard.cli.job_watch import JobWatch
+    from trainyard.cli.session.job_watch import JobWatch
     from trainyard.views.job_view import JobView
 
     view = JobView({uid_of(info.job): info.job for info in infos})

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainyard.app.kubeconfig import KubeconfigError, find_cluster
-from trainyard.cli import options
-from trainyard.cli.codes import FAILED, INVALID, SUCCEEDED, UNAVAILABLE
-from trainyard.cli.layout import note, note_problems
+from trainyard.cli.command import options
+from trainyard.cli.command.codes import FAILED, INVALID, SUCCEEDED, UNAVAILABLE
+from trainyard.cli.output.layout import note, note_problems
 from trainyard.objects import Json, Problem
 from trainyard.objects.manifest import ManifestError
 
@@ -113,7 +113,7 @@ def _taint(text: str) -> Json:
 
 
 async def _serve(params: dict[str, Any]) -> int:
-    from trainyard.app.folder import PrivateFolder
+    from trainyard.app.background.folder import PrivateFolder
     from trainyard.app.node_agent import JoinedNode
 
     folder = PrivateFolder()
@@ -126,7 +126,7 @@ async def _serve(params: dict[str, Any]) -> int:
 
 async def _run_node(joined_node: JoinedNode, join_options: JoinOptions) -> int:
     """Run the node until the first signal or until another node takes its Lease. Returns the exit code."""
-    from trainyard.cli.signals import StopSignals
+    from trainyard.cli.command.signals import StopSignals
     from trainyard.client import ApiError
     from trainyard.node.kubelet.node import NodeError
 

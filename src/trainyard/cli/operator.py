@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainyard import kinds
-from trainyard.app import operator_rbac
+from trainyard.app.install import operator_rbac
 from trainyard.app.kubeconfig import SERVICE_ACCOUNT, KubeconfigError
-from trainyard.app.logs import FORMATS, LEVELS
-from trainyard.cli import options, training_operator_flags
-from trainyard.cli.codes import INVALID, UNAVAILABLE
-from trainyard.cli.layout import note, note_problems
+from trainyard.app.logging_setup import FORMATS, LEVELS
+from trainyard.cli.command import options, training_operator_flags
+from trainyard.cli.command.codes import INVALID, UNAVAILABLE
+from trainyard.cli.output.layout import note, note_problems
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def operator(context: click.Context, /, **_: Any) -> None:
     The flags of Kubeflow's training-operator are accepted, too: see docs/operator.md.
     """
     from trainyard.app.config import ConfigError
-    from trainyard.app.logs import configure_logging
+    from trainyard.app.logging_setup import configure_logging
 
     params, warnings = training_operator_flags.apply(context)
     configure_logging(params["log_format"], params["log_level"])
@@ -189,7 +189,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 async def _operate(operator_options: OperatorOptions) -> None:
     from trainyard.app.operating import run_operator
-    from trainyard.cli.signals import StopSignals
+    from trainyard.cli.command.signals import StopSignals
     from trainyard.garbage_collection import skip_present_objects
 
     stop_signals = StopSignals()

@@ -11,9 +11,10 @@ import click
 
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
-from trainyard.cli import manifests, offline
-from trainyard.cli.layout import note, note_problems
-from trainyard.cli.printing import as_yaml
+from trainyard.cli import offline
+from trainyard.cli.command import manifests
+from trainyard.cli.output.layout import note, note_problems
+from trainyard.cli.output.printing import as_yaml
 from trainyard.objects import Problem, encode, parse_time
 from trainyard.objects.manifest import Document, ManifestError
 from trainyard.objects.structs import replace

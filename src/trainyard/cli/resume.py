@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from trainyard.cli import options
-from trainyard.cli.cluster_command import run_with_cluster
-from trainyard.cli.completion import job_names
+from trainyard.cli.command import options
+from trainyard.cli.command.cluster_command import run_with_cluster
+from trainyard.cli.command.job_names import job_names
 from trainyard.cli.suspend import set_suspend
 
 

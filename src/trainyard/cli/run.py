@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainyard import kinds
-from trainyard.app.background import error_text
-from trainyard.app.cluster_folders import BackgroundError
+from trainyard.app.background.cluster_folders import BackgroundError
+from trainyard.app.background.clusters import error_text
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
-from trainyard.cli import manifests, options, submission
-from trainyard.cli.codes import INTERRUPTED, INVALID, SUCCEEDED, UNAVAILABLE
-from trainyard.cli.layout import note
-from trainyard.cli.printing import as_json, as_yaml
-from trainyard.cli.screen import Descriptors, Screen, live_on, wants_colour
+from trainyard.cli.command import manifests, options
+from trainyard.cli.command.codes import INTERRUPTED, INVALID, SUCCEEDED, UNAVAILABLE
+from trainyard.cli.output.layout import note
+from trainyard.cli.output.printing import as_json, as_yaml
+from trainyard.cli.output.screen import Descriptors, Screen, live_on, wants_colour
 from trainyard.cli.scripts.command_line import ScriptCommand, check_manifests, program_arguments
 from trainyard.cli.scripts.job_maker import (
     SCRIPT_OPTIONS,
@@ -39,13 +39,14 @@ from trainyard.cli.scripts.job_maker import (
     unpassed_variables,
     unreachable_files,
 )
-from trainyard.cli.working_directory import current
+from trainyard.cli.session import submission
+from trainyard.cli.session.working_directory import current
 from trainyard.objects import Json
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
-    from trainyard.app.early_start import EarlyStart
-    from trainyard.cli.signals import StopSignals
+    from trainyard.app.background.early_start import EarlyStart
+    from trainyard.cli.command.signals import StopSignals
 
 EPILOG = """\b
 Exit codes:
@@ -179,7 +180,7 @@ def _all_objects(submitted: submission.Submission) -> list[Json]:
 
 
 def _start_early(network: str) -> EarlyStart:
-    from trainyard.app.early_start import EarlyStart
+    from trainyard.app.background.early_start import EarlyStart
 
     try:
         return EarlyStart(network)
@@ -191,11 +192,11 @@ async def _run(
     early: EarlyStart, submitted: submission.Submission, params: dict[str, Any], claims: dict[str, Path]
 ) -> int:
     """Run the jobs; return the exit code. The slow imports are here, after the manifest has been validated."""
-    from trainyard.app.history import history_folder
+    from trainyard.app.history.record_index import HistoryOptions
+    from trainyard.app.history.records import history_folder
     from trainyard.app.local import LocalClusterOptions
-    from trainyard.app.record_index import HistoryOptions
-    from trainyard.cli import session
-    from trainyard.cli.signals import StopSignals
+    from trainyard.cli.command.signals import StopSignals
+    from trainyard.cli.session import session
 
     logs_dir, limits = options.logs_dir(params["logs_dir"]), options.history_limits()
     stop_signals = StopSignals()

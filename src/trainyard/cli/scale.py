@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from trainyard.cli import options
-from trainyard.cli.cluster_command import ClusterContext, CommandError, print_output, run_with_cluster
-from trainyard.cli.codes import INVALID
-from trainyard.cli.completion import job_names
+from trainyard.cli.command import options
+from trainyard.cli.command.cluster_command import ClusterContext, CommandError, print_output, run_with_cluster
+from trainyard.cli.command.codes import INVALID
+from trainyard.cli.command.job_names import job_names
 
 
 @click.command()
@@ -26,7 +26,7 @@ def scale(job: str, size: str, **params: Any) -> None:
 
 async def _scale(context: ClusterContext, job: str, size: str) -> None:
     from trainyard.app import job_actions
-    from trainyard.cli.jobs import get_job
+    from trainyard.cli.command.jobs import get_job
 
     role, _, number = size.rpartition("=")
     if not number.isdecimal() or not number.isascii() or len(number) > 9:

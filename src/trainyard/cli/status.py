@@ -10,10 +10,10 @@ from typing import Any
 import click
 import msgspec
 
-from trainyard.app.background import Background
-from trainyard.app.cluster_folders import BackgroundError, clause_of_clusters, cluster_names
-from trainyard.cli.codes import INTERRUPTED, UNAVAILABLE
-from trainyard.cli.layout import colour_on, field_lines, note, table_lines, terminal_width
+from trainyard.app.background.cluster_folders import BackgroundError, clause_of_clusters, cluster_names
+from trainyard.app.background.clusters import Background
+from trainyard.cli.command.codes import INTERRUPTED, UNAVAILABLE
+from trainyard.cli.output.layout import colour_on, field_lines, note, table_lines, terminal_width
 from trainyard.objects import parse_time
 
 LIST_TIMEOUT = 5.0  # timeout in seconds for the list of a cluster's jobs
@@ -84,7 +84,7 @@ class State(msgspec.Struct, frozen=True):
                 ("Delete it", cluster.word("down --delete") if kept else ""),
                 ("Start it", cluster.word("up")),
             ]
-        from trainyard.cli.cluster_jobs import count_by_kind_and_state
+        from trainyard.cli.command.cluster_jobs import count_by_kind_and_state
         from trainyard.views.durations import format_age
 
         since = parse_time(self.facts.get("since"))
@@ -140,14 +140,14 @@ class State(msgspec.Struct, frozen=True):
 
 
 def _cluster_state(cluster: Background) -> State:
-    from trainyard.cli.cluster_jobs import list_cluster_jobs
+    from trainyard.cli.command.cluster_jobs import list_cluster_jobs
 
     facts = cluster.facts()
     return State(cluster, facts, asyncio.run(list_cluster_jobs(cluster, LIST_TIMEOUT)) if facts is not None else None)
 
 
 def _print_data(value: Any, form: str) -> None:
-    from trainyard.cli.printing import as_json, as_yaml
+    from trainyard.cli.output.printing import as_json, as_yaml
 
     click.echo(as_json(value) if form == "json" else as_yaml(value).rstrip("\n"))
 

@@ -10,16 +10,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainyard import kinds
-from trainyard.app.background import background_of
-from trainyard.cli import options, submission
-from trainyard.cli.cluster_command import ClusterContext, CommandError, is_local, note, print_output, run_with_cluster
-from trainyard.cli.codes import SUCCEEDED, TIMEOUT
-from trainyard.cli.layout import colour_on, prose, terminal_width
+from trainyard.app.background.clusters import background_of
+from trainyard.cli.command import options
+from trainyard.cli.command.cluster_command import (
+    ClusterContext,
+    CommandError,
+    is_local,
+    note,
+    print_output,
+    run_with_cluster,
+)
+from trainyard.cli.command.codes import SUCCEEDED, TIMEOUT
+from trainyard.cli.output.layout import colour_on, prose, terminal_width
+from trainyard.cli.session import submission
 from trainyard.objects import GVK, Json, name_of, namespace_of
 from trainyard.objects.resources import NAMESPACE
 
 if TYPE_CHECKING:
-    from trainyard.cli.jobs import JobInfo
+    from trainyard.cli.command.jobs import JobInfo
 
 
 @click.command()
@@ -49,7 +57,7 @@ def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | No
 async def _create_objects(context: ClusterContext, submitted: submission.Submission) -> list[JobInfo]:
     """Create all objects in order, jobs last. Raises ManifestError for objects that the API server refuses,
     CommandError for a job that exists already."""
-    from trainyard.cli.jobs import JobInfo
+    from trainyard.cli.command.jobs import JobInfo
     from trainyard.client import AlreadyExists
 
     def created(gvk: GVK, obj: Json) -> None:
@@ -87,9 +95,9 @@ async def _create_namespaces(context: ClusterContext, submitted: submission.Subm
 
 
 async def _wait_until_ended(context: ClusterContext, infos: list[JobInfo], follow: bool, timeout: float | None) -> int:
-    from trainyard.cli.job_lines import outcome_line
-    from trainyard.cli.job_watch import LogSelection, exit_code
     from trainyard.cli.logs import print_logs
+    from trainyard.cli.output.job_lines import outcome_line
+    from trainyard.cli.session.job_watch import LogSelection, exit_code
     from trainyard.cli.why import finding_lines
     from trainyard.views.job_view import job_result
 

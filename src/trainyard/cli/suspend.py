@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from trainyard.cli import options
-from trainyard.cli.cluster_command import ClusterContext, CommandError, print_output, run_with_cluster
-from trainyard.cli.completion import job_names
+from trainyard.cli.command import options
+from trainyard.cli.command.cluster_command import ClusterContext, CommandError, print_output, run_with_cluster
+from trainyard.cli.command.job_names import job_names
 
 
 @click.command()
@@ -25,7 +25,7 @@ def suspend(jobs: tuple[str, ...], **params: Any) -> None:
 async def set_suspend(context: ClusterContext, jobs: tuple[str, ...], suspend: bool) -> None:
     """Suspend or resume jobs. None is changed if one of them has ended."""
     from trainyard.app import job_actions
-    from trainyard.cli.jobs import get_job
+    from trainyard.cli.command.jobs import get_job
 
     infos = [await get_job(context, job) for job in jobs]
     try:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
-from trainyard.cli import options
-from trainyard.cli.cluster_command import ClusterContext, CommandError, note, print_output, run_with_cluster
-from trainyard.cli.completion import job_names
-from trainyard.cli.layout import UNKNOWN_WIDTH, colour_on, prose, table_lines, terminal_width
+from trainyard.cli.command import options
+from trainyard.cli.command.cluster_command import ClusterContext, CommandError, note, print_output, run_with_cluster
+from trainyard.cli.command.job_names import job_names
+from trainyard.cli.output.layout import UNKNOWN_WIDTH, colour_on, prose, table_lines, terminal_width
 from trainyard.objects import Json
 from trainyard.objects.printable import printable
 
 if TYPE_CHECKING:
-    from trainyard.cli.log_steps import LogSteps
+    from trainyard.cli.output.log_steps import LogSteps
     from trainyard.objects.usage import Progress
     from trainyard.views.usage_view import JobUsage, ReplicaUsage, Spread
 
@@ -61,7 +61,7 @@ async def _top(context: ClusterContext, job: str, everywhere: bool, form: str, o
         context = msgspec.structs.replace(context, namespace="")
     reader = UsageReader(context, job)
     if not (form or once) and colour_on(1):
-        from trainyard.cli.live import show_live
+        from trainyard.cli.output.live import show_live
 
         async def lines() -> list[str]:
             height = shutil.get_terminal_size((UNKNOWN_WIDTH, 24)).lines
@@ -96,8 +96,8 @@ class UsageReader:
         return await (self._replicas() if self._job else self._jobs())
 
     async def _replicas(self) -> Reading:
-        from trainyard.app.pod_metrics import read_pod_metrics
-        from trainyard.cli.jobs import get_job, list_pods
+        from trainyard.app.evidence.pod_metrics import read_pod_metrics
+        from trainyard.cli.command.jobs import get_job, list_pods
         from trainyard.objects import uid_of
         from trainyard.objects.labels import OWNER
         from trainyard.views.job_view import JobView
@@ -118,14 +118,14 @@ class UsageReader:
 
         if any(MEMORY_MEASURE in (item["metadata"].get("annotations") or {}) for item in items):
             return {}, ""
-        from trainyard.cli.log_steps import LogSteps
+        from trainyard.cli.output.log_steps import LogSteps
 
         self._log_steps = self._log_steps or LogSteps(self._context.api)
         return await self._log_steps.read(pods), self._log_steps.refusal
 
     async def _jobs(self) -> Reading:
-        from trainyard.app.pod_metrics import read_pod_metrics
-        from trainyard.cli.jobs import list_jobs
+        from trainyard.app.evidence.pod_metrics import read_pod_metrics
+        from trainyard.cli.command.jobs import list_jobs
         from trainyard.objects import uid_of
         from trainyard.objects.labels import OWNER
         from trainyard.objects.resources import POD
@@ -216,7 +216,7 @@ def _size(size: float | None) -> str:
 
 
 def _json(reading: Reading) -> str:
-    from trainyard.cli.printing import as_json
+    from trainyard.cli.output.printing import as_json
 
     usages: Json = {"job": reading.title} if reading.replicas is not None else {}
     key = "replicas" if reading.replicas is not None else "jobs"

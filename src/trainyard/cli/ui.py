@@ -16,14 +16,20 @@ from urllib.request import Request, urlopen
 
 import click
 
-from trainyard.app.background import Background, background_of
-from trainyard.app.history import history_folder
+from trainyard.app.background.clusters import Background, background_of
+from trainyard.app.history.records import history_folder
 from trainyard.app.kubeconfig import KubeconfigError, find_cluster
-from trainyard.cli import options
-from trainyard.cli.cluster_command import ClusterContext, CommandError, print_output, run_and_exit, run_with_cluster
-from trainyard.cli.codes import INVALID, UNAVAILABLE
-from trainyard.cli.layout import note
-from trainyard.cli.signals import StopSignals
+from trainyard.cli.command import options
+from trainyard.cli.command.cluster_command import (
+    ClusterContext,
+    CommandError,
+    print_output,
+    run_and_exit,
+    run_with_cluster,
+)
+from trainyard.cli.command.codes import INVALID, UNAVAILABLE
+from trainyard.cli.command.signals import StopSignals
+from trainyard.cli.output.layout import note
 from trainyard.client import ApiClient, Forbidden
 from trainyard.objects.resources import POD
 from trainyard.window import Window, WindowOptions

@@ -11,13 +11,13 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from trainyard.app.background import Background
-from trainyard.app.cluster_folders import BackgroundError
+from trainyard.app.background.cluster_folders import BackgroundError
+from trainyard.app.background.clusters import Background
 from trainyard.app.kubeconfig import KubeconfigError
-from trainyard.cli import options
-from trainyard.cli.codes import INTERRUPTED, INVALID, UNAVAILABLE
-from trainyard.cli.layout import note, note_problems
-from trainyard.cli.working_directory import current
+from trainyard.cli.command import options
+from trainyard.cli.command.codes import INTERRUPTED, INVALID, UNAVAILABLE
+from trainyard.cli.output.layout import note, note_problems
+from trainyard.cli.session.working_directory import current
 from trainyard.objects.manifest import ManifestError
 
 

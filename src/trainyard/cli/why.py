@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainyard.cli import options
-from trainyard.cli.cluster_command import ClusterContext, is_local, print_output, run_with_cluster
-from trainyard.cli.completion import recorded_job_names
-from trainyard.cli.layout import terminal_width
-from trainyard.cli.printing import as_json, as_yaml
+from trainyard.cli.command import options
+from trainyard.cli.command.cluster_command import ClusterContext, is_local, print_output, run_with_cluster
+from trainyard.cli.command.job_names import recorded_job_names
+from trainyard.cli.output.layout import terminal_width
+from trainyard.cli.output.printing import as_json, as_yaml
 from trainyard.objects import Json
 from trainyard.objects.structs import replace
 
 if TYPE_CHECKING:
-    from trainyard.cli.jobs import JobInfo
+    from trainyard.cli.command.jobs import JobInfo
     from trainyard.views.diagnosis import Facts, JobDiagnosis
 
 
@@ -38,8 +38,8 @@ def why(job: str, output: str | None, **params: Any) -> None:
 
 
 async def _why(context: ClusterContext, job: str, form: str) -> None:
-    from trainyard.app.evidence import gather_facts
-    from trainyard.cli.jobs import get_job
+    from trainyard.app.evidence.facts import gather_facts
+    from trainyard.cli.command.jobs import get_job
     from trainyard.kinds import notes
     from trainyard.views.diagnosis import diagnose
 
@@ -52,8 +52,8 @@ async def _why(context: ClusterContext, job: str, form: str) -> None:
 
 def _from_history(job: str, namespace: str, form: str) -> bool:
     """Print the findings about a job in the history. False when the history has no such job or no readable record."""
-    from trainyard.app.recorded_job import diagnosis_of, facts_of
-    from trainyard.cli.history_logs import last_record
+    from trainyard.app.history.recorded_job import diagnosis_of, facts_of
+    from trainyard.cli.session.history_logs import last_record
 
     record = last_record(job, namespace)
     facts = facts_of(record) if record else None
@@ -64,7 +64,7 @@ def _from_history(job: str, namespace: str, form: str) -> bool:
 
 
 def _print(facts: Facts, diagnosis: JobDiagnosis, form: str) -> None:
-    from trainyard.cli.findings import format_findings
+    from trainyard.cli.output.findings import format_findings
 
     if form:
         print_output((as_json if form == "json" else as_yaml)(diagnosis.to_json()))
@@ -75,8 +75,8 @@ def _print(facts: Facts, diagnosis: JobDiagnosis, form: str) -> None:
 async def finding_lines(context: ClusterContext, info: JobInfo, job: Json, max_evidence_lines: int = 5) -> list[str]:
     """The findings about a job as lines, at most `max_evidence_lines` lines of evidence each: for commands that have
     read the job."""
-    from trainyard.app.evidence import gather_facts
-    from trainyard.cli.findings import format_findings
+    from trainyard.app.evidence.facts import gather_facts
+    from trainyard.cli.output.findings import format_findings
     from trainyard.views.diagnosis import why
 
     facts = await gather_facts(context.api, info.kind, job)

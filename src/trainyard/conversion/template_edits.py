@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard.kinds.templates import containers_of, copy_template
+from trainyard.kinds.pods.templates import containers_of, copy_template
 from trainyard.objects import Json
 
 

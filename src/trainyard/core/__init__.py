@@ -11,32 +11,24 @@ from trainyard.core.changes import FEW_CREATES
 from trainyard.core.children import decode_child
 from trainyard.core.decide import decide, plan
 from trainyard.core.events import recorded_events
-from trainyard.core.job import Job, Outcome, ParsedSpec, Policy, Replica, Role
-from trainyard.core.kind import (
-    Api,
-    AuxiliaryObject,
-    ConditionUpdate,
-    ExitAction,
-    Kind,
-    Lifecycle,
-    PodRecipe,
-    RestartScope,
-    RoleTable,
-    StatusShape,
-    TemplateChange,
-    WorkloadAdapter,
-)
+from trainyard.core.job_state import Outcome, ParsedSpec, Policy, Replica, Role
+from trainyard.core.kind import Api, Job, Kind, Lifecycle, PodRecipe, RoleTable, StatusShape, WorkloadAdapter
 from trainyard.core.model import (
+    AuxiliaryObject,
     Child,
     ChildStatus,
+    ConditionUpdate,
     Config,
     Event,
+    ExitAction,
     MasterWait,
     Observed,
     Plan,
     PlannedCreate,
     Refusal,
+    RestartScope,
     Slot,
+    TemplateChange,
 )
 from trainyard.core.read import parse_job, parse_job_with, parse_spec, runtime_id_of
 from trainyard.core.render import render_child, render_object

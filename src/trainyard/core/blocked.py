@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import msgspec
 
 from trainyard.core import changes
-from trainyard.core.conditions import Condition
-from trainyard.core.job import NO_POD, Job, Outcome, OwnedObjects, Replica
-from trainyard.core.model import Observed, PlannedCreate, Refusal
+from trainyard.core.job_state import NO_POD, Outcome, OwnedObjects, Replica
+from trainyard.core.kind import Job
+from trainyard.core.model import Condition, Observed, PlannedCreate, Refusal
 from trainyard.core.planned_writes import plan_writes
 from trainyard.core.policies.failure_policy import invalid_child
 from trainyard.objects import Ref, format_time

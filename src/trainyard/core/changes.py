@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from trainyard.core.job import Job, OwnedObjects, Replica
+from trainyard.core.job_state import OwnedObjects, Replica
+from trainyard.core.kind import Job
 from trainyard.core.model import Child, Observed, PlannedCreate, Slot
 from trainyard.core.names import same_digest
 from trainyard.core.refusals import write_due_at

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import msgspec
-
 from trainyard.core.children import decode_containers
-from trainyard.core.job import Job, JobStatus, Outcome, OwnedObjects, Replica
-from trainyard.core.kind import ConditionUpdate
+from trainyard.core.job_state import JobStatus, Outcome, OwnedObjects, Replica
+from trainyard.core.kind import Job
+from trainyard.core.model import Condition, ConditionUpdate, WrittenConditions
 from trainyard.core.policies.failure_policy import join_texts
 from trainyard.core.read import describe_ignored_edits, ignores_edits
 from trainyard.objects import Json, find_condition, format_time, set_condition
@@ -28,22 +25,6 @@ STUCK_REASONS = frozenset(
     }
 )
 """Pod and container reasons that seldom end without a change by a person; conditions report them."""
-
-
-class Condition(NamedTuple):
-    """A condition as evaluated in this reconcile. One that does not hold and never did is not written."""
-
-    type: str
-    holds: bool
-    reason: str
-    message: str
-
-
-class WrittenConditions(msgspec.Struct, frozen=True):
-    """The conditions of the status, and the updates that events report: what became True or changed its reason."""
-
-    conditions: tuple[Json, ...]
-    updates: tuple[ConditionUpdate, ...]
 
 
 def write_conditions(job: Job, replicas: list[Replica], conditions: list[Condition], now: float) -> WrittenConditions:
@@ -88,7 +69,7 @@ def phase_conditions(
     suspended = outcome.phase == "Suspended"
     reason, message = (outcome.reason, outcome.message) if suspended else ("JobResumed", "")
     conditions.append(Condition("Suspended", suspended, reason, message))
-    runs = not outcome.finished and job.is_running(replicas)
+    runs = not outcome.is_finished and job.is_running(replicas)
     message = "; ".join(["at least one replica runs" if runs else outcome.message, *_stuck(replicas)])
     conditions.append(Condition("Running", runs, "JobRunning" if runs else outcome.reason, message))
     conditions.append(_degraded(job, replicas, owned, outcome))
@@ -97,7 +78,7 @@ def phase_conditions(
     unknown = ", ".join(job.parsed.unknown)
     message = f"unknown fields, which have no effect: {unknown}" if unknown else ""
     conditions.append(Condition("UnknownFields", bool(unknown), "UnknownFields", message))
-    if outcome.finished:
+    if outcome.is_finished:
         conditions += [Condition(name, False, outcome.reason, "") for name in ("Restarting", "Blocked", "NameConflict")]
         name = "Succeeded" if outcome.phase == "Succeeded" else "Failed"
         conditions.append(Condition(name, True, outcome.reason, outcome.message))
@@ -122,7 +103,7 @@ def _degraded(job: Job, replicas: list[Replica], owned: OwnedObjects, outcome: O
     texts = [f"{replica.name} has failed and is not restarted: {replica.message}" for replica in failed]
     unavailable = _unavailable_deployment(job, owned)
     reason = "ReplicaFailed" if failed else "DeploymentUnavailable" if unavailable else "Restored"
-    holds = bool(failed or unavailable) and not outcome.finished
+    holds = bool(failed or unavailable) and not outcome.is_finished
     return Condition("Degraded", holds, reason, "; ".join(filter(None, (join_texts(texts), *unavailable))))
 
 

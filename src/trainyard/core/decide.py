@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from trainyard.core import blocked, changes, conditions, failures, phase, status
-from trainyard.core.conditions import Condition
-from trainyard.core.job import Job, Outcome, OwnedObjects, Replica
-from trainyard.core.kind import ConditionUpdate, Kind
-from trainyard.core.model import Event, Observed, Plan, PlannedCreate
+from trainyard.core.job_state import Outcome, OwnedObjects, Replica
+from trainyard.core.kind import Job, Kind
+from trainyard.core.model import Condition, ConditionUpdate, Event, Observed, Plan, PlannedCreate
 from trainyard.core.observe import observe
 from trainyard.core.planned_writes import PlannedWrites, due_writes, plan_writes
 from trainyard.core.policies import clean_pod_policy, deadline, managed_by, node_lost, restart, suspend, ttl
@@ -45,80 +46,83 @@ def decide(job: Job, observed: Observed, now: float) -> Plan:
 
 
 def _unfinished(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> Plan:
+    return _plan(_evaluate(job, owned, observed, now), observed, now)
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """The results of the steps before "plan writes", for a job whose stored status is not finished. `job` has
+    the stored status, `after` the next one."""
+
+    job: Job
+    after: Job
+    replicas: list[Replica]
+    owned: OwnedObjects
+    outcome: Outcome
+    failed: tuple[Replica, ...] = ()  # those of the newly counted failures
+    slot_restarts: tuple[Replica, ...] = ()
+    conditions: tuple[Condition, ...] = ()  # those that do not follow from the phase
+    wakeups: tuple[float, ...] = ()
+
+
+def _evaluate(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> Evaluation:
     replicas, wakeups = observe(job, owned, now)
     running = frozenset(replica.slot for replica in replicas if replica.state == "Running")
     job = replace(job, owned=frozenset(owned.by_ref), running=running)
     if not job.status.started and job.parsed.problems:
         problem = job.parsed.problems[0]
         text = f"{problem.text} ({problem.path})" if problem.path else problem.text
-        return _plan(job, job, replicas, owned, observed, Outcome("Invalid", "InvalidSpec", text), now)
+        return Evaluation(job, job, replicas, owned, Outcome("Invalid", "InvalidSpec", text))
     is_queued = not any(replica.child for replica in replicas) and bool(changes.blocking_refs(job, owned))
     counted = failures.count_failures(job, replicas, suspend.next_status(job, now, is_queued))
     after = job.with_status(counted.status)
     outcome = phase.compute_phase(after, replicas, now)
-    if outcome.finished:
-        return _plan(job, after, replicas, owned, observed, outcome, now, failed=counted.replicas)
+    if outcome.is_finished:
+        return Evaluation(job, after, replicas, owned, outcome, failed=counted.replicas)
     restarted = restart.plan_restarts(job, replicas, owned, counted.status, outcome, now)
     after = after.with_status(restarted.status)
     blocks = blocked.find_blocks(after, replicas, owned, observed, outcome, restarted.slots, now)
     reason = "ReplicaEnded" if restarted.message else "Restarted"
     restarting = Condition("Restarting", bool(restarted.message), reason, restarted.message)
-    return _plan(
+    return Evaluation(
         job,
         after,
         replicas,
         owned,
-        observed,
         blocks.outcome or outcome,
-        now,
         failed=counted.replicas,
         slot_restarts=restarted.slots,
-        other_conditions=(restarting, *blocks.conditions),
+        conditions=(restarting, *blocks.conditions),
         wakeups=(*wakeups, *restarted.wakeups, *blocks.wakeups),
     )
 
 
-# Longer than 40 lines: it puts the results of all steps of the pipeline together.
-def _plan(  # noqa: PLR0913  (the results of all steps of the pipeline)
-    job: Job,
-    after: Job,
-    replicas: list[Replica],
-    owned: OwnedObjects,
-    observed: Observed,
-    outcome: Outcome,
-    now: float,
-    *,
-    failed: tuple[Replica, ...] = (),
-    slot_restarts: tuple[Replica, ...] = (),
-    other_conditions: Iterable[Condition] = (),
-    wakeups: tuple[float, ...] = (),
-) -> Plan:
-    """The plan of a job whose stored status is not finished. `job` has the stored status, `after` the next one.
-
-    `failed`: the replicas of the newly counted failures. `other_conditions`: those that do not follow from the phase.
-    """
-    evaluated = [*other_conditions, *conditions.phase_conditions(job, after.status, replicas, owned, outcome)]
+def _plan(evaluation: Evaluation, observed: Observed, now: float) -> Plan:
+    """The last steps of the pipeline: the writes, and the status that reports them."""
+    job, after, replicas = evaluation.job, evaluation.after, evaluation.replicas
+    owned, outcome = evaluation.owned, evaluation.outcome
+    evaluated = [*evaluation.conditions, *conditions.phase_conditions(job, after.status, replicas, owned, outcome)]
     written = conditions.write_conditions(job, replicas, evaluated, now)
     next_status = replace(after.status, conditions=written.conditions)
-    if outcome.finished:
+    if outcome.is_finished:
         cause = outcome.reason if outcome.phase != "Succeeded" else ""
         next_status = replace(next_status, completion_time=now, counted_failures=(), failure_cause=cause, gang="")
-    sent = due_writes(plan_writes(after, replicas, owned, observed, outcome, slot_restarts, now), observed, now)
-    deleted = frozenset(delete.uid for delete in sent.deletes) if outcome.finished else frozenset()
+    writes = plan_writes(after, replicas, owned, observed, outcome, evaluation.slot_restarts, now)
+    sent = due_writes(writes, observed, now)
+    deleted = frozenset(delete.uid for delete in sent.deletes) if outcome.is_finished else frozenset()
     counts = status.replica_counts(job, replicas, outcome, deleted)
     rendered = status.render_status(job, next_status, outcome, counts, count_restarts(after, replicas, owned), replicas)
-    if outcome.finished:
+    if outcome.is_finished:
         due = [ttl.expires_at(job, now)]
     else:
-        due = [*wakeups, *sent.wakeups, deadline.expires_at(job, next_status.start_time)]
+        due = [*evaluation.wakeups, *sent.wakeups, deadline.expires_at(job, next_status.start_time)]
     return Plan(
         status=rendered,
         status_changed=rendered != job.status.stored,
-        spec_patch=None if outcome.finished else _spec_patch(job),
+        spec_patch=None if outcome.is_finished else _spec_patch(job),
         deletes=sent.deletes,
         patches=sent.patches,
         creates=sent.creates,
-        events=_events(job, written.updates, failed, (*sent.creates, *sent.deletes)),
+        events=_events(job, written.updates, evaluation.failed, (*sent.creates, *sent.deletes)),
         requeue_at=_earliest(due),
         urgent=status.is_urgent(job.status.stored, rendered),
     )

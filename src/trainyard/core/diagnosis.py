@@ -1,19 +1,17 @@
-"""What a kind adds to `trainyard why` and to the progress line (`Diagnosis`), and the values that findings consist of.
+"""The values that the findings of `trainyard why` consist of. What a kind adds to them is its `Diagnosis` (kind.py).
 
 The rules that hold for every kind are in `views/diagnosis`, which also runs those of the kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from trainyard.objects import Json
-
 if TYPE_CHECKING:
-    from trainyard.core.job import Job
+    pass
 
 # Levels of a finding, the most important first. `why` returns findings in this order, except that NOTE comes last.
 END, BLOCK, WAIT, NOTE, FINE = range(5)
@@ -106,28 +104,3 @@ class ObservedReplicas(msgspec.Struct, frozen=True):
 
     states: tuple[str, ...]
     endpoint: Endpoint | None
-
-
-class Diagnosis(msgspec.Struct, frozen=True):
-    """What only this kind can say about a job that does not run, or has failed.
-
-    rules: findings about a job that has not ended. output_patterns: lines of output that mean something in this kind;
-    they precede the common ones. condition_texts: condition type -> (summary, fix) where the common texts are too
-    general. endpoint(job object): the address that the replicas need. peers_needed(spec): the number of replicas that
-    must run at the same time, None when one alone can go on. refine(job, cause): a more exact cause of a container's
-    termination. exit_note(job, role, exit code): why that exit code fails the job, "" when it needs no word.
-    init_containers: init container that the kind adds -> why it still runs. launcher: the output of the program that
-    starts a replica's processes, None when they need none. module_fixes: Python module -> how to get it on this machine
-    beside `pip install`.
-    """
-
-    rules: tuple[Callable[[Job, ObservedReplicas], Iterable[Finding]], ...] = ()
-    output_patterns: tuple[OutputPattern, ...] = ()
-    condition_texts: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
-    endpoint: Callable[[Json], Endpoint | None] = lambda job: None
-    peers_needed: Callable[[Json], int | None] = lambda spec: None
-    refine: Callable[[Job, Cause], Cause] = lambda job, cause: cause
-    exit_note: Callable[[Job, str, int], str] = lambda job, role, code: ""
-    init_containers: Mapping[str, Cause] = msgspec.field(default_factory=dict)
-    module_fixes: Mapping[str, str] = msgspec.field(default_factory=dict)
-    launcher: LauncherOutput | None = None

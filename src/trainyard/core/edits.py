@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from trainyard.core.job import Job, RoleStatus
-from trainyard.core.kind import TemplateChange
+from trainyard.core.job_state import RoleStatus
+from trainyard.core.kind import Job
+from trainyard.core.model import TemplateChange
 from trainyard.core.names import same_digest
 from trainyard.objects.structs import replace
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from trainyard.core.job import Job, JobStatus, Replica
+from trainyard.core.job_state import JobStatus, Replica
+from trainyard.core.kind import Job
 from trainyard.core.status import MAX_DELETED_UIDS
 from trainyard.objects.structs import replace
 

@@ -1,4 +1,7 @@
-"""The description of a kind: `Kind`, made of the small values below. docs/add-a-kind.md is the guide to it.
+"""The description of a kind: `Kind`, made of the small values below, and `Job`, one parsed job of a kind. Both are here
+because they name each other. docs/add-a-kind.md is the guide to `Kind`.
+
+Longer than 400 lines: no other file may name both.
 
 Rules for this file:
 - A kind is data and pure functions; nothing here reads a clock, and no other code has an `if` on a kind.
@@ -7,50 +10,44 @@ Rules for this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from trainyard.core.diagnosis import Diagnosis
-from trainyard.core.model import Config, Event, PlannedCreate, Slot
+from trainyard.core.diagnosis import Cause, Endpoint, Finding, LauncherOutput, ObservedReplicas, OutputPattern
+from trainyard.core.job_state import (
+    JobResult,
+    JobStatus,
+    Outcome,
+    OwnedObjects,
+    ParsedSpec,
+    Policy,
+    Replica,
+    Role,
+)
+from trainyard.core.model import (
+    AuxiliaryObject,
+    Condition,
+    ConditionUpdate,
+    Config,
+    Event,
+    ExitAction,
+    PlannedCreate,
+    RestartScope,
+    Slot,
+    TemplateChange,
+    WrittenConditions,
+)
+from trainyard.core.rules import Rule
 from trainyard.core.scripts import ScriptFramework
-from trainyard.objects import GVK, Json, Problem, Ref
+from trainyard.objects import GVK, Json, NamespacedName, Problem, Ref
+from trainyard.objects.resources import SERVICE
+from trainyard.objects.structs import replace
 from trainyard.objects.writes import Delete, Patch
-
-if TYPE_CHECKING:
-    from trainyard.core.conditions import Condition, WrittenConditions
-    from trainyard.core.job import Job, JobResult, Outcome, OwnedObjects, ParsedSpec, Replica
-    from trainyard.core.rules import Rule
-
 
 TRAINYARD_OPERATOR = "trainyard.dev/operator"
 """The value of `managedBy` that names this operator."""
-
-
-class ExitAction(Enum):
-    """The effect of a failed exit of a supervised replica."""
-
-    RETRY = "Retry"  # the replica restarts, within backoffLimit
-    FAIL = "Fail"  # the job fails
-    IGNORE = "Ignore"  # the replica stays failed, and the job goes on without it
-
-
-class RestartScope(Enum):
-    """What restarts after a failure that is retried."""
-
-    SLOT = "slot"  # the replica alone; its back-off counts from its start, not from its end
-    ROLE = "role"  # all replicas of the role that have not succeeded, under a new attempt number
-    GANG = "gang"  # all replicas of the job, those that have succeeded too
-
-
-class TemplateChange(Enum):
-    """The effect of an edit of a role while the job runs (docs/rules.md S11)."""
-
-    IGNORE = "Ignore"  # the role is fixed after the start; Api.rules_after_start refuses the edit
-    NEW_REPLICAS = "NewReplicas"  # replicas that are created afterwards have the new template
-    RESTART = "Restart"  # the role's replicas restart
 
 
 class WorkloadAdapter(msgspec.Struct, frozen=True):
@@ -72,45 +69,6 @@ class WorkloadAdapter(msgspec.Struct, frozen=True):
     pods_ended: Callable[[Replica], bool]
     failed_attempts: Callable[[Replica], tuple[str, ...]]
     one_object_per_role: bool = False
-
-
-class AuxiliaryObject(msgspec.Struct, frozen=True):
-    """An object beside the replicas. `body()` renders it without its name, owner reference and common labels.
-
-    With a `digest` it is patched when the part of the spec that it is rendered from changes. `depends_on`: the children
-    that it refers to by name; it is created after these exist and are owned by the job, and not patched while one is
-    still to be created. `slot`: the replica that it belongs to; it is created right after that replica's object.
-    """
-
-    gvk: GVK
-    name: str
-    body: Callable[[], Json]
-    deleted_on_suspend: bool = False  # for an object that runs pods, or means nothing without them
-    create_after_replicas: bool = False
-    digest: str = ""
-    depends_on: tuple[Ref, ...] = ()
-    slot: Slot | None = None
-    deleted_at_end: bool = False  # under every cleanPodPolicy
-    # phases in which it counts as not yet created for the children that depend on it
-    blocking_phases: frozenset[str] = frozenset()
-    # For an object of a resource that the operator may create and not read: the child that is created after it. The
-    # object exists if that child does.
-    exists_with: Ref | None = None
-    deferrable: bool = False  # its content follows the pods, so its patches may wait for further changes
-    deleted_with_slot: bool = False  # cleanPodPolicy deletes it together with the object of its slot
-
-    @property
-    def ref(self) -> Ref:
-        """Kind and name of the object."""
-        return Ref(self.gvk.kind, self.name)
-
-
-class ConditionUpdate(msgspec.Struct, frozen=True):
-    """Reason and message of a condition that holds."""
-
-    type: str
-    reason: str
-    message: str
 
 
 class Api(msgspec.Struct, frozen=True):
@@ -262,6 +220,31 @@ class StatusShape(msgspec.Struct, frozen=True):
     legacy_outcome: Callable[[Json], JobResult] = lambda status: ""
 
 
+class Diagnosis(msgspec.Struct, frozen=True):
+    """What only this kind can say about a job that does not run, or has failed.
+
+    rules: findings about a job that has not ended. output_patterns: lines of output that mean something in this kind;
+    they precede the common ones. condition_texts: condition type -> (summary, fix) where the common texts are too
+    general. endpoint(job object): the address that the replicas need. peers_needed(spec): the number of replicas that
+    must run at the same time, None when one alone can go on. refine(job, cause): a more exact cause of a container's
+    termination. exit_note(job, role, exit code): why that exit code fails the job, "" when it needs no word.
+    init_containers: init container that the kind adds -> why it still runs. launcher: the output of the program that
+    starts a replica's processes, None when they need none. module_fixes: Python module -> how to get it on this machine
+    beside `pip install`.
+    """
+
+    rules: tuple[Callable[[Job, ObservedReplicas], Iterable[Finding]], ...] = ()
+    output_patterns: tuple[OutputPattern, ...] = ()
+    condition_texts: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
+    endpoint: Callable[[Json], Endpoint | None] = lambda job: None
+    peers_needed: Callable[[Json], int | None] = lambda spec: None
+    refine: Callable[[Job, Cause], Cause] = lambda job, cause: cause
+    exit_note: Callable[[Job, str, int], str] = lambda job, role, code: ""
+    init_containers: Mapping[str, Cause] = msgspec.field(default_factory=dict)
+    module_fixes: Mapping[str, str] = msgspec.field(default_factory=dict)
+    launcher: LauncherOutput | None = None
+
+
 class Kind(msgspec.Struct, frozen=True):
     """A kind of job, as a value. `auxiliary(job)`: the objects beside the replicas. `diagnosis`: what `trainyard why`
     says of this kind alone. `scripts`: the frameworks whose scripts `trainyard run SCRIPT` runs as jobs of this kind.
@@ -310,3 +293,140 @@ class Kind(msgspec.Struct, frozen=True):
             if gvk.kind == kind:
                 return gvk
         raise KeyError(kind)
+
+
+class Job(msgspec.Struct, frozen=True, eq=False):
+    """One parsed job: the API object (`obj`), its spec (`parsed`) and its status (`status`)."""
+
+    kind: Kind
+    obj: Json
+    key: NamespacedName
+    uid: str
+    runtime_id: str
+    parsed: ParsedSpec
+    status: JobStatus
+    roles: tuple[Role, ...]  # in effect: the spec's, or those that the job was started with (read.effective_roles)
+    config: Config
+    owned: frozenset[Ref] | None = None  # the observed children that this job owns; None: unknown, assume all
+    running: frozenset[Slot] = frozenset()  # the slots that were observed to run
+    cache: dict[str, Any] = msgspec.field(default_factory=dict)  # see `cached`; a replaced job has a new one
+    spec_cache: dict[str, Any] = msgspec.field(default_factory=dict)  # see `cached_of_spec`
+
+    def __post_init__(self) -> None:
+        """Called by replace(), too."""
+        msgspec.structs.force_setattr(self, "cache", {})
+
+    def cached(self, name: str, compute: Callable[[], Any]) -> Any:
+        """The result of `compute()`, computed once for each `name`: a Job is immutable and may have 10000 slots."""
+        if name not in self.cache:
+            self.cache[name] = compute()
+        return self.cache[name]
+
+    def cached_of_spec(self, name: str, compute: Callable[[Job], Any]) -> Any:
+        """The result of `compute(job)`, which reads neither the status nor what was observed: it is kept for all jobs
+        that are replaced from this one."""
+        cache = self.spec_cache
+        if name not in cache:
+            cache[name] = compute(self)
+        return cache[name]
+
+    def with_status(self, status: JobStatus) -> Job:
+        """This job with another status; itself, with what it has computed, if the status is equal."""
+        return self if status == self.status else replace(self, status=status)
+
+    @property
+    def auxiliary_objects(self) -> Mapping[Ref, AuxiliaryObject]:
+        """The objects of the job beside its replicas, in the order of their creation."""
+        objects: Mapping[Ref, AuxiliaryObject] = self.cached(
+            "auxiliary_objects", lambda: {auxiliary.ref: auxiliary for auxiliary in self.kind.auxiliary(self)}
+        )
+        return objects
+
+    @property
+    def policy(self) -> Policy:
+        """The run policy of the parsed spec."""
+        return self.parsed.policy
+
+    def blocking_objects(self) -> tuple[Ref, ...]:
+        """The auxiliary objects that must exist before replicas are created.
+
+        Services are left out: a Service of the same name that the job does not own blocks no replica (S8).
+        """
+        refs: tuple[Ref, ...] = self.cached(
+            "blocking_objects",
+            lambda: tuple(
+                ref
+                for ref, auxiliary in self.auxiliary_objects.items()
+                if not auxiliary.create_after_replicas and auxiliary.gvk != SERVICE
+            ),
+        )
+        return refs
+
+    def role(self, name: str) -> Role | None:
+        """The role of this name, None when the spec has none."""
+        for role in self.roles:  # no generator: it is asked several times for each replica
+            if role.name == name:
+                return role
+        return None
+
+    def carrier(self, role: str) -> WorkloadAdapter:
+        """The adapter of the workload (Job, Pod, StatefulSet) that carries the replicas of a role."""
+        return self.kind.roles.carrier(role)
+
+    def slots(self) -> tuple[Slot, ...]:
+        """A slot for each replica, or one for the whole role if its carrier has `one_object_per_role`."""
+        slots: tuple[Slot, ...] = self.cached_of_spec("slots", _slots)
+        return slots
+
+    @property
+    def restart_scope(self) -> RestartScope:
+        """Lifecycle.restart_scope of this job."""
+        scope = self.kind.lifecycle.restart_scope
+        if isinstance(scope, RestartScope):
+            return scope
+        job_scope: RestartScope = self.cached_of_spec("restart_scope", scope)
+        return job_scope
+
+    def restarts_gang(self) -> bool:
+        """True for a gang: a retry of one replica restarts all replicas, succeeded ones too (S33)."""
+        return self.restart_scope is RestartScope.GANG
+
+    def running_slots(self) -> frozenset[Slot]:
+        """The slots of which one runs while the job is Running (Lifecycle.running_slots)."""
+        slots: frozenset[Slot] = self.cached_of_spec("running_slots", _running_slots)
+        return slots
+
+    def is_running(self, replicas: Iterable[Replica]) -> bool:
+        """Whether one of the running slots runs; with Lifecycle.all_run, whether each has run at the same time."""
+        slots = self.running_slots()
+        running = [replica.state == "Running" for replica in replicas if replica.slot in slots]
+        waits = self.kind.lifecycle.all_run and not self.status.has_run
+        return any(running) and (all(running) or not waits)
+
+    def success_sets(self) -> tuple[frozenset[Slot], ...]:
+        """Lifecycle.success_sets of this job."""
+        sets: tuple[frozenset[Slot], ...] = self.cached_of_spec("success_sets", self.kind.lifecycle.success_sets)
+        return sets
+
+    def supervised_slots(self) -> frozenset[Slot]:
+        """The slots whose exit codes the operator evaluates (Lifecycle.supervised_slots)."""
+        slots: frozenset[Slot] = self.cached_of_spec("supervised_slots", _supervised_slots)
+        return slots
+
+
+def _slots(job: Job) -> tuple[Slot, ...]:
+    counts = (
+        (role.name, min(role.replicas, 1) if job.carrier(role.name).one_object_per_role else role.replicas)
+        for role in job.roles
+    )
+    return tuple(Slot(role, index) for role, count in counts for index in range(count))
+
+
+def _running_slots(job: Job) -> frozenset[Slot]:
+    slots_of = job.kind.lifecycle.running_slots
+    return slots_of(job) if slots_of else frozenset(job.slots())
+
+
+def _supervised_slots(job: Job) -> frozenset[Slot]:
+    slots_of = job.kind.lifecycle.supervised_slots
+    return slots_of(job) if slots_of else frozenset().union(*job.success_sets())

@@ -8,7 +8,8 @@ Rules for this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from enum import Enum
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
@@ -246,3 +247,82 @@ class Plan(msgspec.Struct, frozen=True):
     def idle(self) -> bool:
         """Whether the plan writes nothing."""
         return not (self.status_changed or self.spec_patch or self.writes_objects)
+
+
+class ExitAction(Enum):
+    """The effect of a failed exit of a supervised replica."""
+
+    RETRY = "Retry"  # the replica restarts, within backoffLimit
+    FAIL = "Fail"  # the job fails
+    IGNORE = "Ignore"  # the replica stays failed, and the job goes on without it
+
+
+class RestartScope(Enum):
+    """What restarts after a failure that is retried."""
+
+    SLOT = "slot"  # the replica alone; its back-off counts from its start, not from its end
+    ROLE = "role"  # all replicas of the role that have not succeeded, under a new attempt number
+    GANG = "gang"  # all replicas of the job, those that have succeeded too
+
+
+class TemplateChange(Enum):
+    """The effect of an edit of a role while the job runs (docs/rules.md S11)."""
+
+    IGNORE = "Ignore"  # the role is fixed after the start; Api.rules_after_start refuses the edit
+    NEW_REPLICAS = "NewReplicas"  # replicas that are created afterwards have the new template
+    RESTART = "Restart"  # the role's replicas restart
+
+
+class AuxiliaryObject(msgspec.Struct, frozen=True):
+    """An object beside the replicas. `body()` renders it without its name, owner reference and common labels.
+
+    With a `digest` it is patched when the part of the spec that it is rendered from changes. `depends_on`: the children
+    that it refers to by name; it is created after these exist and are owned by the job, and not patched while one is
+    still to be created. `slot`: the replica that it belongs to; it is created right after that replica's object.
+    """
+
+    gvk: GVK
+    name: str
+    body: Callable[[], Json]
+    deleted_on_suspend: bool = False  # for an object that runs pods, or means nothing without them
+    create_after_replicas: bool = False
+    digest: str = ""
+    depends_on: tuple[Ref, ...] = ()
+    slot: Slot | None = None
+    deleted_at_end: bool = False  # under every cleanPodPolicy
+    # phases in which it counts as not yet created for the children that depend on it
+    blocking_phases: frozenset[str] = frozenset()
+    # For an object of a resource that the operator may create and not read: the child that is created after it. The
+    # object exists if that child does.
+    exists_with: Ref | None = None
+    deferrable: bool = False  # its content follows the pods, so its patches may wait for further changes
+    deleted_with_slot: bool = False  # cleanPodPolicy deletes it together with the object of its slot
+
+    @property
+    def ref(self) -> Ref:
+        """Kind and name of the object."""
+        return Ref(self.gvk.kind, self.name)
+
+
+class ConditionUpdate(msgspec.Struct, frozen=True):
+    """Reason and message of a condition that holds."""
+
+    type: str
+    reason: str
+    message: str
+
+
+class Condition(NamedTuple):
+    """A condition as evaluated in this reconcile. One that does not hold and never did is not written."""
+
+    type: str
+    holds: bool
+    reason: str
+    message: str
+
+
+class WrittenConditions(msgspec.Struct, frozen=True):
+    """The conditions of the status, and the updates that events report: what became True or changed its reason."""
+
+    conditions: tuple[Json, ...]
+    updates: tuple[ConditionUpdate, ...]

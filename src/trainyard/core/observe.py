@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trainyard.core.failures import is_counted
-from trainyard.core.job import Job, OwnedObjects, Replica
+from trainyard.core.job_state import OwnedObjects, Replica
+from trainyard.core.kind import Job
 from trainyard.core.policies.restart import BASE_DELAY
 from trainyard.objects.structs import replace
 

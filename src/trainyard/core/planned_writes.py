@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from trainyard.core import changes
-from trainyard.core.job import Job, Outcome, OwnedObjects, Replica
+from trainyard.core.job_state import Outcome, OwnedObjects, Replica
+from trainyard.core.kind import Job
 from trainyard.core.model import Observed, PlannedCreate
 from trainyard.core.policies import clean_pod_policy, node_lost
 from trainyard.objects.writes import Delete, Patch
@@ -34,7 +35,7 @@ def plan_writes(
     """All writes, refused ones included. `slot_restarts`: replicas that restart without a new attempt of their role."""
     lost, lost_due = node_lost.force_deletes(job, owned, now)
     creates: Sequence[PlannedCreate] = ()
-    if outcome.finished:
+    if outcome.is_finished:
         clean = clean_pod_policy.effective_policy(job, outcome.reason)
         deletes, patches = clean_pod_policy.clean_pods(job, owned, clean, outcome.reason)
     elif outcome.phase == "Suspended":

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from trainyard.core import names
-from trainyard.core.job import Job, JobStatus, ParsedSpec, Role, RoleStatus
-from trainyard.core.kind import Kind
+from trainyard.core.job_state import JobStatus, ParsedSpec, Role, RoleStatus
+from trainyard.core.kind import Job, Kind
 from trainyard.core.model import Config
 from trainyard.core.status import parse_status
 from trainyard.objects import Json, Problem, key_of, name_of, uid_of

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from trainyard.core.job import Job
-from trainyard.core.kind import AuxiliaryObject, Kind
-from trainyard.core.model import Child, Config, PlannedCreate, Slot
+from trainyard.core.kind import Job, Kind
+from trainyard.core.model import AuxiliaryObject, Child, Config, PlannedCreate, Slot
 from trainyard.core.read import parse_job
 from trainyard.objects import Json, controller_reference
 from trainyard.objects.labels import ATTEMPT, DIGEST, HOSTS, INDEX, OWNER, ROLE, WORKING_DIRECTORY

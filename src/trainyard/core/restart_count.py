@@ -15,7 +15,8 @@ from collections.abc import Iterable
 
 from trainyard.core.carriers.terminations import newest_pod
 from trainyard.core.failures import failure_key
-from trainyard.core.job import Job, OwnedObjects, Replica
+from trainyard.core.job_state import OwnedObjects, Replica
+from trainyard.core.kind import Job
 from trainyard.core.policies.backoff_limit import restarts_in_place
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainyard.core.job import Job, JobResult, JobStatus, Outcome, Replica, RoleStatus
-from trainyard.core.kind import ConditionUpdate, Kind
-from trainyard.core.model import Event
+from trainyard.core.job_state import JobResult, JobStatus, Outcome, Replica, RoleStatus
+from trainyard.core.kind import Job, Kind
+from trainyard.core.model import ConditionUpdate, Event
 from trainyard.objects import Json, find_condition, format_time, is_condition_true, parse_time
 from trainyard.objects.structs import replace
 
@@ -77,7 +77,7 @@ def parse_status(kind: Kind, wire: Json) -> JobStatus:
 
 
 def _has_run(running: Json | None) -> bool:
-    """Whether a replica has run, by the reason of condition Running: a status of version 0.1.0 has no `hasRun`."""
+    """Whether a replica has run, by the reason of condition Running: the status of an old operator has no `hasRun`."""
     return running is not None and running.get("reason") not in ("JobCreated", "JobSuspended")
 
 
@@ -159,7 +159,7 @@ def replica_counts(
     for replica in replicas:
         states, state = counts[replica.slot.role], replica.state
         termination = replica.termination
-        if outcome.finished and termination is not None and not termination.disrupted and state != "Succeeded":
+        if outcome.is_finished and termination is not None and not termination.disrupted and state != "Succeeded":
             state = "Failed"  # there is no further retry
         elif state in ("Starting", "Running") and replica.child and replica.child.uid in deleted:
             state = "Unknown"

@@ -15,18 +15,27 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from trainyard.kinds.crds import admit, crd, crds, misspelling_problems, notes, per_api_group, rules_check, warnings
-from trainyard.kinds.pages import kind_page
+from trainyard.kinds.definitions.crds import (
+    admit,
+    crd,
+    crds,
+    misspelling_problems,
+    notes,
+    per_api_group,
+    rules_check,
+    warnings,
+)
+from trainyard.kinds.definitions.pages import kind_page
 
 if TYPE_CHECKING:
     from trainyard.core import Kind
     from trainyard.objects import Json
 
 MODULES = {
-    "TFJOB": "tfjob",
-    "MXJOB": "mxjob",
-    "CHAINERJOB": "chainerjob",
-    "ELASTICJOB": "elasticjob",
+    "TFJOB": "tfjob.kind",
+    "MXJOB": "mxjob.kind",
+    "CHAINERJOB": "chainerjob.kind",
+    "ELASTICJOB": "elasticjob.kind",
     "KUBEFLOW_TFJOB": "kubeflow_v1.tfjob",
     "PYTORCHJOB": "kubeflow_v1.pytorchjob",
     "XGBOOSTJOB": "kubeflow_v1.xgboostjob",
@@ -35,7 +44,7 @@ MODULES = {
     "MPIJOB": "kubeflow_v1.mpijob",
 }
 """The kinds of jobs: the name of the `Kind` value in this package -> its module. The module is named as the kind in
-lower case, and the value in it as the kind in upper case."""
+lower case, or stands in a package of that name; the value in it is named as the kind in upper case."""
 
 KINDS: tuple[Kind, ...]
 """One value for each kind of job."""
@@ -84,7 +93,7 @@ def _all() -> tuple[Kind, ...]:
 
 def _kind_name(module: str) -> str:
     """The name of the kind, in lower case."""
-    return module.rpartition(".")[2]
+    return module.removesuffix(".kind").rpartition(".")[2]
 
 
 def all_versions() -> list[Kind]:

@@ -9,8 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainyard.core import AuxiliaryObject, Job, Role, Slot
+from trainyard.kinds.pods.templates import (
+    append_to_list,
+    append_volume,
+    containers_of,
+    copy_required_fields,
+    has_container,
+)
 from trainyard.kinds.replica_list import items_of
-from trainyard.kinds.templates import append_to_list, append_volume, containers_of, copy_required_fields, has_container
 from trainyard.objects import Json
 from trainyard.objects.resources import CONFIG_MAP
 

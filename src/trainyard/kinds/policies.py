@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from trainyard.core import Policy
-from trainyard.kinds.templates import whole_number
+from trainyard.kinds.pods.templates import whole_number
 from trainyard.objects import Json
 
 Seconds = Annotated[int, Meta(ge=0, le=2147483647)]

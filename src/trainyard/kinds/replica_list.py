@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 from trainyard.core import ExitAction, Job, Role, Rule, Slot
-from trainyard.core.job import JobResult
+from trainyard.core.job_state import JobResult
 from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
-from trainyard.kinds import columns
-from trainyard.kinds.immutability import IS_FIXED_CEL, is_immutable
-from trainyard.kinds.templates import templates_of, whole_number
+from trainyard.kinds.definitions import columns
+from trainyard.kinds.definitions.immutability import IS_FIXED_CEL, is_immutable
+from trainyard.kinds.pods.templates import templates_of, whole_number
 from trainyard.objects import Json, Problem
 
 COLUMNS = (

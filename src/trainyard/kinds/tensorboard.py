@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from trainyard.core import AuxiliaryObject, Job
-from trainyard.kinds.templates import NULLABLE, PRESERVE_UNKNOWN, copy_required_fields
+from trainyard.kinds.pods.templates import NULLABLE, PRESERVE_UNKNOWN, copy_required_fields
 from trainyard.objects import Json
 from trainyard.objects.resources import DEPLOYMENT, SERVICE
 

@@ -22,6 +22,7 @@ from trainyard.objects.meta import (
     labels_of,
     name_of,
     namespace_of,
+    pod_containers,
     resource_version_of,
     uid_of,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "name_of",
     "namespace_of",
     "parse_time",
+    "pod_containers",
     "resource_version_of",
     "set_condition",
     "uid_of",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -113,3 +113,12 @@ def controller_reference(api_version: str, kind: str, name: str, uid: str) -> Js
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+def pod_containers(pod: Json) -> Iterator[tuple[Json, bool]]:
+    """Every container of a pod and whether it is an init container, in starting order."""
+    spec = pod.get("spec") or {}
+    for container in spec.get("initContainers") or []:
+        yield container, True
+    for container in spec.get("containers") or []:
+        yield container, False

@@ -16,7 +16,7 @@ import shlex
 _DIRECTION_MARKS = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 _CONTROLS = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DIRECTION_MARKS}]")
 _CONTROLS_AND_NEWLINES = re.compile(rf"[\x00-\x1f\x7f-\x9f{_DIRECTION_MARKS}]")
-_OUR_COLOUR = re.compile(r"\x1b\[(?:0|3[1-6])m")  # the colour sequences that `cli/layout.py` writes
+_OUR_COLOUR = re.compile(r"\x1b\[(?:0|3[1-6])m")  # the colour sequences that `cli/output/layout.py` writes
 _COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}m")
 _SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 

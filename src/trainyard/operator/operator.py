@@ -33,7 +33,8 @@ from trainyard.core import Child, Config, Job, Kind, Observed, Plan
 from trainyard.objects import GVK, Json, NamespacedName, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.structs import replace
-from trainyard.operator.plan_executor import JobState, PlanExecutor, Reconcile
+from trainyard.operator.plan_executor import PlanExecutor
+from trainyard.operator.reconcile import JobState, ReconcileContext
 from trainyard.operator.runtime_ids import RuntimeIds
 
 log = logging.getLogger(__name__)
@@ -228,7 +229,7 @@ class Operator:
         plan = core.decide(parsed, observed, now)
         state.next_plan = started + min(MAX_PLAN_PAUSE, PLAN_PAUSE_FACTOR * (time.monotonic() - started))
         try:
-            requeue_after = await self._executor.apply(Reconcile(kind, job, plan, state, now))
+            requeue_after = await self._executor.apply(ReconcileContext(kind, job, plan, state, now))
             # A write is overdue in time also when no watch delivers anything.
             waits = (requeue_after, _seconds_until(self.writes.deadline(uid)))
             return min((wait for wait in waits if wait is not None), default=None)

@@ -27,8 +27,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-import msgspec
-
 from trainyard import core
 from trainyard.client import ApiClient, ApiError, Conflict, NotFound, Unavailable
 from trainyard.controller_runtime.concurrency_limiter import MAX_LIMIT, ConcurrencyLimiter
@@ -36,94 +34,21 @@ from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.executor import NameTaken, WriteExecutor
 from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.controller_runtime.merge_patch import merge_patch
-from trainyard.core import Child, Config, Kind, ParsedSpec, Plan, PlannedCreate, Refusal
+from trainyard.core import Config, PlannedCreate, Refusal
 from trainyard.core.refusals import refusing_policy
-from trainyard.objects import GVK, Json, Ref, as_dict, key_of, labels_of, resource_version_of, uid_of
+from trainyard.objects import GVK, Json, Ref, as_dict, labels_of, resource_version_of, uid_of
 from trainyard.objects.labels import OWNER, PREFIX
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Create, Delete, Patch
 from trainyard.operator import taken_names
 from trainyard.operator.create_waves import CreateWaves
+from trainyard.operator.reconcile import JobState, ReconcileContext
 
 log = logging.getLogger(__name__)
 
 REPLICA_COUNTS_INTERVAL = 1.0  # seconds between two status patches of a job with nothing that is urgent
 REFUSED_REQUEUE_SECONDS = 1.0  # seconds to requeue after when a write was refused that had been refused before
 MAX_SERVER_ERRORS = 5  # consecutive 5xx answers that make a write a refusal (e.g. an admission webhook is down)
-
-
-class JobState(msgspec.Struct):
-    """The state of one job that is kept in memory between reconciles. If it is lost, requests are repeated, no more."""
-
-    refusals: dict[Ref, Refusal] = msgspec.field(default_factory=dict)
-    server_errors: dict[Ref, int] = msgspec.field(default_factory=dict)  # consecutive 5xx answers to its writes
-    last_status_patch: float = float("-inf")  # monotonic time of the last status patch
-    next_plan: float = float("-inf")  # monotonic time before which the job is not planned again
-    progressed: bool = False  # the last reconcile created or deleted a child, even if it failed later
-    deleted_pods: dict[str, Child] = msgspec.field(default_factory=dict)  # the last of each batch Job, by its uid
-    generation: object = None  # metadata.generation of the job when `refusals` and `parsed` were set
-    parsed: ParsedSpec | None = None
-
-    def parse(self, kind: Kind, job: Json) -> ParsedSpec:
-        """The parsed spec of the job, parsed once for each generation."""
-        if self.parsed is None or self.generation is None:
-            self.parsed = core.parse_spec(kind, job)
-        return self.parsed
-
-    def observe_generation(self, generation: object) -> None:
-        """A new metadata.generation means that the spec was edited: drop the parsed spec and the refusals of invalid
-        objects, which were rendered from the old spec, and make the other refused writes due for a retry now."""
-        if generation != self.generation:
-            self.parsed = None
-            kept = {ref: refusal for ref, refusal in self.refusals.items() if not refusal.invalid}
-            self.refusals = {ref: replace(refusal, at=0.0, attempts=0) for ref, refusal in kept.items()}
-        self.generation = generation
-
-    def clear_refusal(self, ref: Ref) -> None:
-        """Drop the refusal and the count of 5xx answers of this object: the server has accepted a write of it."""
-        self.refusals.pop(ref, None)
-        self.server_errors.pop(ref, None)
-
-
-class Reconcile(msgspec.Struct, frozen=True):
-    """One reconcile of one job: the job as read from the store, the plan made from it, the job's in-memory state, and
-    the wall-clock time of the plan (Unix seconds)."""
-
-    kind: Kind
-    job: Json
-    plan: Plan
-    state: JobState
-    now: float
-
-    @property
-    def gvk(self) -> GVK:
-        """The GVK of the job."""
-        return self.kind.gvk
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of the job."""
-        return key_of(self.job).namespace
-
-    @property
-    def name(self) -> str:
-        """The name of the job."""
-        return key_of(self.job).name
-
-    @property
-    def uid(self) -> str:
-        """The uid of the job: the label value by which its children are watched."""
-        return uid_of(self.job)
-
-    @property
-    def batch(self) -> int:
-        """How many objects the plan creates and deletes, and one for the status: the batch of each of these writes."""
-        return 1 + len(self.plan.deletes) + len(self.plan.creates)
-
-    @property
-    def requeue_after(self) -> float | None:
-        """Seconds to requeue after, from the plan's `requeue_at`; None: no requeue."""
-        return None if self.plan.requeue_at is None else self.plan.requeue_at - self.now
 
 
 class PlanExecutor:
@@ -145,7 +70,7 @@ class PlanExecutor:
         self._recorder = recorder
         self._now = now
 
-    async def apply(self, reconcile: Reconcile) -> float | None:
+    async def apply(self, reconcile: ReconcileContext) -> float | None:
         """Send the plan's writes. Returns the seconds to requeue after, None: no requeue. Raises Conflict and the
         transient errors that do not count as refusals (see `_record_refusal`)."""
         plan = reconcile.plan
@@ -181,7 +106,7 @@ class PlanExecutor:
         retry_delay = self._requeue_for_refusals(reconcile, refused_before)
         return retry_delay if retry_delay is not None else reconcile.requeue_after
 
-    def _requeue_for_refusals(self, reconcile: Reconcile, refused_before: dict[Ref, Refusal]) -> float | None:
+    def _requeue_for_refusals(self, reconcile: ReconcileContext, refused_before: dict[Ref, Refusal]) -> float | None:
         """Seconds to requeue after if a write was refused in this reconcile, so that the next plan reports it, or if an
         unwatched object, whose create was refused before, is accepted now: no watch event will follow."""
         unwatched = reconcile.kind.roles.created_resources
@@ -195,7 +120,7 @@ class PlanExecutor:
             return None
         return 0.0 if any(refusal.attempts == 1 for refusal in refusals) else REFUSED_REQUEUE_SECONDS
 
-    async def _patch_spec(self, reconcile: Reconcile, spec: Json) -> Reconcile | None:
+    async def _patch_spec(self, reconcile: ReconcileContext, spec: Json) -> ReconcileContext | None:
         """Store defaults in the spec. Returns the reconcile of the stored job, which goes on at once: with the watch
         event and another plan the first batch Job of 1,000 came 5 to 35 ms later. None when the reconcile ends here:
         a watch event will follow, because the server has stored another spec, or the job is gone. When the patch was
@@ -219,7 +144,7 @@ class PlanExecutor:
         status = {**reconcile.plan.status, "observedGeneration": answer["metadata"].get("generation")}
         return replace(reconcile, job=answer, plan=replace(reconcile.plan, status=status))
 
-    async def _patch_status(self, reconcile: Reconcile) -> bool:
+    async def _patch_status(self, reconcile: ReconcileContext) -> bool:
         """Patch the status at the plan's resourceVersion. False when the job is gone. Raises Conflict when it has
         changed."""
         body: Json = {"metadata": {"resourceVersion": resource_version_of(reconcile.job)}}
@@ -237,7 +162,7 @@ class PlanExecutor:
         reconcile.state.last_status_patch = time.monotonic()
         return True
 
-    async def _patch_status_and_render(self, reconcile: Reconcile) -> tuple[bool, CreateWaves | None]:
+    async def _patch_status_and_render(self, reconcile: ReconcileContext) -> tuple[bool, CreateWaves | None]:
         """As `_patch_status`. The creates are rendered, from the plan's status, while the API server works on the
         patch: the first Pod comes 1 to 3 ms earlier."""
         if not reconcile.plan.creates:
@@ -253,12 +178,12 @@ class PlanExecutor:
             is_patched = await patch
         return is_patched, creates
 
-    async def _patch_job(self, reconcile: Reconcile, body: Json, subresource: str = "") -> Json:
+    async def _patch_job(self, reconcile: ReconcileContext, body: Json, subresource: str = "") -> Json:
         """Returns the job; after a patch of a subresource only its uid and resourceVersion."""
         patch = Patch(reconcile.gvk, reconcile.namespace, reconcile.name, body, subresource)
         return await self._executor.patch(patch, reconcile.uid, version_only=bool(subresource))
 
-    async def _delete(self, reconcile: Reconcile, delete: Delete) -> None:
+    async def _delete(self, reconcile: ReconcileContext, delete: Delete) -> None:
         try:
             await self._executor.delete(delete, reconcile.uid)
         except ApiError as error:
@@ -268,7 +193,7 @@ class PlanExecutor:
         reconcile.state.progressed = True
         log.debug("deleted %s=%s/%s reason=%s", delete.gvk.kind, delete.namespace, delete.name, delete.reason)
 
-    async def _patch(self, reconcile: Reconcile, patch: Patch) -> None:
+    async def _patch(self, reconcile: ReconcileContext, patch: Patch) -> None:
         try:
             await self._executor.patch(patch, reconcile.uid)
         except NotFound:
@@ -278,7 +203,7 @@ class PlanExecutor:
             return
         reconcile.state.clear_refusal(patch.ref)
 
-    async def _create_all(self, reconcile: Reconcile, creates: CreateWaves) -> None:
+    async def _create_all(self, reconcile: ReconcileContext, creates: CreateWaves) -> None:
         """Create the plan's objects in waves, skipping those that depend on an object that was not created."""
         created: set[Ref] = set()
         for wave in creates.waves:
@@ -289,7 +214,7 @@ class PlanExecutor:
             )
             created |= {planned.ref for planned in possible if planned.ref not in reconcile.state.refusals}
 
-    async def _create(self, reconcile: Reconcile, creates: CreateWaves, planned: PlannedCreate) -> None:
+    async def _create(self, reconcile: ReconcileContext, creates: CreateWaves, planned: PlannedCreate) -> None:
         create = Create(planned.gvk, creates.render(planned))
         try:
             await self._executor.create(create, reconcile.uid)
@@ -310,7 +235,7 @@ class PlanExecutor:
             reconcile.state.clear_refusal(planned.ref)
             reconcile.state.progressed = True
 
-    async def _adopt(self, reconcile: Reconcile, planned: PlannedCreate, rendered: Json, existing: Json) -> None:
+    async def _adopt(self, reconcile: ReconcileContext, planned: PlannedCreate, rendered: Json, existing: Json) -> None:
         """Label a child that an earlier operator made for the job, so that the watches of children show it."""
         own_labels = {name: value for name, value in labels_of(rendered).items() if name.startswith(PREFIX)}
         body: Json = {"metadata": {"uid": uid_of(existing), "labels": own_labels}}
@@ -319,7 +244,7 @@ class PlanExecutor:
 
     def _record_refusal(
         self,
-        reconcile: Reconcile,
+        reconcile: ReconcileContext,
         write: PlannedCreate | Patch | Delete,
         error: ApiError,
         message: str = "",
@@ -339,7 +264,9 @@ class PlanExecutor:
         refused = (verb, write.gvk.kind, reconcile.namespace, write.name, tries, message)
         log.warning("%s refused %s=%s/%s attempts=%d error=%s", *refused)
 
-    async def _run_concurrently(self, reconcile: Reconcile, calls: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    async def _run_concurrently(
+        self, reconcile: ReconcileContext, calls: Sequence[Callable[[], Awaitable[None]]]
+    ) -> None:
         """Run the calls, as many at once as `limiter` allows; it is fair to the jobs. After a failure, skip the calls
         not begun and raise it."""
         errors: list[Exception] = []

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from trainyard.core import PlannedCreate
 from trainyard.core.status import parse_status
 from trainyard.objects import Json, Ref, controller_of, find_condition, is_deleting, labels_of
 from trainyard.objects.labels import OWNER
-
-if TYPE_CHECKING:
-    from trainyard.operator.plan_executor import Reconcile
+from trainyard.operator.reconcile import ReconcileContext
 
 
-def can_adopt(reconcile: Reconcile, planned: PlannedCreate, existing: Json) -> bool:
+def can_adopt(reconcile: ReconcileContext, planned: PlannedCreate, existing: Json) -> bool:
     """Whether the job already controls an existing object that lacks Trainyard's label (RoleTable.adopted_resources).
     Its owner reference proves whose it is."""
     owner = controller_of(existing) or {}
@@ -23,7 +19,7 @@ def can_adopt(reconcile: Reconcile, planned: PlannedCreate, existing: Json) -> b
     )
 
 
-def was_planned_before(reconcile: Reconcile, ref: Ref) -> bool:
+def was_planned_before(reconcile: ReconcileContext, ref: Ref) -> bool:
     """Whether an existing object that the operator may not read is the job's own: an earlier reconcile has started the
     job, so that it may have created the object, and the status, this plan's included, does not report the name as
     taken."""
@@ -32,7 +28,7 @@ def was_planned_before(reconcile: Reconcile, ref: Ref) -> bool:
     return started and not (conflict.get("status") == "True" and ref.name in str(conflict.get("message")))
 
 
-def why_not_owned(reconcile: Reconcile, existing: Json | None) -> str:
+def why_not_owned(reconcile: ReconcileContext, existing: Json | None) -> str:
     """The reason why an existing object with a child's name is not a child of this job."""
     if existing is None:
         return "was there before this job: delete or rename it, or give this job another name"

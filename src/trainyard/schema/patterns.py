@@ -1,4 +1,4 @@
-"""Regular expressions of untrusted schemas and rules, matched by RE2, with the syntax of a Kubernetes API server.
+"""Regular expressions of untrusted schemas, matched by RE2, with the syntax of a Kubernetes API server.
 
 Python's `re` backtracks: `^(a+)+$` takes twice as long with each further character of the text. RE2 takes time linear
 in the text, and rejects patterns that it cannot match that way (backreferences, lookahead).
@@ -10,7 +10,7 @@ Rules for this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -38,10 +38,6 @@ class Pattern:
         """The first match; None when there is none."""
         match = self._compiled.search(_encodable(text))
         return None if match is None else str(match[0])
-
-    def search_all(self, text: str) -> Iterator[str]:
-        """All non-overlapping matches."""
-        return (str(match[0]) for match in self._compiled.finditer(_encodable(text)))
 
 
 def _encodable(text: str) -> str:

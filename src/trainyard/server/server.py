@@ -18,11 +18,11 @@ from trainyard.server.builtin.bootstrap import bootstrap
 from trainyard.server.http.in_process import InProcessKubelet, InProcessTransport
 from trainyard.server.http.limits import Limits
 from trainyard.server.http.listeners import Listeners, resolve_loopback
+from trainyard.server.model.resources import Registry
 from trainyard.server.registry.admission import Checks
-from trainyard.server.registry.resources import Registry
-from trainyard.server.registry.verbs import Verbs
 from trainyard.server.storage.log import RevisionLog
 from trainyard.server.storage.watches import BOOKMARK_SECONDS, WatchHub
+from trainyard.server.verbs import Verbs
 
 if TYPE_CHECKING:
     from trainyard.server.http.handler import HttpHandler

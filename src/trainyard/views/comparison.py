@@ -39,7 +39,7 @@ class ComparedRun(msgspec.Struct, frozen=True, rename="camel"):
     restarts: int
     created: float | None
     started: float | None
-    ended: float | None
+    ended_at: float | None
     peak_memory: int | None
     metrics: dict[str, float] = {}
 

@@ -29,7 +29,7 @@ class JobRow(msgspec.Struct, frozen=True, rename="camel"):
     message: str = ""  # in one line: how the job ended, or what blocks it; "" for none
     created: float | None = None
     started: float | None = None
-    ended: float | None = None
+    ended_at: float | None = None
 
 
 def job_row(view: JobView, job_uid: str, slots: list[ReplicaView] | None = None) -> JobRow:
@@ -57,7 +57,7 @@ def job_row(view: JobView, job_uid: str, slots: list[ReplicaView] | None = None)
         message=" ".join(job_message(job).split()),
         created=parse_time(as_dict(job.get("metadata")).get("creationTimestamp")),
         started=parse_time(status.get("startTime")),
-        ended=parse_time(status.get("completionTime")),
+        ended_at=parse_time(status.get("completionTime")),
     )
 
 

@@ -1,5 +1,5 @@
 """Pods and events in a record of the history: from API objects to the entries of result.json and events.yaml
-(`pod_entry`, `event_entry`), and back (`recorded_pod`, `recorded_event`). app/history.py has the files.
+(`pod_entry`, `event_entry`), and back (`recorded_pod`, `recorded_event`). app/history/records.py has the files.
 """
 
 from __future__ import annotations

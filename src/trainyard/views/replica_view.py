@@ -64,7 +64,7 @@ class ReplicaView(msgspec.Struct, frozen=True, rename="camel"):
     reason: str = ""  # of the container with that exit code
     created: float = 0.0
     started: float | None = None
-    ended: float | None = None
+    ended_at: float | None = None
     blocked: str = ""  # the reason why it never starts; "" if it may start
     back_off_end: float = 0.0  # the end of the restart back-off; 0.0 for none
     peak_memory: int = 0  # the largest memory in bytes of the last ended run of one of its containers; 0 if unknown
@@ -105,7 +105,7 @@ def replica_view(pod: Json) -> ReplicaView:
         reason=container.reason if container else "",
         created=record.created,
         started=record.start_time or None,
-        ended=(record.finished_at or None) if has_ended else None,
+        ended_at=(record.finished_at or None) if has_ended else None,
         blocked=_missing_claim(status) or _blocked(statuses),
         back_off_end=max(map(_back_off_end, statuses), default=0.0),
         peak_memory=peak.size,

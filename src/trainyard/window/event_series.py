@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from trainyard.app.history import HistoryRecord
-from trainyard.app.recorded_job import job_object
+from trainyard.app.history.recorded_job import job_object
+from trainyard.app.history.records import HistoryRecord
 from trainyard.objects import Json, as_dict, namespace_of
 from trainyard.objects.labels import WORKING_DIRECTORY
 from trainyard.objects.metric_points import CHIEF_POINTS, MetricPoint, thin_out
@@ -151,4 +151,4 @@ class EventReader:
         job.asked_at = now
         self._jobs = {uid: kept for uid, kept in self._jobs.items() if now - kept.asked_at < KEPT_SECONDS}
         self._jobs[job_uid] = job
-        return job.series.read(job.folders, record.started, record.ended)
+        return job.series.read(job.folders, record.started, record.ended_at)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from trainyard.app.history import HistoryRecord, read_records
+from trainyard.app.history.records import HistoryRecord, read_records
 from trainyard.objects import parse_time, uid_of
 from trainyard.objects.structs import replace
 from trainyard.views.diagnosis.brief import Observer, brief_why, may_wait
@@ -163,7 +163,7 @@ def recorded_row(record: HistoryRecord) -> Row:
         "restarts": record.data.get("restarts") or 0,
         "created": record.started or None,
         "started": parse_time(record.data.get("started")),
-        "ended": record.ended,
+        "ended": record.ended_at,
         "message": _message(record.kind, record.name, record.text("message")),
         "live": False,
     }

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from trainyard.app.evidence import gather_facts
-from trainyard.app.history import HistoryRecord
-from trainyard.app.pod_metrics import read_usages
-from trainyard.app.recorded_job import diagnosis_of, events_of, facts_of, find_record, job_object, last_pods
+from trainyard.app.evidence.facts import gather_facts
+from trainyard.app.evidence.pod_metrics import read_usages
+from trainyard.app.history.recorded_job import diagnosis_of, events_of, facts_of, find_record, job_object, last_pods
+from trainyard.app.history.records import HistoryRecord
 from trainyard.client import ApiClient
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, name_of, uid_of
@@ -178,7 +178,7 @@ class JobPages:
             restarts=row.restarts,
             created=row.created,
             started=row.started,
-            ended=row.ended,
+            ended_at=row.ended_at,
             peak_memory=max(peaks, default=0) or None,
         )
 
@@ -204,7 +204,7 @@ class JobPages:
         if record is None or facts is None:
             return None
         facts = replace(facts, events=tuple(events_of(record)))
-        return _page(facts, diagnosis_of(record, facts), record.pods, record.ended, is_live=False)
+        return _page(facts, diagnosis_of(record, facts), record.pods, record.ended_at, is_live=False)
 
     def _recorded_run(self, job_uid: str) -> tuple[Json, ComparedRun] | None:
         """As `compared`, of a record. A record that has not changed is not read again: 1,000 pods take 0.1 s."""

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from trainyard.app.history import HistoryRecord, job_folders, read_record
-from trainyard.app.pod_metrics import read_pod_metrics
+from trainyard.app.evidence.pod_metrics import read_pod_metrics
+from trainyard.app.history.records import HistoryRecord, job_folders, read_record
 from trainyard.client import ApiClient, ApiError
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, as_dict, labels_of, namespace_of
@@ -245,10 +245,10 @@ def _read_records(history: Path, pending: dict[str, HistoryRecord | None]) -> di
             record = read_record(folder)
         if record is None:
             progress[uid] = Progress(), GROWING_SECONDS
-        elif record.ended is None:
+        elif record.ended_at is None:
             progress[uid] = recorded_progress(record.logs), GROWING_SECONDS
         else:
-            pause = PACE if time.time() - record.ended < SETTLE_SECONDS else math.inf
+            pause = PACE if time.time() - record.ended_at < SETTLE_SECONDS else math.inf
             progress[uid] = recorded_progress(record.logs), pause
     return progress
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from trainyard.app.history import HistoryRecord
-from trainyard.app.recorded_logs import LogFile, log_files
+from trainyard.app.history.recorded_logs import LogFile, log_files
+from trainyard.app.history.records import HistoryRecord
 from trainyard.client import ApiClient
 from trainyard.objects import Json, name_of, namespace_of
 from trainyard.objects.container_statuses import container_statuses

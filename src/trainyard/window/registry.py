@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from trainyard.app.cluster_folders import state_folder
-from trainyard.app.folder import make_private
-from trainyard.app.history import is_held
+from trainyard.app.background.cluster_folders import state_folder
+from trainyard.app.background.folder import make_private
+from trainyard.app.history.records import is_held
 from trainyard.window.listener import Window
 
 FOLDER = ".windows"  # no cluster has such a name

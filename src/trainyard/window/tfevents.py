@@ -23,8 +23,22 @@ MAX_PARSED = 1 << 20  # bytes of an event that may hold scalars
 MAX_TAG = 200  # characters
 _HEADER, _FOOTER = 12, 4  # bytes
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types of protobuf
+# The numbers of the fields that are read, as tensorflow/core/util/event.proto and framework/{summary,tensor,
+# tensor_shape}.proto have them.
+_EVENT_WALL_TIME, _EVENT_STEP, _EVENT_SUMMARY = 1, 2, 5
+_SUMMARY_VALUE = 1
+_VALUE_TAG, _VALUE_SIMPLE_VALUE, _VALUE_TENSOR = 1, 2, 8
+_TENSOR_DTYPE, _TENSOR_SHAPE, _TENSOR_CONTENT = 1, 2, 4
+_TENSOR_FLOAT_VAL, _TENSOR_DOUBLE_VAL, _TENSOR_INT_VAL, _TENSOR_INT64_VAL = 5, 6, 7, 10
+_SHAPE_DIM, _DIM_SIZE = 2, 1
+_DT_FLOAT, _DT_DOUBLE, _DT_INT32, _DT_INT64 = 1, 2, 3, 9  # framework/types.proto
 # By the dtype of a tensor: its format in tensor_content, and the number of its field with values.
-_DTYPES = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}
+_DTYPES = {
+    _DT_FLOAT: ("<f", _TENSOR_FLOAT_VAL),
+    _DT_DOUBLE: ("<d", _TENSOR_DOUBLE_VAL),
+    _DT_INT32: ("<i", _TENSOR_INT_VAL),
+    _DT_INT64: ("<q", _TENSOR_INT64_VAL),
+}
 
 
 class Scalar(NamedTuple):
@@ -81,15 +95,15 @@ def event_scalars(event: bytes) -> list[Scalar]:
 def _scalars(event: bytes) -> Iterator[Scalar]:
     time, step, summaries = 0.0, 0, []
     for number, wire, value in _fields(event):
-        if (number, wire) == (1, _FIXED64):
+        if (number, wire) == (_EVENT_WALL_TIME, _FIXED64):
             [time] = struct.unpack("<d", value)
-        elif (number, wire) == (2, _VARINT):
+        elif (number, wire) == (_EVENT_STEP, _VARINT):
             step = int(value) - (1 << 64 if int(value) >> 63 else 0)
-        elif (number, wire) == (5, _BYTES):
+        elif (number, wire) == (_EVENT_SUMMARY, _BYTES):
             summaries.append(value)
     for summary in summaries:
         for number, wire, value in _fields(summary):
-            if (number, wire) == (1, _BYTES):
+            if (number, wire) == (_SUMMARY_VALUE, _BYTES):
                 tag, scalar = _tag_and_value(value)
                 if tag and scalar is not None and math.isfinite(scalar) and math.isfinite(time):
                     yield Scalar(tag, step, time, scalar)
@@ -98,11 +112,11 @@ def _scalars(event: bytes) -> Iterator[Scalar]:
 def _tag_and_value(summary_value: bytes) -> tuple[str, float | None]:
     tag, scalar = "", None
     for number, wire, value in _fields(summary_value):
-        if (number, wire) == (1, _BYTES):
+        if (number, wire) == (_VALUE_TAG, _BYTES):
             tag = value.decode("utf-8", "replace")[:MAX_TAG]
-        elif (number, wire) == (2, _FIXED32):
+        elif (number, wire) == (_VALUE_SIMPLE_VALUE, _FIXED32):
             [scalar] = struct.unpack("<f", value)
-        elif (number, wire) == (8, _BYTES):
+        elif (number, wire) == (_VALUE_TENSOR, _BYTES):
             scalar = _tensor_scalar(value)
     return tag, scalar
 
@@ -111,19 +125,19 @@ def _tensor_scalar(tensor: bytes) -> float | None:
     """The number of a tensor with one; None for another tensor."""
     dtype, contents = 0, {}
     for number, wire, value in _fields(tensor):
-        if (number, wire) == (1, _VARINT):
+        if (number, wire) == (_TENSOR_DTYPE, _VARINT):
             dtype = int(value)
-        elif number == 2 and _elements(value) != 1:
+        elif number == _TENSOR_SHAPE and _elements(value) != 1:
             return None
-        elif number > 2:
+        elif number > _TENSOR_SHAPE:
             contents[number] = value
     if dtype not in _DTYPES:
         return None
-    layout, number = _DTYPES[dtype]
-    content = contents.get(4) or contents.get(number)
+    layout, values_field = _DTYPES[dtype]
+    content = contents.get(_TENSOR_CONTENT) or contents.get(values_field)
     if isinstance(content, bytes) and len(content) == struct.calcsize(layout):
         return float(struct.unpack(layout, content)[0])
-    if dtype not in (3, 9) or content is None:
+    if dtype not in (_DT_INT32, _DT_INT64) or content is None:
         return None
     integer = _varint(content, 0)[0] if isinstance(content, bytes) else content  # packed, or not
     return float(integer - (1 << 64 if integer >> 63 else 0))
@@ -133,8 +147,8 @@ def _elements(shape: int | bytes) -> int:
     """The number of elements of a TensorShapeProto; 0 if a dimension is unknown."""
     count = 1
     for number, _, dimension in _fields(shape) if isinstance(shape, bytes) else ():
-        if number == 2 and isinstance(dimension, bytes):
-            sizes = [size for field, wire, size in _fields(dimension) if (field, wire) == (1, _VARINT)]
+        if number == _SHAPE_DIM and isinstance(dimension, bytes):
+            sizes = [size for field, wire, size in _fields(dimension) if (field, wire) == (_DIM_SIZE, _VARINT)]
             count *= int(sizes[0]) if sizes else 0
     return count
 

@@ -9,7 +9,7 @@ from tests.conformance import Cluster, Response, check
 from tests.conformance.mutations import answers, ignores, ignores_header, replaced, swaps
 from trainyard.objects import Json
 from trainyard.objects.structs import replace
-from trainyard.server.http.requests import Watch
+from trainyard.server.model.requests import Watch
 from trainyard.server.storage.watches import bookmark
 
 AREA = "tables"

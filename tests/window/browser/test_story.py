@@ -15,9 +15,9 @@ import pytest
 from tests.support.waiting import until
 from tests.window.browser.conftest import Browser
 from tests.window.browser.curve_pixels import HEIGHTS, LIGHT_RUNS, assert_falls
-from trainyard.app.history import history_folder
+from trainyard.app.history.record_index import HistoryOptions
+from trainyard.app.history.records import history_folder
 from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.app.record_index import HistoryOptions
 from trainyard.objects import GVK, Json
 from trainyard.window import Window, WindowOptions, local_window
 

@@ -125,7 +125,7 @@ def unreachable_files(arguments: ProgramArguments, program: WorkerProgram, folde
 def unpassed_variables(program: WorkerProgram, options: dict[str, Any]) -> list[str]:
     """The environment variables that the script's own source reads, that are set here, and that it does not get: those
     that a launcher sets are not among them."""
-    from trainyard.node.kubelet.pod_spec import is_inherited
+    from trainyard.node.sandbox.inherited_environment import is_inherited
 
     text = program.source.read_text(errors="replace") if program.source else ""
     passed = {assignment.partition("=")[0] for assignment in options["env"]} | _LAUNCHER_VARIABLES

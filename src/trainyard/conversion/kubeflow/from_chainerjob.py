@@ -7,8 +7,8 @@ from trainyard.conversion.fields import Fields, take_metadata
 from trainyard.conversion.kubeflow.run_policy import take_run_policy, with_run_policy
 from trainyard.conversion.programs import runs_mpi_launcher
 from trainyard.conversion.template_edits import main_container, take_restart_policy, with_main_container
-from trainyard.kinds.chainerjob import slots_of
-from trainyard.kinds.chainerjob_spec import CONTAINER
+from trainyard.kinds.chainerjob.kind import slots_of
+from trainyard.kinds.chainerjob.spec import CONTAINER
 from trainyard.objects import Json
 
 MAIN = "mpi"

@@ -9,8 +9,8 @@ from trainyard.conversion.fields import Fields, take_metadata
 from trainyard.conversion.kubeflow.run_policy import take_run_policy, with_run_policy
 from trainyard.conversion.programs import runs_torchrun
 from trainyard.conversion.template_edits import main_container, take_restart_policy, with_main_container
-from trainyard.kinds.elasticjob import STORE_TIMEOUT
-from trainyard.kinds.elasticjob_spec import C10D_BACKEND, CONTAINER, EXIT_CODE, NO_RENDEZVOUS, RUN_POLICIES, WORKER
+from trainyard.kinds.elasticjob.kind import STORE_TIMEOUT
+from trainyard.kinds.elasticjob.spec import C10D_BACKEND, CONTAINER, EXIT_CODE, NO_RENDEZVOUS, RUN_POLICIES, WORKER
 from trainyard.kinds.kubeflow_v1.pods import JOB_NAME, REPLICA_INDEX, REPLICA_TYPE
 from trainyard.objects import Json
 

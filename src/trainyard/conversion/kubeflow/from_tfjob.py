@@ -7,9 +7,9 @@ from trainyard.conversion.kubeflow.run_policy import take_run_policy, with_run_p
 from trainyard.conversion.template_edits import main_container, set_port, take_restart_policy, with_main_container
 from trainyard.kinds.default_ps import server_container
 from trainyard.kinds.kubeflow_v1.tfjob import CHIEF as CHIEF_ROLE
-from trainyard.kinds.templates import copy_required_fields, has_container
-from trainyard.kinds.tfjob import TFJOB
-from trainyard.kinds.tfjob_spec import CHIEF, CONTAINER, IMAGE, MASTER, PORT, PS, WORKER
+from trainyard.kinds.pods.templates import copy_required_fields, has_container
+from trainyard.kinds.tfjob.kind import TFJOB
+from trainyard.kinds.tfjob.spec import CHIEF, CONTAINER, IMAGE, MASTER, PORT, PS, WORKER
 from trainyard.objects import Json
 
 PORT_NAME = "tfjob-port"

@@ -18,7 +18,7 @@ from trainyard.conversion.trainjob.replicated_jobs import (
 )
 from trainyard.conversion.trainjob.runtimes import train_job, training_runtime
 from trainyard.conversion.trainjob.single_role import TRAINER_FIELDS
-from trainyard.kinds.templates import has_container, whole_number
+from trainyard.kinds.pods.templates import has_container, whole_number
 from trainyard.objects import Json
 
 LAUNCHER = "launcher"

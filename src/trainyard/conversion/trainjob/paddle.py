@@ -11,7 +11,7 @@ from trainyard.kinds.kubeflow_v1.framework import MASTER, WORKER
 from trainyard.kinds.kubeflow_v1.paddlejob import FRAMEWORK
 from trainyard.kinds.kubeflow_v1.pods import variable
 from trainyard.kinds.kubeflow_v1.spec import named_ports
-from trainyard.kinds.templates import containers_of, copy_template
+from trainyard.kinds.pods.templates import containers_of, copy_template
 from trainyard.objects import Json
 from trainyard.objects.structs import replace
 

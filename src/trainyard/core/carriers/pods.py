@@ -15,8 +15,8 @@ from trainyard.core.carriers.terminations import (
     succeeded,
     termination_of,
 )
-from trainyard.core.job import Job, OwnedObjects, Replica, Termination
-from trainyard.core.kind import WorkloadAdapter
+from trainyard.core.job_state import OwnedObjects, Replica, Termination
+from trainyard.core.kind import Job, WorkloadAdapter
 from trainyard.core.model import Child, Slot
 from trainyard.objects import Json, Ref
 from trainyard.objects.resources import POD

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainyard.core.carriers.terminations import last_restart_reason, restart_count, run_state
-from trainyard.core.job import NO_POD, Job, OwnedObjects, Replica
-from trainyard.core.kind import WorkloadAdapter
+from trainyard.core.job_state import NO_POD, OwnedObjects, Replica
+from trainyard.core.kind import Job, WorkloadAdapter
 from trainyard.core.model import Slot
 from trainyard.objects import Json, Ref
 from trainyard.objects.labels import OWNER

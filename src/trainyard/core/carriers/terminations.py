@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from trainyard.core.children import ContainerRecord, decode_containers
-from trainyard.core.job import NO_POD, Job, Termination
-from trainyard.core.kind import ExitAction
-from trainyard.core.model import Child, Slot
+from trainyard.core.job_state import NO_POD, Termination
+from trainyard.core.kind import Job
+from trainyard.core.model import Child, ExitAction, Slot
 from trainyard.objects.structs import replace
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from trainyard.core.changes import delete_child, is_removed, slot_children
-from trainyard.core.job import CleanPodPolicy, Job, OwnedObjects
+from trainyard.core.job_state import CleanPodPolicy, OwnedObjects
+from trainyard.core.kind import Job
 from trainyard.core.model import Slot
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Delete, Patch

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainyard.core.job import Job, Outcome, Replica
+from trainyard.core.job_state import Outcome, Replica
+from trainyard.core.kind import Job
 from trainyard.core.policies.failure_policy import crash_text, join_texts
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainyard.core.job import Job, Outcome, Replica, Termination
+from trainyard.core.job_state import Outcome, Replica, Termination
+from trainyard.core.kind import Job
 from trainyard.core.model import Refusal
 
 MAX_NAMED_REPLICAS = 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainyard.core.job import Job
+from trainyard.core.kind import Job
 
 KNOWN_CONTROLLERS = frozenset({"kueue.x-k8s.io/multikueue"})
 """The known values of `managedBy` for other controllers; an unknown value gets a warning."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainyard.core.job import Job, OwnedObjects
+from trainyard.core.job_state import OwnedObjects
+from trainyard.core.kind import Job
 from trainyard.objects.resources import POD
 from trainyard.objects.writes import Delete
 

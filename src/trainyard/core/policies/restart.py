@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from trainyard.core.job import Job, JobStatus, Outcome, OwnedObjects, Replica, RoleStatus, Termination
-from trainyard.core.kind import RestartScope
-from trainyard.core.model import Child, Slot
+from trainyard.core.job_state import JobStatus, Outcome, OwnedObjects, Replica, RoleStatus, Termination
+from trainyard.core.kind import Job
+from trainyard.core.model import Child, RestartScope, Slot
 from trainyard.core.names import digest, same_digest
 from trainyard.core.policies.failure_policy import join_texts, termination_text
 from trainyard.objects import exponential_delay

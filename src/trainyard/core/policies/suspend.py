@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from trainyard.core import edits
-from trainyard.core.job import Job, JobStatus, RoleStatus
+from trainyard.core.job_state import JobStatus, RoleStatus
+from trainyard.core.kind import Job
 from trainyard.objects.structs import replace
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainyard.core.job import Job
+from trainyard.core.kind import Job
 from trainyard.objects.writes import Delete
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainyard.core import AuxiliaryObject, Job
 from trainyard.core.names import digest
 from trainyard.kinds.kubeflow_v1.framework import WORKER
-from trainyard.kinds.templates import whole_number
+from trainyard.kinds.pods.templates import whole_number
 from trainyard.objects import Json
 from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER
 

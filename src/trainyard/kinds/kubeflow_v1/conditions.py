@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from trainyard.core import ConditionUpdate, Job, Replica
-from trainyard.core.conditions import Condition, WrittenConditions
+from trainyard.core.model import Condition, WrittenConditions
 from trainyard.objects import Json, find_condition, format_time, set_condition
 from trainyard.objects.structs import replace
 

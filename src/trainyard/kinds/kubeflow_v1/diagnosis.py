@@ -10,17 +10,17 @@ from trainyard.core.diagnosis import (
     BLOCK,
     WAIT,
     Cause,
-    Diagnosis,
     Endpoint,
     Finding,
     LauncherOutput,
     ObservedReplicas,
     OutputPattern,
 )
+from trainyard.core.kind import Diagnosis
 from trainyard.kinds.kubeflow_v1.framework import Framework
 from trainyard.kinds.kubeflow_v1.lifecycle import FIRST_RETRYABLE_CODE, on_exit
 from trainyard.kinds.kubeflow_v1.master_wait import NAME, NO_ADDRESS
-from trainyard.kinds.templates import whole_number
+from trainyard.kinds.pods.templates import whole_number
 from trainyard.kinds.torchrun_diagnosis import (
     MODULE_FIXES,
     OUTPUT_PATTERNS,

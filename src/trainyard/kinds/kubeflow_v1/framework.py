@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from trainyard.core import AuxiliaryObject, Job, Kind, RestartScope, Rule, Slot, WorkloadAdapter
-from trainyard.core.diagnosis import Diagnosis
-from trainyard.core.kind import TRAINYARD_OPERATOR
+from trainyard.core.kind import TRAINYARD_OPERATOR, Diagnosis
 from trainyard.core.scripts import ScriptFramework
 from trainyard.objects import GVK, Json, Ref
 from trainyard.objects.resources import SERVICE

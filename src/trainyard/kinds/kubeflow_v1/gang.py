@@ -11,7 +11,7 @@ from fractions import Fraction
 from trainyard.core import AuxiliaryObject, Event, Job, PlannedCreate, Slot
 from trainyard.core.names import digest
 from trainyard.kinds.kubeflow_v1.framework import total_replicas
-from trainyard.kinds.templates import containers_of, spec_of, whole_number
+from trainyard.kinds.pods.templates import containers_of, spec_of, whole_number
 from trainyard.objects import GVK, Json, Ref
 from trainyard.objects.labels import PREFIX
 from trainyard.objects.meta import annotations_of

@@ -17,7 +17,7 @@ from trainyard.core import (
     StatusShape,
     TemplateChange,
 )
-from trainyard.kinds import columns
+from trainyard.kinds.definitions import columns
 from trainyard.kinds.kubeflow_v1 import lifecycle, messages, pods, spec
 from trainyard.kinds.kubeflow_v1.autoscaling import autoscalers, bounds, elastic_policy
 from trainyard.kinds.kubeflow_v1.conditions import write_conditions

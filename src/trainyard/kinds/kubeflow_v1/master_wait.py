@@ -8,7 +8,7 @@ from typing import Any
 from trainyard.core import Job, MasterWait, Slot
 from trainyard.kinds.kubeflow_v1.framework import MASTER, WORKER, replica_name
 from trainyard.kinds.kubeflow_v1.pods import variable
-from trainyard.kinds.templates import append_to_list, containers_of
+from trainyard.kinds.pods.templates import append_to_list, containers_of
 from trainyard.objects import Json, Problem
 from trainyard.objects.yaml_reader import ManifestError, load
 

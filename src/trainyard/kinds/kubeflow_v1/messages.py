@@ -9,7 +9,7 @@ from trainyard.kinds.kubeflow_v1.conditions import TYPES
 from trainyard.kinds.kubeflow_v1.framework import Framework
 from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS, deleted_group_events, scheduler_event
 from trainyard.kinds.kubeflow_v1.pods import REPLICA_TYPE, job_labels
-from trainyard.kinds.templates import spec_of
+from trainyard.kinds.pods.templates import spec_of
 from trainyard.objects import Json, Ref
 from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER, POD
 from trainyard.objects.writes import Delete

@@ -8,7 +8,7 @@ from typing import Any
 from trainyard.core import AuxiliaryObject, Job, Rule, Slot
 from trainyard.core.names import digest
 from trainyard.kinds.kubeflow_v1.framework import WORKER, replica_name
-from trainyard.kinds.templates import containers_of, whole_number
+from trainyard.kinds.pods.templates import containers_of, whole_number
 from trainyard.objects import GVK, Json, Ref
 from trainyard.objects.resources import CONFIG_MAP
 

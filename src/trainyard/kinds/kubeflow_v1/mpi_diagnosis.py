@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainyard.core.diagnosis import Diagnosis, OutputPattern
+from trainyard.core.diagnosis import OutputPattern
+from trainyard.core.kind import Diagnosis
 
 _WORKER_ENDED = "see why that worker ended: its log, and the events of its pod"
 

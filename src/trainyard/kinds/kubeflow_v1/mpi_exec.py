@@ -11,7 +11,7 @@ from trainyard.core import AuxiliaryObject, Job, Slot
 from trainyard.core.names import digest
 from trainyard.kinds.kubeflow_v1 import mpi
 from trainyard.kinds.kubeflow_v1.framework import WORKER
-from trainyard.kinds.templates import append_to_list, append_volume, containers_of, spec_of
+from trainyard.kinds.pods.templates import append_to_list, append_volume, containers_of, spec_of
 from trainyard.objects import Json, Ref
 from trainyard.objects.resources import CONFIG_MAP, POD, ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 

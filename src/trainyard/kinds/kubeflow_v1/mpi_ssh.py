@@ -12,7 +12,7 @@ from trainyard.core import AuxiliaryObject, Job, Slot
 from trainyard.kinds.kubeflow_v1 import mpi
 from trainyard.kinds.kubeflow_v1.framework import WORKER
 from trainyard.kinds.kubeflow_v1.pods import JOB_NAME, JOB_ROLE, OPERATOR_NAME, REPLICA_INDEX
-from trainyard.kinds.templates import append_to_list, append_volume
+from trainyard.kinds.pods.templates import append_to_list, append_volume
 from trainyard.objects import Json, Ref
 from trainyard.objects.resources import CONFIG_MAP, SECRET, SERVICE
 

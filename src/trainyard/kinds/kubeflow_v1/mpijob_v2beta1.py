@@ -12,7 +12,7 @@ from trainyard.kinds.kubeflow_v1 import mpi, mpi_diagnosis, mpi_ssh
 from trainyard.kinds.kubeflow_v1.framework import WORKER, Framework
 from trainyard.kinds.kubeflow_v1.job import training_job
 from trainyard.kinds.kubeflow_v1.spec import ReplicaMap, TrainingSpec
-from trainyard.kinds.templates import whole_number
+from trainyard.kinds.pods.templates import whole_number
 from trainyard.objects import Json
 from trainyard.objects.resources import CONFIG_MAP, SECRET, SERVICE
 

@@ -12,7 +12,7 @@ from trainyard.kinds.kubeflow_v1.framework import MASTER, WORKER, Framework, all
 from trainyard.kinds.kubeflow_v1.job import training_job
 from trainyard.kinds.kubeflow_v1.pods import variable
 from trainyard.kinds.kubeflow_v1.spec import Count, ReplicaMap, TrainingSpec
-from trainyard.kinds.templates import NULLABLE, PRESERVE_UNKNOWN
+from trainyard.kinds.pods.templates import NULLABLE, PRESERVE_UNKNOWN
 from trainyard.objects import Json
 
 PORT = 36543

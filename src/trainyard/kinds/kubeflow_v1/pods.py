@@ -8,7 +8,7 @@ from trainyard.core import AuxiliaryObject, Job, Slot
 from trainyard.kinds.kubeflow_v1.framework import Framework, replica_name
 from trainyard.kinds.kubeflow_v1.gang import pod_groups, schedule_in_gang
 from trainyard.kinds.kubeflow_v1.spec import main_container, named_ports
-from trainyard.kinds.templates import append_to_list, containers_of, copy_template
+from trainyard.kinds.pods.templates import append_to_list, containers_of, copy_template
 from trainyard.objects import Json, Ref
 from trainyard.objects.resources import SERVICE
 

@@ -10,7 +10,7 @@ from msgspec import Meta
 from trainyard.core import Rule
 from trainyard.kinds.kubeflow_v1.framework import MASTER
 from trainyard.kinds.kubeflow_v1.spec import Count, ReplicaMap, TrainingSpec
-from trainyard.kinds.templates import NULLABLE, PRESERVE_UNKNOWN
+from trainyard.kinds.pods.templates import NULLABLE, PRESERVE_UNKNOWN
 
 
 class RendezvousSetting(msgspec.Struct, kw_only=True):

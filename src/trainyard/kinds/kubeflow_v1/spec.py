@@ -12,9 +12,8 @@ from trainyard.core import ParsedSpec, Role, Rule, violations
 from trainyard.core.names import MAX_LABEL_LENGTH, digest
 from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds.kubeflow_v1.framework import Framework
-from trainyard.kinds.pod_templates import pod_template_schema
-from trainyard.kinds.policies import Policies, policy_of
-from trainyard.kinds.templates import (
+from trainyard.kinds.pods.pod_templates import pod_template_schema
+from trainyard.kinds.pods.templates import (
     CONTAINER_FIELDS,
     NULLABLE,
     PRESERVE_UNKNOWN,
@@ -23,6 +22,7 @@ from trainyard.kinds.templates import (
     restart_policy_rule,
     whole_number,
 )
+from trainyard.kinds.policies import Policies, policy_of
 from trainyard.objects import Json
 from trainyard.schema import Schema, from_struct
 

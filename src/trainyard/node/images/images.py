@@ -20,7 +20,7 @@ from trainyard.node.images.problems import ImageProblem
 from trainyard.node.images.progress import Report
 from trainyard.node.images.providers import Candidate, Providers, Ready
 from trainyard.node.images.selection import Selector
-from trainyard.node.kubelet.pod_spec import inherited
+from trainyard.node.sandbox.inherited_environment import inherited
 
 _CURRENT_INTERPRETER = (Provider(current={}),)  # the providers of an image without an entry
 

@@ -18,7 +18,6 @@ from trainyard.controller_runtime import Backoff, Reflector, WatchBackoff, Watch
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.controller_runtime.reflector import ListReplaced, ObjectChanged, StoreEvent
 from trainyard.node.kubelet.events import PodEvent
-from trainyard.node.kubelet.pod_spec import ConfigRef, TokenRequest
 from trainyard.node.kubelet.registration import (
     CORDONED_ANNOTATION,
     CREATED_ANNOTATION,
@@ -27,6 +26,7 @@ from trainyard.node.kubelet.registration import (
     node_object,
     node_status,
 )
+from trainyard.node.kubelet.spec.pod_spec import ConfigRef, TokenRequest
 from trainyard.objects import (
     GVK,
     Json,

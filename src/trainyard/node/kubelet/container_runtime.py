@@ -16,33 +16,33 @@ from pathlib import Path
 
 from trainyard.controller_runtime import Backoff
 from trainyard.node.images import WORKING_DIRECTORY, ImageProblem, PreparedImage, create_files, interpreters
-from trainyard.node.kubelet import mount_paths, termination_message
-from trainyard.node.kubelet.interpolation import expand
+from trainyard.node.kubelet import termination_message
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_record import PodRecord
-from trainyard.node.kubelet.pod_spec import (
+from trainyard.node.kubelet.registration import capacity
+from trainyard.node.kubelet.spec.interpolation import expand
+from trainyard.node.kubelet.spec.pod_spec import (
     ConfigRef,
     EnvContext,
     Missing,
     command_line,
-    containers,
     environment,
     field_variables,
-    inherited,
     memory_limit,
     references,
 )
-from trainyard.node.kubelet.progress import METRICS_FILE
-from trainyard.node.kubelet.registration import capacity
-from trainyard.node.kubelet.supervisor_client import Mount, Process, StartError
 from trainyard.node.kubelet.tokens import Tokens
-from trainyard.node.kubelet.unsaved_files import UnsavedFiles, working_directory
-from trainyard.node.kubelet.volumes import FatalStartError, Volume, VolumeContext, build
+from trainyard.node.kubelet.usage.progress import METRICS_FILE
+from trainyard.node.kubelet.volumes import mount_paths
+from trainyard.node.kubelet.volumes.unsaved_files import UnsavedFiles, working_directory
+from trainyard.node.kubelet.volumes.volumes import FatalStartError, Volume, VolumeContext, build
 from trainyard.node.network import host_ports
 from trainyard.node.network.directory import hostname_of
 from trainyard.node.network.pod_network import Rewrite
+from trainyard.node.sandbox.inherited_environment import inherited
+from trainyard.node.sandbox.supervisor_client import Mount, Process, StartError
 from trainyard.node.supervisor import safe_paths
-from trainyard.objects import Json, labels, labels_of, namespace_of
+from trainyard.objects import Json, labels, labels_of, namespace_of, pod_containers
 from trainyard.objects.ineffective_fields import ineffective_fields
 from trainyard.objects.labels import OWNER
 from trainyard.objects.structs import replace
@@ -213,7 +213,7 @@ class ContainerRuntime:
         folder = self._folder / "volumes"
         mounts = {
             str(mount.get("mountPath")): self._volumes.get(name := str(mount.get("name")), Volume(folder / name)).path
-            for container, _ in containers(self._pod)
+            for container, _ in pod_containers(self._pod)
             for mount in container.get("volumeMounts") or []
             if not mount.get("subPath") and not mount.get("subPathExpr")
         }

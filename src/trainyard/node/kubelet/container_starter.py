@@ -14,18 +14,17 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from trainyard.node.kubelet import termination_message
+from trainyard.node.kubelet.api.pod_logs import PodLogs
 from trainyard.node.kubelet.container_runtime import ContainerRuntime
-from trainyard.node.kubelet.interpolation import TooLong
 from trainyard.node.kubelet.lifecycle import Blocked, Dropped, Ended, Event, Started, Stop
-from trainyard.node.kubelet.metric_recorder import metric_recorder
 from trainyard.node.kubelet.node_context import NodeContext
-from trainyard.node.kubelet.pod_logs import PodLogs
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
-from trainyard.node.kubelet.pod_spec import containers
-from trainyard.node.kubelet.progress import ProgressFiles
-from trainyard.node.kubelet.supervisor_client import SandboxError, StartError
-from trainyard.node.kubelet.volumes import FatalStartError
-from trainyard.objects import Json, annotations_of
+from trainyard.node.kubelet.spec.interpolation import TooLong
+from trainyard.node.kubelet.usage.metric_recorder import metric_recorder
+from trainyard.node.kubelet.usage.progress import ProgressFiles
+from trainyard.node.kubelet.volumes.volumes import FatalStartError
+from trainyard.node.sandbox.supervisor_client import SandboxError, StartError
+from trainyard.objects import Json, annotations_of, pod_containers
 from trainyard.objects.usage import METRICS
 
 
@@ -128,4 +127,4 @@ class ContainerStarter:
         )
 
     def _container(self, name: str) -> Json:
-        return next(candidate for candidate, _ in containers(self._record.pod) if candidate.get("name") == name)
+        return next(candidate for candidate, _ in pod_containers(self._record.pod) if candidate.get("name") == name)

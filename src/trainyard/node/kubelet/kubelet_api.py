@@ -6,13 +6,15 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainyard.node.kubelet.authentication import ClientAuthenticator
-from trainyard.node.kubelet.pod_sockets import PodSockets
+from trainyard.node.kubelet.api.authentication import ClientAuthenticator
+from trainyard.node.kubelet.api.container_logs import ContainerLog
+from trainyard.node.kubelet.api.handlers import PodHandlers, RequestError
+from trainyard.node.kubelet.api.listener import KubeletListener
+from trainyard.node.kubelet.api.pod_sockets import PodSockets
 from trainyard.node.kubelet.pod_worker import PodWorker
-from trainyard.node.kubelet.server import ContainerLog, Kubelet, RequestError
 
 if TYPE_CHECKING:
-    from trainyard.node.kubelet import exec
+    from trainyard.node.kubelet.api import exec
 
 
 class KubeletApi:
@@ -22,7 +24,7 @@ class KubeletApi:
         self, find: Callable[[str, str], PodWorker], sockets: PodSockets, authenticator: ClientAuthenticator
     ) -> None:
         self._find, self._sockets = find, sockets
-        self._server = Kubelet(self._log, self._exec, self._socket, authenticator)
+        self._server = KubeletListener(PodHandlers(self._log, self._exec, self._socket), authenticator)
 
     @property
     def port(self) -> int:
@@ -39,7 +41,7 @@ class KubeletApi:
         self._sockets.close()
 
     def logs(self, url: str, disconnected: Callable[[], bool]) -> tuple[int, AsyncIterator[bytes]]:
-        """See Kubelet.logs."""
+        """See KubeletListener.logs."""
         return self._server.logs(url, disconnected)
 
     def _log(self, namespace: str, pod: str, container: str, previous: bool) -> ContainerLog:

@@ -73,7 +73,7 @@ class Run(msgspec.Struct, frozen=True):
     reason: str
     message: str
     started: float
-    finished: float
+    finished_at: float
     peak: int = 0  # the largest memory of the run in bytes, 0 if unknown
 
 
@@ -120,7 +120,7 @@ class Pod(msgspec.Struct, frozen=True):
     failure: tuple[str, str] | None = None
 
     @property
-    def over(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether every container has reached a terminal state: nothing runs and nothing starts any more."""
         return all(container.state in TERMINAL_STATES for container in self.containers)
 
@@ -227,7 +227,7 @@ def back_off(failures: int) -> float:
 
 def step(pod: Pod, event: Event) -> tuple[Pod, list[Action]]:
     """Apply one event: returns the new state of the pod and the actions to perform."""
-    was_over = pod.over
+    had_ended = pod.has_ended
     actions: list[Action] = []
     match event:
         case Blocked(_, name, reason, message):
@@ -252,9 +252,9 @@ def step(pod: Pod, event: Event) -> tuple[Pod, list[Action]]:
         text = "Pod was active on the node longer than the specified deadline"
         pod = _begin_stop(pod, Stop(event.now, pod.grace, False, ("DeadlineExceeded", text)), actions)
     pod = _step_stopping(pod, event.now, actions) if pod.kill_at is not None else _step_running(pod, event.now, actions)
-    if pod.over and not was_over:
+    if pod.has_ended and not had_ended:
         actions.append(Over())
-    elif not pod.over and (wake_at := _next_wake(pod)) is not None:
+    elif not pod.has_ended and (wake_at := _next_wake(pod)) is not None:
         actions.append(Wake(wake_at))
     return pod, actions
 
@@ -330,7 +330,7 @@ def _start_if_due(pod: Pod, container: Container, now: float, actions: list[Acti
         )
         container = replace(
             _transition(container, "again"),
-            next_start=container.last.finished + delay,
+            next_start=container.last.finished_at + delay,
             reason="CrashLoopBackOff",
             message=message,
         )

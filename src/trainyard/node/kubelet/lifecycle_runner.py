@@ -16,8 +16,8 @@ from trainyard.node.kubelet.lifecycle import Cancel, ContainerState, Ended, Over
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_cleanup import PodCleanup
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
-from trainyard.node.kubelet.pod_spec import container_images
 from trainyard.node.kubelet.pod_status_writer import PodStatusWriter
+from trainyard.node.kubelet.spec.pod_spec import container_images
 from trainyard.node.network.directory import peer_of
 from trainyard.objects.structs import replace
 
@@ -49,7 +49,7 @@ class LifecycleRunner:
             self._perform(action)
         self._recorder.record(events.of_step(before, record.state, event, container_images(record.pod)))
         self.update_peer()
-        if not isinstance(event, Tick) or record.state.over:
+        if not isinstance(event, Tick) or record.state.has_ended:
             self._status_writer.trigger()
 
     def container_exited(self, container: str, ended: ContainerExit) -> None:
@@ -73,7 +73,7 @@ class LifecycleRunner:
 
     def delete(self, grace: float) -> None:
         """The object is deleted, now or after the pod's end: the pod ends within `grace` seconds."""
-        if not self._record.state.over:
+        if not self._record.state.has_ended:
             self.feed(Stop(self._node_context.now(), grace))
         elif not self._record.deletes_object:
             self.finish(deletes_object=True)
@@ -107,7 +107,7 @@ class LifecycleRunner:
         """Update the pod's entry in the directory. A pod that is being stopped is not ready, so Services do not forward
         to it."""
         record, peers = self._record, self._node_context.network.directory.peers
-        if record.state.over:
+        if record.state.has_ended:
             peers.pop(record.uid, None)
         else:
             ready = status.is_ready(record.state) and record.state.kill_at is None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trainyard.node.kubelet.pod_logs import PodLogs
-from trainyard.node.kubelet.unsaved_files import size_text
+from trainyard.node.kubelet.api.pod_logs import PodLogs
+from trainyard.node.kubelet.volumes.unsaved_files import size_text
 from trainyard.objects.printable import quoted_path
 
 OUTPUT_LOST = "OutputLost"  # the reason of the event

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainyard.node.kubelet.supervisor_client import Process, Sandbox, SandboxCallbacks, SandboxError, StartError
-from trainyard.node.kubelet.supervisor_process import LOG, SupervisorProcess
 from trainyard.node.network.directory import Directory
 from trainyard.node.network.namespaced import NamespaceNetwork
 from trainyard.node.network.pod_network import ClusterNetwork, Network
 from trainyard.node.network.shared import SharedNetwork
+from trainyard.node.sandbox.supervisor_client import Process, Sandbox, SandboxCallbacks, SandboxError, StartError
+from trainyard.node.sandbox.supervisor_process import LOG, SupervisorProcess
 
 _NETWORKS: dict[str, type[Network]] = {"namespace": NamespaceNetwork, "shared": SharedNetwork}
 

@@ -12,23 +12,23 @@ from trainyard.client import ApiClient, ApiError
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.node.images import Images
 from trainyard.node.kubelet import node_shutdown
+from trainyard.node.kubelet.api.authentication import TokenAuthenticator
+from trainyard.node.kubelet.api.pod_sockets import PodSockets
 from trainyard.node.kubelet.api_client import NodeApiClient
-from trainyard.node.kubelet.authentication import TokenAuthenticator
 from trainyard.node.kubelet.kubelet_api import KubeletApi
 from trainyard.node.kubelet.network_starter import NetworkStarter, NodeError
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.node_shutdown import KILL_SECONDS
 from trainyard.node.kubelet.node_status import NodeStatusUpdater
 from trainyard.node.kubelet.pod_manager import PodManager
-from trainyard.node.kubelet.pod_sockets import PodSockets
 from trainyard.node.kubelet.registration import NodeConfig
 from trainyard.node.kubelet.service_watch import ServiceWatch
-from trainyard.node.kubelet.supervisor_client import SandboxCallbacks, SandboxError
-from trainyard.node.kubelet.supervisor_process import SupervisorProcess
-from trainyard.node.kubelet.unsaved_files import report_claims
-from trainyard.node.kubelet.usage import UsageSampler
+from trainyard.node.kubelet.usage.usage import UsageSampler
+from trainyard.node.kubelet.volumes.unsaved_files import report_claims
 from trainyard.node.network.directory import Directory
 from trainyard.node.network.pod_network import ClusterNetwork
+from trainyard.node.sandbox.supervisor_client import SandboxCallbacks, SandboxError
+from trainyard.node.sandbox.supervisor_process import SupervisorProcess
 from trainyard.objects import Json, NamespacedName
 from trainyard.objects.usage import NodeUsage, UsageReport
 

@@ -10,11 +10,11 @@ import msgspec
 
 from trainyard.node.images import Images
 from trainyard.node.kubelet.api_client import NodeApiClient
-from trainyard.node.kubelet.mount_points import MountPoints
 from trainyard.node.kubelet.start_limiter import StartLimiter
-from trainyard.node.kubelet.supervisor_client import Sandbox
-from trainyard.node.kubelet.usage import UsageSampler
+from trainyard.node.kubelet.usage.usage import UsageSampler
+from trainyard.node.kubelet.volumes.mount_points import MountPoints
 from trainyard.node.network.pod_network import Network
+from trainyard.node.sandbox.supervisor_client import Sandbox
 from trainyard.objects import Json
 
 

@@ -17,9 +17,9 @@ from trainyard.node.kubelet.lost_output import OUTPUT_LOST, LostOutputReport
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.pod_status_writer import PodStatusWriter
-from trainyard.node.kubelet.removal import remove
-from trainyard.node.kubelet.supervisor_client import SandboxError, StartError
-from trainyard.node.kubelet.unsaved_files import FILES_LOST, replica_name
+from trainyard.node.kubelet.volumes.removal import remove
+from trainyard.node.kubelet.volumes.unsaved_files import FILES_LOST, replica_name
+from trainyard.node.sandbox.supervisor_client import SandboxError, StartError
 
 _EVENT_TIMEOUT = 2.0  # seconds for the write of the events about losses
 

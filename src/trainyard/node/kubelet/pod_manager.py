@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.controller_runtime import TaskSupervisor
+from trainyard.node.kubelet.api.handlers import RequestError
 from trainyard.node.kubelet.api_client import NodeApiClient
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_worker import UNEXPECTED_ADMISSION_ERROR, PodWorker
-from trainyard.node.kubelet.removal import remove
-from trainyard.node.kubelet.server import RequestError
+from trainyard.node.kubelet.volumes.removal import remove
 from trainyard.objects import Json, NamespacedName, key_of, name_of, namespace_of, uid_of
 
 log = logging.getLogger(__name__)

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from trainyard.node.kubelet.api.container_logs import ContainerLog
+from trainyard.node.kubelet.api.handlers import RequestError
+from trainyard.node.kubelet.api.pod_logs import PodLogs
 from trainyard.node.kubelet.container_runtime import ContainerRuntime
 from trainyard.node.kubelet.lifecycle import Container, ContainerState
 from trainyard.node.kubelet.node_context import NodeContext
-from trainyard.node.kubelet.pod_logs import PodLogs
 from trainyard.node.kubelet.pod_record import PodRecord
-from trainyard.node.kubelet.server import ContainerLog, RequestError
 from trainyard.node.network.directory import hostname_of
 from trainyard.node.network.proxy import Streams
 from trainyard.objects import name_of, namespace_of
 
 if TYPE_CHECKING:
-    from trainyard.node.kubelet import exec
+    from trainyard.node.kubelet.api import exec
 
 
 class PodRequests:

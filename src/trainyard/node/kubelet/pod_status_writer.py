@@ -17,7 +17,7 @@ from trainyard.controller_runtime import Backoff
 from trainyard.node.kubelet import status
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
-from trainyard.node.kubelet.pod_spec import container_images
+from trainyard.node.kubelet.spec.pod_spec import container_images
 from trainyard.objects import Json, set_condition
 from trainyard.objects.usage import peak_annotation
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec
 
 from trainyard.node.kubelet import events
+from trainyard.node.kubelet.api.pod_logs import PodLogs
 from trainyard.node.kubelet.container_runtime import ContainerRuntime
 from trainyard.node.kubelet.container_starter import ContainerExit, ContainerStarter
 from trainyard.node.kubelet.lifecycle import DEFAULT_GRACE, ContainerState, Ended, Pod, Stop, Tick
@@ -21,11 +22,10 @@ from trainyard.node.kubelet.lifecycle_runner import LifecycleRunner
 from trainyard.node.kubelet.lost_output import OUTPUT_LOST, LostOutputReport
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_cleanup import PodCleanup
-from trainyard.node.kubelet.pod_logs import PodLogs
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.pod_requests import PodRequests
 from trainyard.node.kubelet.pod_status_writer import SHUTDOWN_REASON, PodStatusWriter
-from trainyard.node.kubelet.restore import LOST, ended, ended_with_node, initial_state, returned
+from trainyard.node.kubelet.restore import LOST, as_ended, ended_with_node, initial_state, returned
 from trainyard.objects import Json, labels_of, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.usage import ContainerUsage, PodUsage
@@ -116,7 +116,7 @@ class PodWorker:
         """Instead of `start`, for a pod that ended under an earlier process of this node: only its logs are served.
         Returns whether there are any."""
         pod = self.record.pod
-        self.record.state = ended(initial_state(pod), pod.get("status") or {})
+        self.record.state = as_ended(initial_state(pod), pod.get("status") or {})
         self.ended.set()
         self.end_reported.set()
         return self._logs.exists
@@ -136,7 +136,7 @@ class PodWorker:
             self.status_writer.set_disrupted(LOST[1])
         if not self._lost_containers and not deleting:
             self._lifecycle.feed(Tick(now()))
-            if record.state.over:  # it ended under an earlier process, which was killed before its write
+            if record.state.has_ended:  # it ended under an earlier process, which was killed before its write
                 self._lifecycle.finish(deletes_object=False)
 
     @_fail_pod_on_error
@@ -175,7 +175,7 @@ class PodWorker:
     def evict(self, kill: bool) -> None:
         """The node stops: the pod ends as Failed with the condition DisruptionTarget, so that its controller does not
         count it as a failure of its own."""
-        if not self.state.over:
+        if not self.state.has_ended:
             self.status_writer.set_disrupted(SHUTDOWN_REASON[1])
             grace = _grace(self.state, kill)
             self._lifecycle.feed(Stop(self._node_context.now(), grace, deleting=False, failure=SHUTDOWN_REASON))
@@ -243,7 +243,7 @@ class PodWorker:
         if self._failures == 1:
             self._node_context.say(f"node: pod {self.state.name} ends: {text}")
             try:
-                if not self.state.over:
+                if not self.state.has_ended:
                     self._lifecycle.feed(Stop(self._node_context.now(), 0.0, deleting=False, failure=failure))
                     return
             except Exception:

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from trainyard import __version__
-from trainyard.node.kubelet.authentication import ClientAuthenticator, TokenAuthenticator
+from trainyard.node.kubelet.api.authentication import ClientAuthenticator, TokenAuthenticator
 from trainyard.node.network.pod_network import ClusterNetwork
 from trainyard.objects import Json, format_time, set_condition
 

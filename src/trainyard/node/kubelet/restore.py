@@ -18,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainyard.node.kubelet.lifecycle import DEFAULT_GRACE, TERMINAL_STATES, Container, ContainerState, Pod, Run
-from trainyard.node.kubelet.pod_spec import containers as containers_of
-from trainyard.objects import Json, name_of, namespace_of, parse_time, uid_of
+from trainyard.objects import Json, name_of, namespace_of, parse_time, pod_containers, uid_of
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.structs import replace
 
@@ -35,7 +34,7 @@ def initial_state(pod: Json) -> Pod:
         name=f"{name_of(pod)}_{namespace_of(pod)}",
         uid=uid_of(pod),
         policy=str(spec.get("restartPolicy") or "Always"),
-        containers=tuple(Container(str(container.get("name")), init) for container, init in containers_of(pod)),
+        containers=tuple(Container(str(container.get("name")), init) for container, init in pod_containers(pod)),
         grace=float(grace) if grace is not None else DEFAULT_GRACE,
         deadline=float(deadline) if deadline is not None else None,
     )
@@ -61,7 +60,7 @@ def returned(state: Pod, status: Json, newest_runs: Mapping[str, int] | None = N
     return state, tuple(container.name for container in containers if container.state is ContainerState.RUNNING)
 
 
-def ended(state: Pod, status: Json) -> Pod:
+def as_ended(state: Pod, status: Json) -> Pod:
     """The lifecycle state of a pod whose phase is Succeeded or Failed: no container of it runs or will run."""
     state, _ = returned(state, status)
     return replace(
@@ -76,7 +75,7 @@ def ended(state: Pod, status: Json) -> Pod:
 def ended_with_node(state: Pod) -> bool:
     """True for a pod that is over, and of whose containers only lost ones failed."""
     failed = [container.last for container in state.containers if container.last and container.last.code]
-    return state.over and bool(failed) and all(run.reason == LOST[0] for run in failed)
+    return state.has_ended and bool(failed) and all(run.reason == LOST[0] for run in failed)
 
 
 def _restored_container(container: Container, status: ContainerStatus) -> Container:

@@ -29,15 +29,18 @@ class StatusInputs(msgspec.Struct, frozen=True):
 
 def phase(pod: Pod) -> str:
     """`status.phase`, as the kubelet computes it from the states of the containers."""
-    if pod.failure and pod.over:
+    if pod.failure and pod.has_ended:
         return "Failed"
     inits = [container for container in pod.containers if container.init]
-    if any(container.state is ContainerState.ENDED and _exit_code(container) != 0 for container in inits) and pod.over:
+    if (
+        any(container.state is ContainerState.ENDED and _exit_code(container) != 0 for container in inits)
+        and pod.has_ended
+    ):
         return "Failed"
     if any(_exit_code(container) != 0 or container.state is not ContainerState.ENDED for container in inits):
-        return "Failed" if pod.over else "Pending"
+        return "Failed" if pod.has_ended else "Pending"
     app_containers = [container for container in pod.containers if not container.init]
-    if not pod.over:
+    if not pod.has_ended:
         return "Pending" if any(_never_ran(container) for container in app_containers) else "Running"
     return (
         "Succeeded"
@@ -79,7 +82,7 @@ def status(pod: Pod, inputs: StatusInputs, conditions: Sequence[Json], now: floa
         pod_status["podIP"] = inputs.pod_ip
         pod_status["podIPs"] = [{"ip": inputs.pod_ip}]
         pod_status["hostIPs"] = [{"ip": inputs.host_ip}]
-    if pod.failure and pod.over:
+    if pod.failure and pod.has_ended:
         pod_status["reason"], pod_status["message"] = pod.failure
     return pod_status
 
@@ -152,7 +155,7 @@ def _terminated(pod: Pod, container: Container, run: Run) -> Json:
         "exitCode": run.code,
         "reason": run.reason,
         "startedAt": format_time(run.started) if run.started else None,
-        "finishedAt": format_time(run.finished),
+        "finishedAt": format_time(run.finished_at),
         "containerID": container_id(pod, container.name, run.number),
     }
     if run.message:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainyard.node.kubelet.supervisor_client import Mount
+from trainyard.node.sandbox.supervisor_client import Mount
 from trainyard.node.supervisor import safe_paths
 from trainyard.objects import Json
 

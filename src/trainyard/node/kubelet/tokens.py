@@ -21,7 +21,7 @@ import msgspec
 from trainyard.client import ApiError
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.node.kubelet.api_client import NodeApiClient
-from trainyard.node.kubelet.pod_spec import Missing, TokenRequest
+from trainyard.node.kubelet.spec.pod_spec import Missing, TokenRequest
 from trainyard.objects import Json, exponential_delay, name_of, namespace_of
 
 log = logging.getLogger(__name__)

@@ -20,9 +20,8 @@ from functools import partial
 
 import msgspec
 
-from trainyard.node.kubelet.pod_spec import containers
 from trainyard.node.network.directory import DOMAIN
-from trainyard.objects import Json, NamespacedName
+from trainyard.objects import Json, NamespacedName, pod_containers
 
 LOOPBACK = "127.0.0.1"
 PortOf = Callable[[str, str, int], int]
@@ -46,7 +45,7 @@ def declared_ports(pod: Json) -> frozenset[int]:
     """The TCP containerPorts of the pod's containers, init containers left out."""
     return frozenset(
         int(port.get("containerPort") or 0)
-        for container, init in containers(pod)
+        for container, init in pod_containers(pod)
         if not init
         for port in container.get("ports") or []
         if str(port.get("protocol") or "TCP") == "TCP"

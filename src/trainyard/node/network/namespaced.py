@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from trainyard.node.kubelet.supervisor_client import Mount, Sandbox, StartError
 from trainyard.node.network import dns
 from trainyard.node.network.directory import DOMAIN, Directory, Port, cluster_ip, hostname_of, ports_of
 from trainyard.node.network.pod_network import KUBERNETES, ClusterNetwork, Network, Rewrite, api_variables
 from trainyard.node.network.proxy import Streams, forward, proxy
+from trainyard.node.sandbox.supervisor_client import Mount, Sandbox, StartError
 from trainyard.objects import Json, NamespacedName, namespace_of
 from trainyard.objects.labels import HOSTS, expand_hosts
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from trainyard.node.kubelet.supervisor_client import Mount, Sandbox
 from trainyard.node.network.directory import Directory
 from trainyard.node.network.proxy import Streams
+from trainyard.node.sandbox.supervisor_client import Mount, Sandbox
 from trainyard.objects import Json, NamespacedName
 
 log = logging.getLogger(__name__)

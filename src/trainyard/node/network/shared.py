@@ -22,12 +22,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from trainyard.node.kubelet.pod_spec import PROXIES
-from trainyard.node.kubelet.supervisor_client import Mount, Sandbox
 from trainyard.node.network.address_rewrite import LOOPBACK, NameScope, declared_ports, rewriter
 from trainyard.node.network.directory import Directory, cluster_ip, hostname_of, ports_of
 from trainyard.node.network.pod_network import KUBERNETES, ClusterNetwork, Network, Rewrite, api_variables
 from trainyard.node.network.proxy import Streams, forward
+from trainyard.node.sandbox.inherited_environment import PROXIES
+from trainyard.node.sandbox.supervisor_client import Mount, Sandbox
 from trainyard.objects import Json, NamespacedName, namespace_of, uid_of
 from trainyard.objects.labels import HOSTS, expand_hosts
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 from . import reaper, root_filesystem, syscalls  # relative: see the package's docstring
 from .init import Init, Output, write_line
 from .memory import Limit
-from .namespaces import Pods
+from .namespaces import PodNamespaces
 
 _FIRST_FREE_FD = 3  # the first file descriptor after stdin, stdout and stderr
 
@@ -55,7 +55,7 @@ class InitDescriptors(NamedTuple):
     limit: Limit | None
 
 
-def run_init(spec: dict[str, Any], ends: InitDescriptors, pods: Pods | None) -> NoReturn:
+def run_init(spec: dict[str, Any], ends: InitDescriptors, pods: PodNamespaces | None) -> NoReturn:
     """Runs in the forked child and does not return."""
     identity = (int(spec["uid"]), int(spec["gid"])) if pods else None
     code = 128
@@ -79,7 +79,9 @@ def run_init(spec: dict[str, Any], ends: InitDescriptors, pods: Pods | None) -> 
     os._exit(code)
 
 
-def _prepare(spec: dict[str, Any], ends: InitDescriptors, pods: Pods | None) -> tuple[int, root_filesystem.Root | None]:
+def _prepare(
+    spec: dict[str, Any], ends: InitDescriptors, pods: PodNamespaces | None
+) -> tuple[int, root_filesystem.Root | None]:
     """Enter the pod's namespaces, build the root, fork the program. Returns the pid of the program, and the root (None
     in shared mode)."""
     identity = (int(spec["uid"]), int(spec["gid"])) if pods else None

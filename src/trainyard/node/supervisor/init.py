@@ -108,15 +108,15 @@ class Init:
     def run(self) -> int:
         """Serve until the program has ended; returns its exit code, or 137."""
         while True:
-            ended = reaper.reap()
-            for pid, code in ended.items():
+            exit_codes = reaper.reap()
+            for pid, code in exit_codes.items():
                 if pid in self._exec_results:
                     write_line(self._exec_results[pid], {"code": code})
                     os.close(self._exec_results.pop(pid))
-            out_of_memory = self._exceeds_limit(ended)
-            if out_of_memory or self._program in ended:
+            out_of_memory = self._exceeds_limit(exit_codes)
+            if out_of_memory or self._program in exit_codes:
                 self._end_all()
-                return 128 + signal.SIGKILL if out_of_memory else ended[self._program]
+                return 128 + signal.SIGKILL if out_of_memory else exit_codes[self._program]
             for key, _ in self._selector.select(POLL_SECONDS if self._limit else None):
                 if key.fd == self._wakeup:
                     if self._handle_signals():
@@ -134,11 +134,11 @@ class Init:
             self._loss_reported = True
             write_line(self._exec_socket.fileno(), {"output_loss": lost.message()})
 
-    def _exceeds_limit(self, ended: dict[int, int]) -> bool:
+    def _exceeds_limit(self, exit_codes: dict[int, int]) -> bool:
         """Whether the container exceeds its memory limit. Checked every POLL_SECONDS seconds and when a process has
         ended."""
         limit, now = self._limit, time.monotonic()
-        if limit is None or (now < self._next_check and not ended):
+        if limit is None or (now < self._next_check and not exit_codes):
             return False
         self._next_check = now + POLL_SECONDS
         if not limit.exceeded():

@@ -41,7 +41,7 @@ from .container import Failed, InitDescriptors, run_init
 from .init import Output
 from .init_socket import InitSocket
 from .log_file import LimitedLogFile
-from .namespaces import Pods, enter_namespaces
+from .namespaces import PodNamespaces, enter_namespaces
 
 
 class StartingContainer(NamedTuple):
@@ -55,7 +55,7 @@ class StartingContainer(NamedTuple):
 class Supervisor:
     """The main loop of the supervisor: starts containers on request and reports their exits."""
 
-    def __init__(self, channel: Channel, pods: Pods | None, groups: memory.Cgroups) -> None:
+    def __init__(self, channel: Channel, pods: PodNamespaces | None, groups: memory.Cgroups) -> None:
         self.channel = channel
         self.pods = pods
         self._groups = groups
@@ -343,7 +343,7 @@ def _supervisor(channel: Channel, namespaces: bool, watcher: int, groups: memory
             syscalls.die_with_parent(signal.SIGTERM)
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
             syscalls.subreaper()
-        supervisor = Supervisor(channel, Pods() if namespaces else None, groups)
+        supervisor = Supervisor(channel, PodNamespaces() if namespaces else None, groups)
     except OSError as error:
         channel.send({"event": "failed", "why": _failure_reason(error)})
         return

@@ -17,7 +17,7 @@ _POD_KINDS = (syscalls.NEWNET, syscalls.NEWUTS, syscalls.NEWIPC)
 _NAMES = {syscalls.NEWNET: "net", syscalls.NEWUTS: "uts", syscalls.NEWIPC: "ipc"}
 
 
-class Pods:
+class PodNamespaces:
     """Namespaces of the pods, kept by file descriptors: the kernel removes a namespace after its last one is closed."""
 
     def __init__(self) -> None:

@@ -75,16 +75,16 @@ def end_all_others() -> None:
 
 def reap() -> dict[int, int]:
     """Reap every child that has ended: pid -> exit code, 128 + n for signal n."""
-    ended: dict[int, int] = {}
+    exit_codes: dict[int, int] = {}
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return ended
+            return exit_codes
         if pid == 0:
-            return ended
+            return exit_codes
         code = os.waitstatus_to_exitcode(status)
-        ended[pid] = code if code >= 0 else 128 - code
+        exit_codes[pid] = code if code >= 0 else 128 - code
 
 
 def visible_pid() -> int:

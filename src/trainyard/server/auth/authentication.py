@@ -19,14 +19,14 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from trainyard.server import errors
 from trainyard.server.auth import authorization
 from trainyard.server.auth.certificates import ADDRESSES, NAMES
 from trainyard.server.auth.rbac import Attributes
 from trainyard.server.auth.tokens import TokenAuthority
-from trainyard.server.auth.users import ADMIN, ANONYMOUS, User, impersonated_user
-from trainyard.server.builtin.bootstrap_objects import OPEN_PATHS
-from trainyard.server.errors import StatusError
+from trainyard.server.model import errors
+from trainyard.server.model.errors import StatusError
+from trainyard.server.model.paths import OPEN_PATHS
+from trainyard.server.model.users import ADMIN, ANONYMOUS, User, impersonated_user
 
 if TYPE_CHECKING:
     from aiohttp import web

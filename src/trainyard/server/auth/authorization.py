@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.objects import Json, NamespacedName, decode
-from trainyard.server import errors
 from trainyard.server.auth import rbac
 from trainyard.server.auth.rbac import Attributes
-from trainyard.server.auth.users import ACCOUNT_PREFIX, User
-from trainyard.server.http.paths import Target
-from trainyard.server.http.requests import Request
-from trainyard.server.registry.selection import name_in_field_selector
-from trainyard.server.storage.log import RevisionLog
+from trainyard.server.model import errors
+from trainyard.server.model.paths import Target
+from trainyard.server.model.requests import Request
+from trainyard.server.model.selection import name_in_field_selector
+from trainyard.server.model.store import ObjectReader
+from trainyard.server.model.users import ACCOUNT_PREFIX, User
 
 GROUP = "rbac.authorization.k8s.io"
 ROLES, BINDINGS = f"roles.{GROUP}", f"rolebindings.{GROUP}"
@@ -30,7 +30,7 @@ CLUSTER_ROLES, CLUSTER_BINDINGS = f"clusterroles.{GROUP}", f"clusterrolebindings
 STREAMED = ("exec", "attach", "portforward")
 
 
-def rules_of(log: RevisionLog, user: User, namespace: str) -> list[Json]:
+def rules_of(log: ObjectReader, user: User, namespace: str) -> list[Json]:
     """Every rule that applies to this user in that namespace; with "", the cluster-wide rules only."""
     rules: list[Json] = []
     for binding in _bindings(log, namespace):
@@ -39,7 +39,7 @@ def rules_of(log: RevisionLog, user: User, namespace: str) -> list[Json]:
     return rules
 
 
-def _bindings(log: RevisionLog, namespace: str) -> Iterator[Json]:
+def _bindings(log: ObjectReader, namespace: str) -> Iterator[Json]:
     for _, record in log.list(CLUSTER_BINDINGS):
         yield decode(record.body)
     if namespace:
@@ -56,7 +56,7 @@ def _subject_matches(subject: Json, user: User, binding: Json) -> bool:
     return (kind == "User" and user.name == name) or (kind == "Group" and name in user.groups)
 
 
-def role_rules(log: RevisionLog, binding: Json) -> list[Json] | None:
+def role_rules(log: ObjectReader, binding: Json) -> list[Json] | None:
     """The rules of the role in the binding's roleRef; None when the role does not exist."""
     role = binding.get("roleRef") or {}
     if role.get("kind") == "ClusterRole":
@@ -66,12 +66,12 @@ def role_rules(log: RevisionLog, binding: Json) -> list[Json] | None:
     return None if record is None else list(decode(record.body).get("rules") or ())
 
 
-def is_allowed(log: RevisionLog, user: User, attributes: Attributes) -> bool:
+def is_allowed(log: ObjectReader, user: User, attributes: Attributes) -> bool:
     """Whether an RBAC rule of the user allows the request; admins may do everything."""
     return user.is_admin or rbac.is_allowed(rules_of(log, user, attributes.namespace), attributes)
 
 
-def require_allowed(log: RevisionLog, user: User, attributes: Attributes) -> None:
+def require_allowed(log: ObjectReader, user: User, attributes: Attributes) -> None:
     """Raises StatusError 403 with kube-apiserver's message when the user is not allowed."""
     # A WebSocket upgrade is a GET (verb get), but exec starts a program: both get and create are needed, as in
     # Kubernetes 1.35 and later.
@@ -103,7 +103,7 @@ def attributes_of(verb: str, target: Target, request: Request) -> Attributes:
 
 
 def require_no_escalation(
-    log: RevisionLog, user: User, granted_rules: list[Json], obj: Json, exemption: Attributes
+    log: ObjectReader, user: User, granted_rules: list[Json], obj: Json, exemption: Attributes
 ) -> None:
     """Raises StatusError 403 when the rules `granted_rules` grant permissions that the user does not hold. A user who
     is allowed `exemption` (escalate or bind) is exempt."""

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainyard.objects import Json, NamespacedName, decode, encode, parse_time
-from trainyard.server.auth.users import User, account_groups, account_name
+from trainyard.server.model.users import User, account_groups, account_name
 from trainyard.server.storage.log import RevisionLog
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"

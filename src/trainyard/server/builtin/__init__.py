@@ -12,7 +12,7 @@ from trainyard.server.builtin import (
     services,
     slices,
 )
-from trainyard.server.registry.resources import Resource
+from trainyard.server.model.resources import Resource
 
 BUILT_IN: tuple[Resource, ...] = (
     *core_resources.CORE,

@@ -10,8 +10,8 @@ from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zer
 from trainyard.server.builtin.jobs import containers, images, selector_text
 from trainyard.server.builtin.pod_warnings import template_warnings
 from trainyard.server.builtin.templates import default_pod_spec
-from trainyard.server.registry.context import RequestContext
-from trainyard.server.registry.resources import Column, Resource, ScalePaths
+from trainyard.server.model.context import RequestContext
+from trainyard.server.model.resources import Column, Resource, ScalePaths
 from trainyard.server.registry.scale import selector_of
 from trainyard.server.registry.tables import AGE, NAME
 

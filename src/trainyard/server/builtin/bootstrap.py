@@ -19,8 +19,8 @@ from trainyard.objects import Json, decode, encode
 from trainyard.server.auth import rbac
 from trainyard.server.auth.authorization import GROUP
 from trainyard.server.builtin import bootstrap_objects
-from trainyard.server.errors import StatusError
-from trainyard.server.http.requests import Answer, Request, Response
+from trainyard.server.model.errors import StatusError
+from trainyard.server.model.requests import Answer, Request, Response
 
 
 def bootstrap(answer: Callable[[Request], Answer]) -> None:

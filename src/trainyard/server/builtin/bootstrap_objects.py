@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from trainyard.objects import Json
 from trainyard.server.auth.authorization import GROUP
-from trainyard.server.auth.users import AUTHENTICATED, MASTERS, UNAUTHENTICATED
+from trainyard.server.model.paths import OPEN_PATHS
+from trainyard.server.model.users import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 SERVICE_ADDRESS = "10.96.0.1"
 
-OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 """Paths open to anonymous requests: health and version."""
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 """An annotation: whether a default role or binding is reconciled at each start (bootstrap.py)."""

@@ -10,7 +10,7 @@ from trainyard.objects.quantities import number
 from trainyard.schema.checks import json_text
 from trainyard.server.builtin.defaults import set_defaults
 from trainyard.server.builtin.validators import selector_problems, validate_enum, validate_name
-from trainyard.server.registry.context import RequestContext
+from trainyard.server.model.context import RequestContext
 
 MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainyard.objects import Json
 from trainyard.server.builtin.defaults import string_or_empty
-from trainyard.server.registry.resources import Column
+from trainyard.server.model.resources import Column
 from trainyard.server.registry.tables import AGE, NAME, age_of_timestamp
 
 MAX_SHOWN = 3

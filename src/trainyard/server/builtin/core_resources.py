@@ -9,14 +9,14 @@ from collections.abc import Mapping
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
-from trainyard.server import errors
 from trainyard.server.builtin import columns
 from trainyard.server.builtin.claim_rules import check_claim, prepare_claim
 from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zero, string_or_empty
 from trainyard.server.builtin.secret_rules import secret_problems
 from trainyard.server.builtin.validators import validate_config_key
-from trainyard.server.registry.context import RequestContext
-from trainyard.server.registry.resources import Column, Resource
+from trainyard.server.model import errors
+from trainyard.server.model.context import RequestContext
+from trainyard.server.model.resources import Column, Resource
 from trainyard.server.registry.tables import AGE, NAME
 
 PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")

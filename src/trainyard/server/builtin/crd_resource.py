@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainyard.server.builtin import columns
 from trainyard.server.crd import definitions, validation
-from trainyard.server.registry.resources import Resource
+from trainyard.server.model.resources import Resource
 
 RESOURCES = (
     Resource(

@@ -9,10 +9,10 @@ from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
 from trainyard.server.builtin import columns
 from trainyard.server.builtin.defaults import set_defaults, string_or_empty
-from trainyard.server.registry.context import RequestContext
+from trainyard.server.model.context import RequestContext
+from trainyard.server.model.resources import Resource
+from trainyard.server.model.schemas import built_in
 from trainyard.server.registry.decoding import normalize
-from trainyard.server.registry.resources import Resource
-from trainyard.server.schemas import built_in
 
 # core/v1 name -> events.k8s.io/v1 name
 _EVENTS_V1_NAMES = {

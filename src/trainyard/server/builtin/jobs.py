@@ -12,9 +12,9 @@ from trainyard.server.builtin.job_rules import manager_problems, number_problems
 from trainyard.server.builtin.pod_rules import template_problems
 from trainyard.server.builtin.pod_warnings import template_warnings
 from trainyard.server.builtin.templates import containers_of, default_pod_spec
-from trainyard.server.registry.context import RequestContext
+from trainyard.server.model.context import RequestContext
+from trainyard.server.model.resources import Column, Resource
 from trainyard.server.registry.metadata import label_problems
-from trainyard.server.registry.resources import Column, Resource
 from trainyard.server.registry.scale import selector_of
 from trainyard.server.registry.tables import AGE, NAME, short_duration
 

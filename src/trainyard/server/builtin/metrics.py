@@ -22,12 +22,12 @@ from trainyard.objects.usage import (
     UsageReport,
     peak_annotation,
 )
-from trainyard.server import errors
-from trainyard.server.errors import StatusError
-from trainyard.server.registry.context import RequestContext
-from trainyard.server.registry.resources import Column, ComputedObjects, Resource
+from trainyard.server.model import errors
+from trainyard.server.model.context import RequestContext
+from trainyard.server.model.errors import StatusError
+from trainyard.server.model.resources import Column, ComputedObjects, Resource
+from trainyard.server.model.store import Record
 from trainyard.server.registry.tables import NAME
-from trainyard.server.storage.store import Record
 
 GROUP, VERSION = "metrics.k8s.io", "v1beta1"
 _API_VERSION = f"{GROUP}/{VERSION}"

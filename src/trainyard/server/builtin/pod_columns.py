@@ -12,7 +12,7 @@ from trainyard.objects import Json, is_condition_true, parse_time
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.server.builtin.defaults import string_or_empty
 from trainyard.server.builtin.templates import containers_of
-from trainyard.server.registry.resources import Column
+from trainyard.server.model.resources import Column
 from trainyard.server.registry.tables import AGE, NAME, short_duration
 
 ENDED = ("Succeeded", "Failed")

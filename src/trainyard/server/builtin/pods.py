@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping
 from trainyard.objects import Json, Problem
 from trainyard.objects.quantities import number
 from trainyard.schema.checks import json_text
-from trainyard.server.auth.service_accounts import admit_pod
 from trainyard.server.builtin import pod_columns
 from trainyard.server.builtin.defaults import set_defaults, string_or_empty
 from trainyard.server.builtin.pod_rules import pod_spec_problems
 from trainyard.server.builtin.pod_warnings import name_warnings, pod_warnings
 from trainyard.server.builtin.templates import containers_of, default_pod_spec
 from trainyard.server.builtin.validators import MAX_INT32
+from trainyard.server.model.context import RequestContext
+from trainyard.server.model.resources import Resource
 from trainyard.server.proxy import targets
-from trainyard.server.registry.context import RequestContext
-from trainyard.server.registry.resources import Resource
+from trainyard.server.registry.service_accounts import admit_pod
 
 ENDED = ("Succeeded", "Failed")
 NODE_FAILURE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")

@@ -4,12 +4,12 @@ stored."""
 from __future__ import annotations
 
 from trainyard.objects import Json, Problem
-from trainyard.server import errors
 from trainyard.server.auth import authorization
 from trainyard.server.auth.rbac import Attributes
-from trainyard.server.auth.users import User
-from trainyard.server.registry.context import RequestContext
-from trainyard.server.registry.resources import Resource
+from trainyard.server.model import errors
+from trainyard.server.model.context import RequestContext
+from trainyard.server.model.resources import Resource
+from trainyard.server.model.users import User
 
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 

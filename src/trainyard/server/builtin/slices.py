@@ -10,8 +10,8 @@ from trainyard.schema.checks import json_text
 from trainyard.server.builtin import columns
 from trainyard.server.builtin.defaults import set_defaults
 from trainyard.server.builtin.validators import validate_ip
-from trainyard.server.registry.context import RequestContext
-from trainyard.server.registry.resources import Resource
+from trainyard.server.model.context import RequestContext
+from trainyard.server.model.resources import Resource
 
 
 def prepare(new: Json, old: Json | None, context: RequestContext) -> None:

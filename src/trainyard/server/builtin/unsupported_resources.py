@@ -6,7 +6,7 @@ message names the alternative because kubectl has commands for some (`create cro
 
 from __future__ import annotations
 
-from trainyard.server.errors import StatusError
+from trainyard.server.model.errors import StatusError
 
 _NO_QUOTA = "one person uses this machine; resources.limits of a pod bound what it takes"
 ALTERNATIVES = {

@@ -1,1 +1,1 @@
-"""CustomResourceDefinitions: their validation and names, the resources that they add, and their CEL rules."""
+"""CustomResourceDefinitions: their validation and names, and the resources that they add."""

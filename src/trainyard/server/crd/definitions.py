@@ -16,15 +16,13 @@ from trainyard.objects import Json, decode
 from trainyard.objects.structs import replace
 from trainyard.schema import Schema
 from trainyard.server.crd import names as naming
-from trainyard.server.crd.rule_process import RULES
 from trainyard.server.crd.trusted_schemas import is_trusted
+from trainyard.server.model.context import RequestContext
+from trainyard.server.model.resources import DEFINITIONS, Column, Registry, Resource, ScalePaths
+from trainyard.server.model.store import LogEntry
 from trainyard.server.registry import scale
-from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.jsonpath import compile_path
-from trainyard.server.registry.resources import Check, Column, Registry, Resource, ScalePaths
 from trainyard.server.registry.tables import age, text_of, typed_cell
-from trainyard.server.registry.writes import DEFINITIONS
-from trainyard.server.storage.log import LogEntry
 
 log = logging.getLogger("trainyard.server")
 
@@ -148,7 +146,6 @@ def _resource(spec: _StoredSpec, version: _StoredVersion, stored: str) -> Resour
         lists_type_meta=True,
         generation=True,
         schema=_compiled(schema),
-        rules=_rules_check(schema),
         prune=spec.preserveUnknownFields is not True,
         fields=_field_reader(fields),
         field_names=tuple(fields),
@@ -179,14 +176,6 @@ def _path_steps(path: str) -> tuple[str, ...]:
 def _compiled(schema: bytes) -> Schema:
     # Examined: an invalid schema would not have been stored.
     return Schema(schema, drop_nulls=True, is_valid=True)
-
-
-def _rules_check(schema: bytes) -> Check | None:
-    """The check of a schema's validation rules, None without rules. The rule process only starts when it is called:
-    never for kinds with Python checks, which replace the rules."""
-    if b'"x-kubernetes-validations"' not in schema:
-        return None
-    return lambda new, old: RULES.problems(schema, new, old)
 
 
 def _as_version(api_version: str) -> Callable[[Json], Json]:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import msgspec
 
 from trainyard.objects import Json, find_condition, set_condition
-from trainyard.server.registry.context import RequestContext
-from trainyard.server.registry.writes import DEFINITIONS
+from trainyard.server.model.context import RequestContext
+from trainyard.server.model.resources import DEFINITIONS
 
 
 class _Status(msgspec.Struct):

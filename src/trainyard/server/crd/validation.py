@@ -1,4 +1,4 @@
-"""Validation of CustomResourceDefinitions beyond types: names, versions, schemas, rules, columns, scale paths.
+"""Validation of CustomResourceDefinitions beyond types: names, versions, schemas, columns, scale paths.
 
 When all versions have the same value, kube-apiserver reports its problems at the top-level field (spec.validation,
 spec.subresources), and so does this file.
@@ -15,9 +15,7 @@ from typing import Any
 from trainyard.objects import Json, Problem, decode, encode
 from trainyard.schema import Schema
 from trainyard.schema.checks import json_text
-from trainyard.schema.structural import structure_problems
-from trainyard.server.crd import cel
-from trainyard.server.crd.rules import compile_rules, rule_problems
+from trainyard.schema.structural import VALIDATIONS, structure_problems
 from trainyard.server.crd.trusted_schemas import is_trusted
 from trainyard.server.registry.jsonpath import compile_path
 
@@ -28,6 +26,7 @@ COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int6
 LONGEST_WARNING = 256
 APPROVAL = "api-approved.kubernetes.io"
 PROTECTED = (".k8s.io", ".kubernetes.io")
+_KEY_OF_RULES = f'"{VALIDATIONS}":'.encode()
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:
@@ -36,22 +35,13 @@ def check(new: Json, old: Json | None) -> list[Problem]:
 
 
 def warnings(new: Json, old: Json | None) -> Iterator[str]:
-    """A Warning when a CRD has validation rules and the CEL engine is not installed. None for a trusted CRD: its kind
-    has Python checks in place of the rules, so the engine, which takes 4 MB, is not even loaded."""
-    schemas = [_schema_of(version) for version in new["spec"]["versions"]]
-    untrusted_schemas = [schema for schema in schemas if schema and not is_trusted(encode(schema))]
-    if untrusted_schemas and not cel.is_engine_installed() and any(map(_has_validation_rules, untrusted_schemas)):
-        name = new["metadata"].get("name", "")
-        text = f"{name}: its rules (x-kubernetes-validations) are not checked: install the engine, trainyard[local]"
+    """A Warning when a CRD has validation rules (CEL), which this server does not evaluate. None for a trusted CRD: its
+    kind has Python checks in place of the rules."""
+    schemas = [encode(_schema_of(version)) for version in new["spec"]["versions"]]
+    if any(_KEY_OF_RULES in schema and not is_trusted(schema) for schema in schemas):
+        text = f"{new['metadata']['name']}: its rules ({VALIDATIONS}) are not checked here"
         log.warning("%s", text)
         yield text
-
-
-def _has_validation_rules(schema: Json) -> bool:
-    try:
-        return compile_rules(schema) is not None
-    except (AttributeError, TypeError, KeyError, RecursionError):
-        return False
 
 
 def _schema_of(version: Json) -> Json | None:
@@ -129,11 +119,11 @@ def _schema_problems(version: Json, path: str, required_path: str) -> Iterator[P
         return
     encoded = encode(schema)
     if not is_trusted(encoded):
-        yield from schema_problems(encoded, f"{path}.openAPIV3Schema", cel.is_engine_installed())
+        yield from schema_problems(encoded, f"{path}.openAPIV3Schema")
 
 
 @lru_cache(64)
-def schema_problems(encoded: bytes, place: str, engine: bool) -> tuple[Problem, ...]:
+def schema_problems(encoded: bytes, place: str) -> tuple[Problem, ...]:
     """The problems of an encoded schema. Cached: schemas with pod templates are large, and many clusters of one process
     (tests) store the same CRDs."""
     schema = decode(encoded)
@@ -141,11 +131,9 @@ def schema_problems(encoded: bytes, place: str, engine: bool) -> tuple[Problem, 
         return tuple(problems)
     try:
         Schema(schema)
-        return tuple(rule_problems(schema, place))
-    except cel.EngineMissing:
-        return ()  # `warnings` says so
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         return (Problem(place, f"Invalid value: {error}"),)
+    return ()
 
 
 def _subresources(version: Json, path: str, _: str) -> Iterator[Problem]:

@@ -16,8 +16,8 @@ from typing import Any
 from aiohttp import ClientError, web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
-from trainyard.server.errors import StatusError
 from trainyard.server.http.limits import Limits
+from trainyard.server.model.errors import StatusError
 
 log = logging.getLogger("trainyard.server")
 

@@ -20,21 +20,21 @@ import re
 
 from aiohttp import HttpVersion11, web
 
-from trainyard.server import errors
 from trainyard.server.auth.authentication import Authenticator
-from trainyard.server.auth.users import User
-from trainyard.server.builtin.bootstrap_objects import OPEN_PATHS
-from trainyard.server.errors import StatusError
+from trainyard.server.execution import execute
 from trainyard.server.http import responses
 from trainyard.server.http.connections import Connection, connection_factory, error_response
 from trainyard.server.http.limits import Limits
-from trainyard.server.http.requests import JSON, MAX_BODY, PodProxy, Request, Response, Tunnel, Watch
+from trainyard.server.model import errors
+from trainyard.server.model.errors import StatusError
+from trainyard.server.model.paths import OPEN_PATHS
+from trainyard.server.model.requests import JSON, MAX_BODY, PodProxy, Request, Response, Tunnel, Watch
+from trainyard.server.model.users import User
 from trainyard.server.proxy.kubelet_logs import KubeletLogs
 from trainyard.server.proxy.pod_proxy import PodProxies
 from trainyard.server.proxy.tunnel import Tunnels
-from trainyard.server.registry.execution import execute
-from trainyard.server.registry.verbs import Verbs
 from trainyard.server.storage.watches import LAST_BOOKMARK_SECONDS, MAX_BUFFERED, Listener, WatchHub
+from trainyard.server.verbs import Verbs
 
 log = logging.getLogger("trainyard.server")
 

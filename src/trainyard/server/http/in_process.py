@@ -20,11 +20,11 @@ from trainyard import __version__, client
 from trainyard.client import Identity, Unavailable
 from trainyard.client import transport as carrying
 from trainyard.server.auth.authentication import Authenticator
-from trainyard.server.errors import StatusError, kubelet_error
-from trainyard.server.http.requests import KubeletProxy, Request, Response, Watch
-from trainyard.server.registry.execution import execute
-from trainyard.server.registry.verbs import Verbs
+from trainyard.server.execution import execute
+from trainyard.server.model.errors import StatusError, kubelet_error
+from trainyard.server.model.requests import KubeletProxy, Request, Response, Watch
 from trainyard.server.storage.watches import LAST_BOOKMARK_SECONDS, MAX_BUFFERED, Listener, WatchHub
+from trainyard.server.verbs import Verbs
 
 log = logging.getLogger("trainyard.server")
 

@@ -23,8 +23,8 @@ import time
 from asyncio import sslproto
 from collections.abc import Callable, Coroutine
 
-from trainyard.server.errors import StatusError
 from trainyard.server.http.limits import Limits
+from trainyard.server.model.errors import StatusError
 
 log = logging.getLogger("trainyard.server")
 

@@ -19,8 +19,8 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.http import SERVER_SOFTWARE
 
-from trainyard.server.errors import printable
-from trainyard.server.http.requests import JSON, Response
+from trainyard.server.model.errors import printable
+from trainyard.server.model.requests import JSON, Response
 
 log = logging.getLogger("trainyard.server")
 

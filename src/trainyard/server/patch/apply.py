@@ -22,7 +22,8 @@ from trainyard.objects.structs import replace
 from trainyard.objects.yaml_reader import ManifestError, load
 from trainyard.schema.checks import json_text
 from trainyard.schema.compiled import is_too_deep
-from trainyard.server import errors, schemas
+from trainyard.server.model import errors, schemas
+from trainyard.server.model.resources import Resource
 from trainyard.server.patch.field_sets import (
     Fields,
     Path,
@@ -36,7 +37,6 @@ from trainyard.server.patch.field_sets import (
     remove_paths,
     value_at,
 )
-from trainyard.server.registry.resources import Resource
 
 APPLY = "application/apply-patch+yaml"
 BEFORE_FIRST_APPLY = "before-first-apply"

@@ -12,10 +12,10 @@ from typing import Any
 
 from trainyard.objects import Json, Problem, decode
 from trainyard.schema import MAX_DEPTH
-from trainyard.server import errors, schemas
-from trainyard.server.http.requests import Request, decode_body
+from trainyard.server.model import errors, schemas
+from trainyard.server.model.requests import Request, decode_body
+from trainyard.server.model.resources import Resource
 from trainyard.server.patch import apply, json_patch, strategic_merge
-from trainyard.server.registry.resources import Resource
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"

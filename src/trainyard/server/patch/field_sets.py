@@ -18,7 +18,7 @@ from typing import Any
 from trainyard.objects import Json
 from trainyard.objects.json_equal import json_equal
 from trainyard.schema import MAX_DEPTH
-from trainyard.server.schemas import ANY, TypeSchema
+from trainyard.server.model.schemas import ANY, TypeSchema
 
 Path = tuple[str, ...]
 Fields = dict[Path, Any]

@@ -10,7 +10,7 @@ from typing import Any
 from trainyard.objects import Json, decode, encode
 from trainyard.objects.json_equal import json_equal
 from trainyard.schema import MAX_DEPTH
-from trainyard.server.errors import StatusError, printable
+from trainyard.server.model.errors import StatusError, printable
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024

@@ -20,9 +20,9 @@ from typing import Any
 
 from trainyard.objects import Json, encode
 from trainyard.schema import MAX_DEPTH
-from trainyard.server.errors import StatusError, printable
+from trainyard.server.model.errors import StatusError, printable
+from trainyard.server.model.schemas import ANY, TypeSchema
 from trainyard.server.patch.json_patch import MalformedPatch
-from trainyard.server.schemas import ANY, TypeSchema
 
 PATCH = "application/strategic-merge-patch+json"
 DIRECTIVE, RETAIN = "$patch", "$retainKeys"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
 
-from trainyard.server.errors import StatusError, kubelet_error
-from trainyard.server.http.requests import KubeletProxy
+from trainyard.server.model.errors import StatusError, kubelet_error
+from trainyard.server.model.requests import KubeletProxy
 from trainyard.server.proxy.tunnel import CONNECT_SECONDS, LARGEST_REFUSAL
 
 

@@ -37,8 +37,8 @@ from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict
 from yarl import URL
 
-from trainyard.server.errors import StatusError
-from trainyard.server.http.requests import PodProxy, Request
+from trainyard.server.model.errors import StatusError
+from trainyard.server.model.requests import PodProxy, Request
 from trainyard.server.proxy.kubelet_logs import KubeletClient
 from trainyard.server.proxy.tunnel import CLOSE_SECONDS, CONNECT_SECONDS, LARGEST_MESSAGE, forward
 

@@ -9,31 +9,15 @@ Rules for this file:
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
 
 from trainyard.objects import Json, decode, is_condition_true, labels_of, name_of
 from trainyard.objects.labels import matches_labels
-from trainyard.server import errors
-from trainyard.server.storage.log import RevisionLog
+from trainyard.server.model import errors
+from trainyard.server.model.resources import PodPort, ProxyName
+from trainyard.server.model.store import ObjectReader
 
 PODS = "pods"
 LONGEST = 512  # characters: a name has up to 253; int() refuses a port with thousands of digits
-
-
-class PodPort(NamedTuple):
-    """A port of a pod, and whether it speaks TLS."""
-
-    pod: Json
-    port: int
-    secure: bool = False
-
-
-class ProxyName(NamedTuple):
-    """The parts of a name in a proxy request: scheme, object and port."""
-
-    scheme: str
-    name: str
-    port: str
 
 
 def split(text: str, kind: str) -> ProxyName:
@@ -46,7 +30,7 @@ def split(text: str, kind: str) -> ProxyName:
     return ProxyName("", *(parts if len(parts) == 2 else (parts[0], "")))
 
 
-def port_of_pod(log: RevisionLog, pod: Json, requested: ProxyName) -> PodPort:
+def port_of_pod(log: ObjectReader, pod: Json, requested: ProxyName) -> PodPort:
     """The requested port of a pod, by default its first container port or 80. Raises StatusError 400 for a port that is
     no number."""
     port = requested.port
@@ -59,7 +43,7 @@ def port_of_pod(log: RevisionLog, pod: Json, requested: ProxyName) -> PodPort:
     return PodPort(pod, _number(port, name_of(pod)), requested.scheme == "https")
 
 
-def port_of_service(log: RevisionLog, service: Json, requested: ProxyName) -> PodPort:
+def port_of_service(log: ObjectReader, service: Json, requested: ProxyName) -> PodPort:
     """The pod port behind a Service port, of a ready pod chosen at random. Raises StatusError 503 when there is no such
     port or no ready pod."""
     name = name_of(service)
@@ -84,7 +68,7 @@ def port_of_service(log: RevisionLog, service: Json, requested: ProxyName) -> Po
     return PodPort(pod, port_number, requested.scheme == "https")
 
 
-def _ready_pods(log: RevisionLog, service: Json) -> list[Json]:
+def _ready_pods(log: ObjectReader, service: Json) -> list[Json]:
     """The ready pods that the Service selects; with publishNotReadyAddresses all that it selects."""
     spec = service.get("spec") or {}
     selector = spec.get("selector") or {}

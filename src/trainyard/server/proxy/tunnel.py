@@ -34,9 +34,9 @@ from aiohttp import (
 )
 from yarl import URL
 
-from trainyard.server import errors
-from trainyard.server.errors import StatusError
-from trainyard.server.http.requests import Tunnel
+from trainyard.server.model import errors
+from trainyard.server.model.errors import StatusError
+from trainyard.server.model.requests import Tunnel
 
 LARGEST_MESSAGE = 16 * 1024 * 1024
 LARGEST_REFUSAL = 64 * 1024

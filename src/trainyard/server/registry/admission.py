@@ -2,7 +2,7 @@
 
 The order is the same for every resource: decoding (decoding.py) -> identity (apiVersion, kind, name, namespace) ->
 metadata -> prune -> default -> schema validation -> `prepare`, `admit` and `check` of the resource's strategy -> the
-check that the server was given for the kind, or else the validation rules (CEL) of its CRD -> generation.
+check that the server was given for the kind -> generation. The validation rules (CEL) of a CRD are not evaluated.
 When the schema validation fails, the cross-field checks do not run: they rely on the types. A write is not refused
 for a problem that the stored object has already (ratcheting).
 """
@@ -16,17 +16,15 @@ from typing import Any, NamedTuple
 from trainyard.objects import Json, Problem
 from trainyard.objects.json_equal import json_equal
 from trainyard.schema import Schema
-from trainyard.schema.checks import MAX_DEPTH, TYPE_TEXTS, WRONG_TYPE_PATTERN, json_text
+from trainyard.schema.checks import MAX_DEPTH, TYPE_TEXTS, json_text
 from trainyard.schema.compiled import is_too_deep
-from trainyard.server import errors, schemas
-from trainyard.server.crd.rules import NOT_CHECKED
+from trainyard.server.model import errors, schemas
+from trainyard.server.model.context import RequestContext
+from trainyard.server.model.resources import Check, Resource
+from trainyard.server.model.schemas import ANY
 from trainyard.server.registry import decoding, metadata, scale
-from trainyard.server.registry.context import RequestContext
-from trainyard.server.registry.resources import Check, Resource
-from trainyard.server.schemas import ANY
 
 Checks = Mapping[tuple[str, str], Check]
-BLOCKING = ("Required value", "Unsupported value", "Too long", "Too many")
 _IDENTITY = ("apiVersion", "kind", "metadata")
 
 
@@ -173,7 +171,7 @@ def update(resource: Resource, decoded: Decoded, old: Json, context: RequestCont
     return Result(new, (*decoded.warnings, *resource.warnings(new, old)))
 
 
-def update_status(resource: Resource, decoded: Decoded, old: Json, checks: Checks) -> Result:
+def update_status(resource: Resource, decoded: Decoded, old: Json) -> Result:
     """The object as it is stored by an update of the /status of `old`: only the status changes. Raises StatusError 422
     with every problem."""
     obj = decoded.object
@@ -192,7 +190,7 @@ def update_status(resource: Resource, decoded: Decoded, old: Json, checks: Check
         new["status"] = status
     if resource.definition and resource.schema is not None:
         new = _stored_shape(resource, new)
-        _raise_if_invalid(resource, new, _custom_status_problems(resource, resource.schema, new, old, checks))
+        _raise_if_invalid(resource, new, _custom_status_problems(resource, resource.schema, new))
     elif not isinstance(status, dict | None):
         text = f"Invalid value: {json_text(status)}: must be {TYPE_TEXTS['object']}"
         _raise_if_invalid(resource, new, [Problem("status", text)])
@@ -207,15 +205,13 @@ def update_status(resource: Resource, decoded: Decoded, old: Json, checks: Check
     return Result(new, decoded.warnings)
 
 
-def _custom_status_problems(resource: Resource, schema: Schema, new: Json, old: Json, checks: Checks) -> list[Problem]:
+def _custom_status_problems(resource: Resource, schema: Schema, new: Json) -> list[Problem]:
     """The problems of an update of a custom resource's /status. A spec that was valid under an older CRD must not block
-    it: only problems of the status count, and the rules."""
+    it: only problems of the status count."""
     problems = [problem for problem in schema.validate(new, depth_checked=True) if problem.path.startswith("status")]
     if resource.scale is not None:
         problems += scale.problems(resource.scale, new, status_only=True)
-    # The kinds in `checks` have Python checks in place of the CEL rules; these concern the spec only.
-    rules = resource.rules if (resource.group, resource.kind) not in checks else None
-    return problems + (rules(new, old) if rules and not problems else [])
+    return problems
 
 
 def _keep_stored(meta: Json, old: Json, *names: str) -> None:
@@ -240,9 +236,8 @@ def _decode_and_validate(
         return new, problems
     if resource.schema is not None and (problems := resource.schema.validate(new, depth_checked=True)):
         problems = _made_worse(resource.schema, problems, new, old) + _scale_problems(resource, new)
-        if problems or resource.rules is None:
-            has_check = (resource.group, resource.kind) in checks
-            return new, problems + ([] if has_check else _ruled(resource, new, old, problems))
+        if problems or (resource.group, resource.kind) not in checks:
+            return new, problems
     resource.prepare(new, old, context)
     resource.admit(new, old, context)
     problems = [*resource.check(new, old), *_scale_problems(resource, new)]
@@ -251,8 +246,6 @@ def _decode_and_validate(
         problems += [problem for problem in type_problems(resource, new) if problem.path not in reported]
     if check := checks.get((resource.group, resource.kind)):
         problems += check(new, old)
-    else:
-        problems += _ruled(resource, new, old, problems)
     return new, problems
 
 
@@ -272,16 +265,6 @@ def _kind_problems(resource: Resource, obj: Json) -> list[Problem]:
     if obj["kind"] == resource.kind:
         return []
     return [Problem("kind", f"Invalid value: {json_text(obj['kind'])}: must be {resource.kind}")]
-
-
-def _ruled(resource: Resource, new: Json, old: Json | None, problems: list[Problem]) -> list[Problem]:
-    """The problems that the CRD's validation rules (CEL) find; one fixed problem when earlier problems prevent their
-    evaluation."""
-    if resource.rules is None:
-        return []
-    if any(problem.text.startswith(BLOCKING) or WRONG_TYPE_PATTERN.match(problem.text) for problem in problems):
-        return [Problem("", f"Invalid value: null: {NOT_CHECKED}")]
-    return resource.rules(new, old)
 
 
 def _made_worse(schema: Schema, problems: list[Problem], new: Json, old: Json | None) -> list[Problem]:

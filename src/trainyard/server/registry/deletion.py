@@ -17,14 +17,14 @@ import msgspec
 
 from trainyard.objects import Json, NamespacedName, Problem, decode, encode, format_time, parse_time
 from trainyard.schema.checks import json_text
-from trainyard.server import errors
-from trainyard.server.http.paths import Target
-from trainyard.server.http.requests import Request, Response, decode_body, is_dry_run, reply
+from trainyard.server.model import errors
+from trainyard.server.model.context import RequestContext
+from trainyard.server.model.paths import Target
+from trainyard.server.model.requests import Request, Response, decode_body, is_dry_run, reply
+from trainyard.server.model.resources import Resource
+from trainyard.server.model.schemas import STRING, TypeSchema
 from trainyard.server.registry import decoding, lists
-from trainyard.server.registry.context import RequestContext
-from trainyard.server.registry.resources import Resource
 from trainyard.server.registry.writes import CLEANUP, Writes, has_finalizers_or_grace
-from trainyard.server.schemas import STRING, TypeSchema
 
 FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 MAX_TIMESTAMP = 253402300799  # the end of the year 9999, the last one with four digits

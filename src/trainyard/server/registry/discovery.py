@@ -17,10 +17,10 @@ import re
 from collections.abc import Sequence
 
 from trainyard.objects import Json, encode
-from trainyard.server import errors
-from trainyard.server.http.requests import Request, Response, reply
+from trainyard.server.model import errors
+from trainyard.server.model.requests import Request, Response, reply
+from trainyard.server.model.resources import Registry, Resource
 from trainyard.server.registry import openapi
-from trainyard.server.registry.resources import Registry, Resource
 
 VERSION: Json = {
     "major": "1",

@@ -14,11 +14,11 @@ from itertools import islice
 from typing import Any
 
 from trainyard.objects import Json
-from trainyard.server import errors, schemas
-from trainyard.server.http.requests import JSON, Request
+from trainyard.server.model import errors, schemas
+from trainyard.server.model.requests import JSON, Request
+from trainyard.server.model.resources import Resource
+from trainyard.server.model.schemas import ANY, TypeSchema
 from trainyard.server.registry.decoding import ObjectWithDuplicates, examine, is_canonical, normalize
-from trainyard.server.registry.resources import Resource
-from trainyard.server.schemas import ANY, TypeSchema
 
 MODES = ("", "Ignore", "Strict", "Warn")
 MAX_REPORTED = 100  # maximum number of reported fields

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 
 from trainyard.objects import Problem
-from trainyard.server import errors
-from trainyard.server.http.requests import Request
+from trainyard.server.model import errors
+from trainyard.server.model.requests import Request
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 MATCHES = ("Exact", "NotOlderThan")

@@ -16,20 +16,19 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from trainyard.objects import Json, NamespacedName, decode, encode, key_of, labels_of
-from trainyard.server import errors
-from trainyard.server.http.paths import Target
-from trainyard.server.http.requests import Request, Response, Watch
+from trainyard.server.model import errors
+from trainyard.server.model.context import RequestContext
+from trainyard.server.model.paths import Target
+from trainyard.server.model.requests import Request, Response, Watch
+from trainyard.server.model.resources import Resource
+from trainyard.server.model.selection import Selection, name_in_field_selector, require_field_selector, select
+from trainyard.server.model.store import Record, View, next_key
 from trainyard.server.registry import list_options, tables
-from trainyard.server.registry.context import RequestContext
-from trainyard.server.registry.resources import Resource
-from trainyard.server.registry.selection import Selection, name_in_field_selector, require_field_selector, select
 from trainyard.server.storage.log import RevisionLog
-from trainyard.server.storage.store import Record, View, next_key
 
 Clock = Callable[[], float]
 
 LONGEST_WATCH = 3600.0
-INITIAL_END = "k8s.io/initial-events-end"
 
 
 class Representation(NamedTuple):

@@ -18,11 +18,11 @@ from functools import lru_cache
 from typing import Any
 
 from trainyard.objects import Json, encode
-from trainyard.server import errors
-from trainyard.server import schemas as types
-from trainyard.server.http.requests import Request, Response, reply
-from trainyard.server.registry.resources import Registry, Resource
-from trainyard.server.schemas import TypeSchema
+from trainyard.server.model import errors
+from trainyard.server.model import schemas as types
+from trainyard.server.model.requests import Request, Response, reply
+from trainyard.server.model.resources import Registry, Resource
+from trainyard.server.model.schemas import TypeSchema
 
 _PREFIX = "io.k8s."
 _META = f"{types.META}ObjectMeta"

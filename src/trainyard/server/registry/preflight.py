@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trainyard.objects import Json, Problem, decode
-from trainyard.server import errors
-from trainyard.server.http.paths import Target
-from trainyard.server.http.requests import Request, decode_body, dry_run_problems, is_shallow, options_kind
+from trainyard.server.model import errors
+from trainyard.server.model.paths import Target
+from trainyard.server.model.requests import Request, decode_body, dry_run_problems, is_shallow, options_kind
+from trainyard.server.model.resources import Resource
 from trainyard.server.patch import dispatch
 from trainyard.server.registry import admission, field_validation, lists, scale
 from trainyard.server.registry.admission import Decoded
 from trainyard.server.registry.field_validation import MODES
-from trainyard.server.registry.resources import Resource
 
 
 def check_request(resource: Resource, target: Target, request: Request, clock: Callable[[], float]) -> None:

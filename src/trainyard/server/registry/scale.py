@@ -10,11 +10,11 @@ from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
-from trainyard.server import errors
+from trainyard.server.model import errors
+from trainyard.server.model.resources import Column, Resource, ScalePaths
+from trainyard.server.model.schemas import META, STRING, TypeSchema, built_in
 from trainyard.server.registry import decoding
-from trainyard.server.registry.resources import Column, Resource, ScalePaths
 from trainyard.server.registry.tables import AGE, NAME
-from trainyard.server.schemas import META, STRING, TypeSchema, built_in
 
 GROUP = "autoscaling"
 MOST = 2**31 - 1

@@ -15,11 +15,11 @@ from trainyard.objects import Json, NamespacedName, decode, encode
 from trainyard.objects.container_statuses import container_statuses
 from trainyard.objects.structs import replace
 from trainyard.schema.checks import json_text
-from trainyard.server import errors
-from trainyard.server.auth import service_accounts
 from trainyard.server.auth.tokens import TokenAuthority
-from trainyard.server.http.paths import Target
-from trainyard.server.http.requests import (
+from trainyard.server.model import errors
+from trainyard.server.model.context import RequestContext
+from trainyard.server.model.paths import Target
+from trainyard.server.model.requests import (
     Answer,
     KubeletProxy,
     PodProxy,
@@ -30,10 +30,9 @@ from trainyard.server.http.requests import (
     is_dry_run,
     reply,
 )
+from trainyard.server.model.resources import Resource
 from trainyard.server.proxy import targets
-from trainyard.server.registry import admission, deletion
-from trainyard.server.registry.context import RequestContext
-from trainyard.server.registry.resources import Resource
+from trainyard.server.registry import admission, deletion, service_accounts
 from trainyard.server.registry.writes import Writes
 
 LOG_PARAMETERS = (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trainyard.objects import Json, decode, encode, parse_time
-from trainyard.server.registry.resources import Column, Resource
+from trainyard.server.model.resources import Column, Resource
 
 INCLUDES = ("None", "Metadata", "Object")
 TABLE = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}

@@ -10,13 +10,12 @@ from collections.abc import Iterator, Mapping
 
 from trainyard.objects import Json, NamespacedName, decode, encode, format_time, labels_of
 from trainyard.objects.json_equal import json_equal
-from trainyard.server import errors
-from trainyard.server.registry.resources import Registry, Resource
+from trainyard.server.model import errors
+from trainyard.server.model.resources import DEFINITIONS, Registry, Resource
+from trainyard.server.model.store import Record
 from trainyard.server.storage.log import RevisionLog
-from trainyard.server.storage.store import Record
 
 NAMESPACES = "namespaces"
-DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 
 

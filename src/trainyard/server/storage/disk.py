@@ -30,6 +30,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from trainyard.server.model.store import LogEntry
 from trainyard.server.storage.database import (
     NAME,
     OPEN,
@@ -41,7 +42,7 @@ from trainyard.server.storage.database import (
     require_write_ahead_log,
     run_checkpoint,
 )
-from trainyard.server.storage.log import KEEP, KEEP_BYTES, LogEntry, NotWritten, RevisionLog
+from trainyard.server.storage.log import KEEP, KEEP_BYTES, NotWritten, RevisionLog
 from trainyard.server.storage.rows import Row, read_floor, read_rows, write_rows
 
 log = logging.getLogger("trainyard.server")

@@ -21,10 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from trainyard.objects import NamespacedName
-from trainyard.server.storage.store import Label, ObjectStore, Record, View
+from trainyard.server.model.store import Label, LogEntry, ObjectStore, Record, View
 
 KEEP = 10_000
 KEEP_BYTES = 16 * 1024 * 1024
@@ -44,20 +42,6 @@ class NotWritten(Exception):
 
 class FutureRevision(Exception):
     """The revision is higher than that of the last write."""
-
-
-class LogEntry(msgspec.Struct):
-    """One write. `record` is None for a deletion; `last_state` is then the last state of the object, with the revision
-    of the deletion."""
-
-    revision: int
-    store: str
-    key: NamespacedName
-    record: Record | None
-    previous: Record | None
-    last_state: bytes = b""
-    # Encoded watch events of this entry, by (view, event type).
-    encoded_events: dict[object, bytes] = msgspec.field(default_factory=dict)
 
 
 Entries = list[LogEntry]

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from trainyard.objects import NamespacedName, decode, encode
-from trainyard.server.storage.log import LogEntry
-from trainyard.server.storage.store import Record
+from trainyard.server.model.store import LogEntry, Record
 
 SCHEMA = (
     """CREATE TABLE entries (revision INTEGER PRIMARY KEY, store TEXT NOT NULL, namespace TEXT NOT NULL,

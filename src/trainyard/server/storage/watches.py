@@ -19,11 +19,11 @@ from collections.abc import Callable
 
 from trainyard.objects import decode, encode
 from trainyard.objects.structs import replace
-from trainyard.server.errors import StatusError, too_old
-from trainyard.server.http.requests import Watch
-from trainyard.server.registry.lists import INITIAL_END
-from trainyard.server.registry.writes import DEFINITIONS
-from trainyard.server.storage.log import Compacted, LogEntry, RevisionLog
+from trainyard.server.model.errors import StatusError, too_old
+from trainyard.server.model.requests import INITIAL_END, Watch
+from trainyard.server.model.resources import DEFINITIONS
+from trainyard.server.model.store import LogEntry
+from trainyard.server.storage.log import Compacted, RevisionLog
 
 log = logging.getLogger("trainyard.server")
 

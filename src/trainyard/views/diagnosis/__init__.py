@@ -1,5 +1,5 @@
 """Diagnosis of a job: `diagnose(facts)` returns what commands and pages show, `why(facts)` the findings alone;
-`app/evidence.py` fetches the facts.
+`app/evidence/facts.py` fetches the facts.
 
 A rule is a function that takes `Facts` and yields `Finding`s. Requirements for every rule:
 - A finding names the object and the field that are its evidence, and the fix.

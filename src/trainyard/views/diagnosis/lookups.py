@@ -1,5 +1,5 @@
 """What has to be read for the `Facts` about a job, worked out from its pods: which logs, nodes and ports, and what a
-Service means for the kind's endpoint. The caller reads it: `app/evidence.py` by requests."""
+Service means for the kind's endpoint. The caller reads it: `app/evidence/facts.py` by requests."""
 
 from __future__ import annotations
 

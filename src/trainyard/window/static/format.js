@@ -23,7 +23,7 @@ export const count = (/** @type {number} */ value) => value.toLocaleString('en-U
 
 /** A value in at most four significant digits, "" if it is not known: 14,201, 0.4123 */
 export const short = (/** @type {number|null|undefined} */ value) => (value ?? null) === null ? ''
-  : Number.isInteger(value) ? count(Number(value)) : String(Number(Number(value).toPrecision(4)));
+  : Number.isSafeInteger(value) ? count(Number(value)) : String(Number(Number(value).toPrecision(4)));
 
 /** One word for one, another for several: `plural(2, 'rank')` is "2 ranks". */
 export const plural = (/** @type {number} */ value, /** @type {string} */ noun) =>
@@ -53,7 +53,7 @@ export function duration(/** @type {number} */ seconds) {
 /** 3.1 GiB */
 export function bytes(/** @type {number} */ value) {
   let unit = 0;
-  while (value >= 1024 && unit < 4) {
+  while (Math.round(value) >= 1024 && unit < 4) {
     value /= 1024;
     unit++;
   }
@@ -70,12 +70,23 @@ export function dateTime(/** @type {number|null|undefined} */ time) {
   return time ? `${new Date(time * 1000).toLocaleDateString('sv-SE')} ${clockTime(time)}` : '';
 }
 
+/** What a terminal acts on, after ECMA-48: sequences with parameters, strings up to their end, others, and characters. */
+const CODES = new RegExp(
+  [
+    /(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]/,
+    /\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)/,
+    /\x1b[ -/]*[0-OQ-WYZ\\`-~]/,
+    /[\x00-\x08\x0b-\x1f\x7f-\x9f]/,
+  ]
+    .map(({ source }) => source)
+    .join('|'),
+  'g',
+);
+
 /** A line of a program's output as text: without the codes of a terminal, and of overwritten lines the last one. */
 export function plainLine(/** @type {string} */ line) {
   const overwritten = line.replace(/\r+$/, '');
-  return overwritten
-    .slice(overwritten.lastIndexOf('\r') + 1)
-    .replace(/\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]/g, '');
+  return overwritten.slice(overwritten.lastIndexOf('\r') + 1).replace(CODES, '');
 }
 
 /** Compares names such that worker-2 comes before worker-10. */

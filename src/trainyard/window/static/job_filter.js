@@ -23,9 +23,10 @@ export function jobFilter(text) {
     .filter(Boolean)
     .map((word) => {
       const separator = word.indexOf(':');
-      const field = FIELDS[word.slice(0, separator)],
+      const name = word.slice(0, separator),
         value = word.slice(separator + 1);
-      if (separator > 0 && field) return (/** @type {JobRow} */ row) => field(row).toLowerCase().includes(value);
+      if (separator > 0 && Object.hasOwn(FIELDS, name))
+        return (/** @type {JobRow} */ row) => FIELDS[name](row).toLowerCase().includes(value);
       return (/** @type {JobRow} */ row) => `${row.namespace}/${row.name} ${row.message}`.toLowerCase().includes(word);
     });
   return (row) => tests.every((test) => test(row));

@@ -22,9 +22,9 @@ const KEYS = [
 
 /** @type {HTMLDialogElement|null} */
 let dialog = null;
+const off = element('input', { type: 'checkbox', onchange: () => localStorage.setItem(OFF, off.checked ? '1' : '') });
 
 function showKeys() {
-  const off = element('input', { type: 'checkbox', onchange: () => localStorage.setItem(OFF, off.checked ? '1' : '') });
   off.checked = isOff();
   dialog ??= element(
     'dialog',

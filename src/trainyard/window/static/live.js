@@ -25,7 +25,7 @@ export class Live extends EventTarget {
   lastFrame = 0;
   /** @type {WebSocket|null} */
   #socket = null;
-  #received = 0; // by performance.now()
+  #received = 0; // when the last frame came, or the connection was begun, by performance.now()
   #pause = FIRST_PAUSE;
   #retry = 0;
   /** @type {string[]} */
@@ -74,6 +74,7 @@ export class Live extends EventTarget {
     address.protocol = address.protocol === 'https:' ? 'wss:' : 'ws:';
     address.hash = '';
     const credential = `base64url.bearer.authorization.k8s.io.${encode(this.session.secret)}`;
+    this.#received = performance.now();
     const socket = (this.#socket = new WebSocket(address, ['v1.trainyard.dev', credential]));
     socket.onopen = () => {
       this.dispatchEvent(new Event('connected'));
@@ -133,7 +134,7 @@ export class Live extends EventTarget {
   }
 
   #tick() {
-    if (this.status === 'live' && performance.now() - this.#received > SILENCE) this.#lost('');
+    if (this.#socket && performance.now() - this.#received > SILENCE) this.#lost('');
     if (this.status === 'live') this.dispatchEvent(new Event('tick'));
   }
 }

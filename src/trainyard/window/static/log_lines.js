@@ -10,6 +10,9 @@ const KEPT = 20_000,
 const HEIGHT = 20; // of a line, in CSS pixels; style.css has it too
 const MARGIN = 10;
 
+/** Lower case in as many characters: of one letter alone the lower case has two. */
+const lowerCase = (/** @type {string} */ text) => text.replaceAll('İ', 'i').toLowerCase();
+
 /** Events: `follow` (detail: whether it follows), `find` (detail: {position, total}). */
 export class LogLines extends HTMLElement {
   /** @type {Line[]} */
@@ -85,6 +88,7 @@ export class LogLines extends HTMLElement {
     this.#lines = [...lines.map((line) => ({ ...line, text: plainLine(line.text) })), ...this.#lines];
     this.#base -= lines.length;
     this.#search();
+    if (this.#query) this.#tellFind();
     this.#draw();
     this.#lastTop = this.scrollTop += lines.length * HEIGHT;
   }
@@ -92,7 +96,7 @@ export class LogLines extends HTMLElement {
   #trim(/** @type {number} */ number) {
     this.#lines.splice(0, number);
     this.#base += number;
-    this.#matches = this.#matches.filter((match) => match >= this.#base);
+    this.#setMatches(this.#matches.filter((match) => match >= this.#base));
     if (!this.#follows) {
       this.#draw();
       this.#lastTop = this.scrollTop = Math.max(0, this.#lastTop - number * HEIGHT);
@@ -100,12 +104,12 @@ export class LogLines extends HTMLElement {
   }
 
   #has(/** @type {Line} */ line) {
-    return !line.isNote && line.text.toLowerCase().includes(this.#query);
+    return !line.isNote && lowerCase(line.text).includes(this.#query);
   }
 
   /** Marks the text in all lines and shows the last line that has it. */
   find(/** @type {string} */ query) {
-    this.#query = query.toLowerCase();
+    this.#query = lowerCase(query);
     this.#search();
     if (this.#matches.length) this.#show(this.#matches.length - 1);
     else this.#tellFind();
@@ -113,16 +117,23 @@ export class LogLines extends HTMLElement {
   }
 
   #search() {
-    this.#matches = this.#query
-      ? this.#lines.flatMap((line, index) => (this.#has(line) ? [this.#base + index] : []))
-      : [];
-    this.#match = Math.min(this.#match, this.#matches.length - 1);
+    this.#setMatches(
+      this.#query ? this.#lines.flatMap((line, index) => (this.#has(line) ? [this.#base + index] : [])) : [],
+    );
+  }
+
+  /** The current line stays the current one, if it is among these. */
+  #setMatches(/** @type {number[]} */ matches) {
+    const current = this.#matches[this.#match];
+    this.#matches = matches;
+    this.#match = matches.indexOf(current);
   }
 
   /** Shows the line with the text that is that many further. */
   findNext(/** @type {number} */ distance) {
     const total = this.#matches.length;
-    if (total) this.#show((this.#match + distance + total) % total);
+    const from = this.#match < 0 && distance < 0 ? 0 : this.#match;
+    if (total) this.#show((from + distance + total) % total);
   }
 
   #show(/** @type {number} */ match) {
@@ -181,7 +192,7 @@ export class LogLines extends HTMLElement {
   }
 
   *#marked(/** @type {string} */ text) {
-    const lower = text.toLowerCase();
+    const lower = lowerCase(text);
     let position = 0;
     for (let hit = lower.indexOf(this.#query); hit >= 0; hit = lower.indexOf(this.#query, position)) {
       yield text.slice(position, hit);

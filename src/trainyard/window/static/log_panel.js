@@ -14,6 +14,12 @@ const BLOCK = 256 * 1024; // bytes of a range
 const SUGGESTIONS = 12;
 const WHOLE_LOG = 'The whole log of a rank has them: choose a rank, then Download.';
 
+/** Where the first whole line of a block begins, which may begin in the middle of one; 0 if there is no whole line. */
+function firstLine(/** @type {Uint8Array} */ data) {
+  const begin = data.indexOf(10) + 1;
+  return begin < data.length ? begin : 0;
+}
+
 /**
  * @param {import('./app.js').Context} context
  * @param {string} uid of the job
@@ -210,7 +216,7 @@ export function createLogPanel({ session, store, live }, uid, options) {
       const data = new Uint8Array(partial.length + part.data.length);
       data.set(partial);
       data.set(part.data, partial.length);
-      const begin = offset < 0 && part.start > 0 ? data.indexOf(10) + 1 : 0; // the middle of a line
+      const begin = offset < 0 && part.start > 0 ? firstLine(data) : 0;
       if (offset < 0) first += begin;
       const end = data.lastIndexOf(10) + 1;
       partial = data.slice(Math.max(begin, end));
@@ -232,10 +238,12 @@ export function createLogPanel({ session, store, live }, uid, options) {
   async function loadEarlier() {
     if (isLoading || !first) return;
     isLoading = true;
+    const requested = file;
     try {
       const start = Math.max(0, first - BLOCK);
       const part = await request(start, first - start);
-      const begin = start > 0 ? part.data.indexOf(10) + 1 : 0;
+      if (requested !== file) return;
+      const begin = start > 0 ? firstLine(part.data) : 0;
       lines.follows = false;
       lines.prependLines(split(part.data.subarray(begin)));
       first = start + begin;
@@ -244,6 +252,7 @@ export function createLogPanel({ session, store, live }, uid, options) {
       showMessage(textOf(error));
     } finally {
       isLoading = false;
+      if (requested !== file && file) void loadRange(-BLOCK);
     }
   }
 

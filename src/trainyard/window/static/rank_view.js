@@ -8,7 +8,7 @@ import { hasEnded, jobOfAddress, startListening } from './job_view.js';
 import { exitText } from './lanes.js';
 import { createLogPanel } from './log_panel.js';
 import { metricTexts, nextUnhealthy, readRanks, stepText } from './ranks.js';
-import { jobAddress, list } from './router.js';
+import { PANELS, jobAddress, list } from './router.js';
 import './timeline.js';
 
 /** @typedef {import('./ranks.js').Rank} Rank */
@@ -211,16 +211,11 @@ export function createRankView(context, route) {
       log?.destroy();
     },
     keys: {
+      ...Object.fromEntries(PANELS.map(([name], index) => [String(index + 1), () => toPanel(name)])),
       l: () => toPanel('logs'),
       w: () => toPanel(''),
       e: () => toPanel('events'),
       y: () => toPanel('yaml'),
-      1: () => toPanel(''),
-      2: () => toPanel('ranks'),
-      3: () => toPanel('logs'),
-      4: () => toPanel('timeline'),
-      5: () => toPanel('events'),
-      6: () => toPanel('yaml'),
       '/': () => log?.find(),
       f: () => log?.follow(),
       '[': () => toUnhealthy(-1),

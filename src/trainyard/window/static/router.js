@@ -28,8 +28,8 @@ const decode = (/** @type {string} */ part) => {
 
 /** @returns {Route} */
 export function parseRoute(/** @type {string} */ hash) {
-  const [path, search] = hash.replace(/^#\/?/, '').split('?');
-  const query = new URLSearchParams(search ?? '');
+  const [path, ...search] = hash.replace(/^#\/?/, '').split('?');
+  const query = new URLSearchParams(search.join('?'));
   const parts = path.split('/').filter(Boolean).map(decode);
   if (!parts.length) return { view: 'jobs', query };
   if (parts.length === 1 && parts[0] === 'compare') return { view: 'compare', query };

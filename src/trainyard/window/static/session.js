@@ -32,7 +32,7 @@ export class Session {
       const response = await fetch('v1/session', {
         method: 'POST',
         headers: { 'Content-Type': 'application/json' },
-        body: JSON.stringify({ token: decodeURIComponent(token) }),
+        body: JSON.stringify({ token }),
       });
       if (response.ok) {
         this.#secret = (await response.json()).session;

@@ -85,7 +85,7 @@ export class Store extends EventTarget {
   #applyJobs(frame) {
     if (frame.columns) this.#columns = frame.columns;
     // The first snapshot is shown as it comes; a later one replaces the rows at once: none disappears meanwhile.
-    if (frame.reset) this.#snapshot = this.complete ? new Map() : this.jobs;
+    if (frame.reset) this.#snapshot = this.jobs.size ? new Map() : this.jobs;
     const jobs = this.#snapshot ?? this.jobs;
     for (const values of frame.rows ?? []) {
       const row = asObject(this.#columns, values);

@@ -1,0 +1,1 @@
+"""Clusters in the background (`trainyard up`): their folders, locks, daemon and state."""

@@ -1,0 +1,1 @@
+"""What `trainyard why` reads of a cluster and of this machine."""

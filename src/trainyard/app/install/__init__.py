@@ -1,0 +1,1 @@
+"""What a cluster needs for the operator: its kinds, its RBAC, its gang scheduler."""

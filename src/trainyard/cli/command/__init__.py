@@ -1,0 +1,1 @@
+"""What several commands have in common: options, arguments, exit codes, signals, the cluster they use."""

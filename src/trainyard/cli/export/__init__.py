@@ -1,0 +1,1 @@
+"""A record of the history as one HTML page."""

@@ -1,0 +1,1 @@
+"""What commands print: tables, lines, logs and live screens."""

@@ -1,0 +1,249 @@
+"""The objects for `run` and `submit`: jobs, and the objects that they need, read and validated before any is created.
+
+Rules:
+- All problems that can be found offline are reported here, all at once, each with file, line, field and fix.
+- The objects are sent unchanged, except that a missing namespace is set and that, for a local cluster, the working
+  directory is added (working_directory.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from trainyard import kinds
+from trainyard.cli.command import manifests
+from trainyard.cli.scripts import local_image
+from trainyard.cli.session import working_directory
+from trainyard.core import Config, Kind, parse_job
+from trainyard.core.names import is_dns_label
+from trainyard.core.policies.managed_by import is_managed_here
+from trainyard.kinds.definitions.unknown_kinds import describe_kind
+from trainyard.objects import GVK, Json, Problem, name_of, namespace_of
+from trainyard.objects.manifest import Document, ManifestError
+from trainyard.objects.resources import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    JOB,
+    NAMESPACE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+)
+
+if TYPE_CHECKING:
+    from trainyard.client import ApiClient, ApiError
+
+# The other kinds that a file may contain, in the order in which their objects are created.
+OTHER_KINDS = (
+    NAMESPACE,
+    SERVICE_ACCOUNT,
+    CONFIG_MAP,
+    SECRET,
+    PERSISTENT_VOLUME_CLAIM,
+    SERVICE,
+    POD,
+    JOB,
+    DEPLOYMENT,
+    STATEFUL_SET,
+)
+
+
+class Submission(msgspec.Struct):
+    """The objects to create, in this order: `other_objects`, then `jobs`. `warnings` are printed; `notes` (fields
+    without an effect on one machine), too, if the cluster is local."""
+
+    other_objects: list[tuple[GVK, Json]] = msgspec.field(default_factory=list)
+    jobs: list[tuple[Kind, Json]] = msgspec.field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
+
+    def messages(self) -> list[str]:
+        """The warnings and notes, as they are printed before the objects are created."""
+        return [*(f"warning: {text}" for text in self.warnings), *(f"note: {text}" for text in self.notes)]
+
+    def check_network(self, network: str) -> None:
+        """Raises ManifestError for jobs whose pods need a network of their own where the node's is *shared*."""
+        if network == "shared":
+            problems = [
+                Problem(f"{kind.gvk.kind} {name_of(obj)}", f"cannot run in the network shared: {kind.api.own_network}")
+                for kind, obj in self.jobs
+                if kind.api.own_network
+            ]
+            if problems:
+                raise ManifestError(problems)
+
+    @property
+    def namespaces(self) -> list[str]:
+        """The namespaces of all objects, each once, in file order."""
+        namespaces = [obj["metadata"].get("namespace", "") for _, obj in [*self.other_objects, *self.jobs]]
+        return list(dict.fromkeys(filter(None, namespaces)))
+
+
+def read(
+    files: Iterable[str],
+    namespace: str = "",
+    default_namespace: str = "default",
+    private: bool = True,
+    generated: Sequence[Document] = (),
+    local: bool = True,
+) -> Submission:
+    """Read the objects of the files, and those `generated` from scripts. Raises ManifestError.
+
+    namespace: of all objects; "" means the namespace in the file, or `default_namespace` if there is none.
+    private: the cluster has no other operator and no other jobs, so a job for another operator is refused, and there
+    must be at least one job.
+    local: the programs run on this machine, in the folder of their manifest.
+    """
+    if namespace and not is_dns_label(namespace):
+        raise ManifestError(
+            [Problem("--namespace", f"{namespace!r} is not a legal namespace; write a lower-case name")]
+        )
+    documents = [*manifests.load(files), *generated]
+    jobs = {id(document): kind for document, kind in manifests.jobs_of(documents, needed=private)}
+    submission, problems = Submission(), _duplicates(documents)
+    for document in documents:
+        kind = jobs.get(id(document))
+        if kind is not None:
+            problems += _add_job(document, kind, submission, local) or (
+                _managed_by_problems(document) if private else []
+            )
+        else:
+            problems += _add_other(document, submission)
+        problems += _set_namespace(document, namespace, default_namespace)
+        if local:
+            working_directory.annotate(document, is_job=kind is not None)
+    if problems:
+        raise ManifestError(problems)
+    submission.other_objects.sort(key=lambda item: OTHER_KINDS.index(item[0]))
+    return submission
+
+
+async def create_objects(
+    api: ApiClient, submission: Submission, created: Callable[[GVK, Json], None] = lambda gvk, obj: None
+) -> list[tuple[Kind, Json]]:
+    """Create all objects, jobs last; `created` is called with each as stored. An object that exists already is kept,
+    unless it is a job. Returns the jobs as the API server stored them.
+
+    Raises ManifestError for an object that the API server refuses, AlreadyExists for a job."""
+    from trainyard.client import AlreadyExists
+
+    for gvk, obj in submission.other_objects:
+        with contextlib.suppress(AlreadyExists):
+            created(gvk, await _create_object(api, gvk, obj))
+    jobs: list[tuple[Kind, Json]] = []
+    for kind, obj in submission.jobs:
+        stored = await _create_object(api, kind.gvk, obj)
+        jobs.append((kind, stored))
+        created(kind.gvk, stored)
+    return jobs
+
+
+async def _create_object(api: ApiClient, gvk: GVK, obj: Json) -> Json:
+    from trainyard.client import AlreadyExists, ApiError
+
+    try:
+        stored = await api.create(gvk, "" if gvk == NAMESPACE else namespace_of(obj), obj)
+    except AlreadyExists:
+        raise
+    except ApiError as error:
+        if error.code in (400, 403, 404, 422):
+            raise ManifestError(_refusal_problems(gvk, obj, error)) from None
+        raise
+    return {"apiVersion": gvk.api_version, "kind": gvk.kind} | stored
+
+
+def _refusal_problems(gvk: GVK, obj: Json, error: ApiError) -> list[Problem]:
+    """A problem for each of the causes in the Status details, with its field; without causes, the Status message."""
+    causes = [cause for cause in error.details.get("causes") or () if isinstance(cause, dict)]
+    object_text = f"{gvk.kind} {name_of(obj)}"
+    if error.code == 404 and f'namespaces "{namespace_of(obj)}" not found' in error.message:
+        fix = f"make it with `kubectl create namespace {namespace_of(obj)}`, or name one that is there"
+        return [Problem(object_text, f"{error.message}; {fix}")]
+    if error.code == 404 and not causes and kinds.kind_of(obj):
+        text = f"the cluster does not serve {gvk.kind} ({gvk.api_version}); add it to the kinds of Trainyard there: "
+        return [Problem(object_text, f"{text}`kinds` of the chart, or --kinds of trainyard manifests")]
+    if not causes:
+        return [Problem(object_text, error.message)]
+    return [
+        Problem(f"{object_text}: {cause.get('field') or ''}".rstrip(": "), str(cause.get("message")))
+        for cause in causes
+    ]
+
+
+def _add_job(document: Document, kind: Kind, submission: Submission, local: bool) -> list[Problem]:
+    """Add a job with its warnings and notes. Returns its problems."""
+    submission.jobs.append((kind, document.obj))
+    warnings = kinds.warnings(kind, document.obj)
+    submission.warnings += [f"{document.location(problem.path)}: {problem}" for problem in warnings]
+    if not local:
+        texts = local_image.warnings(document.obj)
+        submission.warnings += [f"{document.object_location}: {text}" for text in texts]
+    notes = kinds.notes(kind, document.obj) if local else ()
+    submission.notes += [f"{document.location(problem.path)}: {problem}" for problem in notes]
+    return manifests.admit(document, kind)[1]
+
+
+def _managed_by_problems(document: Document) -> list[Problem]:
+    """A problem if managedBy names another operator: a private cluster has none, and the job would never run."""
+    kind = kinds.kind_of(document.obj)
+    if kind is None or is_managed_here(job := parse_job(kind, document.obj, Config())):
+        return []
+    text = f"{job.policy.managed_by!r} does not run here; leave the field out, or write {kind.api.managers[0]}"
+    return [manifests.with_place(document, Problem(".".join(kind.api.policy_path("managedBy")), text))]
+
+
+def _add_other(document: Document, submission: Submission) -> list[Problem]:
+    obj = document.obj
+    for gvk in OTHER_KINDS:
+        if gvk.kind == obj["kind"]:
+            if gvk.api_version != obj["apiVersion"]:
+                text = f"{gvk.kind}: apiVersion {obj['apiVersion']} is not known; write {gvk.api_version}"
+                return [Problem(document.location("apiVersion"), text)]
+            submission.other_objects.append((gvk, obj))
+            has_name = isinstance(obj.get("metadata"), dict) and name_of(obj)
+            return (
+                []
+                if has_name
+                else [Problem(document.object_location, f"{gvk.kind}: metadata.name is missing; write one")]
+            )
+    known_kinds = ", ".join(gvk.kind for gvk in OTHER_KINDS)
+    type_text = describe_kind(str(obj["apiVersion"]), str(obj["kind"]))
+    return [
+        Problem(document.location("kind"), f"{type_text} is not taken here; beside jobs there may be: {known_kinds}")
+    ]
+
+
+def _set_namespace(document: Document, namespace: str, otherwise: str) -> list[Problem]:
+    obj = document.obj
+    meta = obj.get("metadata")
+    if not isinstance(meta, dict) or obj["kind"] == NAMESPACE.kind:
+        return []
+    current = meta.get("namespace")
+    if namespace and current and current != namespace:
+        text = f"is {current}, but --namespace says {namespace}; make them agree"
+        return [manifests.with_place(document, Problem("metadata.namespace", text))]
+    meta["namespace"] = current or namespace or otherwise
+    return []
+
+
+def _duplicates(documents: Sequence[Document]) -> list[Problem]:
+    first_documents: dict[tuple[str, ...], Document] = {}
+    problems: list[Problem] = []
+    for document in documents:
+        meta = document.obj.get("metadata")
+        if not isinstance(meta, dict) or not meta.get("name"):
+            continue
+        object_key = (document.obj["apiVersion"], document.obj["kind"], str(meta.get("namespace")), str(meta["name"]))
+        if object_key in first_documents:
+            first = first_documents[object_key].object_location
+            text = f"{object_key[1]} {object_key[3]} is written twice (first in {first}); keep one of them"
+            problems.append(Problem(document.object_location, text))
+        first_documents.setdefault(object_key, document)
+    return problems

@@ -1,0 +1,1 @@
+"""ChainerJob, `kubeflow.org/v1alpha1`."""

@@ -1,0 +1,1 @@
+"""The kinds as an API: CustomResourceDefinitions, immutable fields, columns, pages, messages about unknown names."""

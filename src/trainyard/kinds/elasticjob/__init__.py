@@ -1,0 +1,1 @@
+"""ElasticJob, `elastic.pytorch.org/v1alpha1`."""

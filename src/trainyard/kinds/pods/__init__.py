@@ -1,0 +1,1 @@
+"""Pod templates, their schema, and what the pods of a job need beside them."""

@@ -1,0 +1,1 @@
+"""TfJob, `tensorflow.org/v1alpha1`."""

@@ -1,0 +1,1 @@
+"""The kubelet API: logs, exec, attach and sockets of pods over HTTP on loopback."""

@@ -1,0 +1,126 @@
+"""The HTTP server of the kubelet API: logs, exec, attach and sockets of pods (handlers.py), for authenticated
+clients."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from trainyard.node.kubelet.api import exec
+from trainyard.node.kubelet.api.authentication import ClientAuthenticator
+from trainyard.node.kubelet.api.container_logs import ContainerLog, LogOptions, flag, read_log
+from trainyard.node.kubelet.api.handlers import PodHandlers, RequestError
+from trainyard.node.kubelet.api.log_poll import LogPoll
+
+NO_INPUT = (
+    "containers on this node have no standard input to attach to; leave out -i to see what the container prints, "
+    "or start a program in it: kubectl exec -it POD -- COMMAND"
+)
+NOT_SERVED = (
+    "this node serves logs, exec and attach of its pods, nothing else; "
+    "the embedded cluster of `trainyard up` also reaches their ports, through `kubectl proxy`"
+)
+
+
+class KubeletHttp:
+    """The node's HTTP server: logs, exec and proxied ports of its pods."""
+
+    def __init__(self, handlers: PodHandlers, authenticator: ClientAuthenticator) -> None:
+        self._handlers, self._authenticator = handlers, authenticator
+        self._log_poll = LogPoll()
+        app = web.Application(middlewares=[self._authenticate])
+        app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
+        app.router.add_route("*", "/exec/{namespace}/{pod}/{container}", self._exec)
+        app.router.add_route("*", "/attach/{namespace}/{pod}/{container}", self._attach)
+        app.router.add_get("/sockets/{namespace}/{pod}/{port}", self._pod_socket)
+        app.router.add_route("*", "/{other:.*}", self._not_found)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+
+    async def serve(self, listener: socket.socket) -> KubeletHttp:
+        """Start to serve connections to `listener`."""
+        await self._runner.setup()
+        await web.SockSite(self._runner, listener, ssl_context=self._authenticator.ssl_context).start()
+        return self
+
+    async def stop(self) -> None:
+        """Close the listening socket and all connections."""
+        await self._runner.cleanup()
+
+    @web.middleware
+    async def _authenticate(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        if refusal := self._authenticator.refusal(request):
+            raise web.HTTPUnauthorized(text=f"{refusal}\n")
+        return await handler(request)
+
+    async def _not_found(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(status=404, text=f"{NOT_SERVED}\n")
+
+    async def _logs(self, request: web.Request) -> web.StreamResponse:
+        namespace, pod, container = (request.match_info[part] for part in ("namespace", "pod", "container"))
+        try:
+            options = LogOptions.read(dict(request.query), time.time())
+            log = self._handlers.find_log(namespace, pod, container, flag(dict(request.query), "previous"))
+        except ValueError as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from None
+        except RequestError as refused:
+            return web.Response(status=refused.code, text=f"{refused}\n")
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        await response.prepare(request)
+        # A disconnect is not reported while the container writes nothing, so `done` checks the transport, too.
+        followed = ContainerLog(log.path, lambda: log.is_complete() or request.transport is None)
+        with contextlib.suppress(ConnectionResetError):  # the client has left
+            async for piece in read_log(followed, options, self._log_poll):
+                await response.write(piece)
+            await response.write_eof()
+        return response
+
+    async def _exec(self, request: web.Request) -> web.StreamResponse:
+        target = [request.match_info[part] for part in ("namespace", "pod", "container")]
+        try:
+            exec_request = exec.ExecRequest.read(request.query, request.query.getall("command", []))
+            start = self._handlers.start_exec(target[0], target[1], target[2], exec_request)
+        except ValueError as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from None
+        except RequestError as refused:
+            return web.Response(status=refused.code, text=f"{refused}\n")
+        _require_websocket(request, "exec")
+        return await exec.serve(request, exec_request, start)
+
+    async def _attach(self, request: web.Request) -> web.StreamResponse:
+        namespace, pod, container = (request.match_info[part] for part in ("namespace", "pod", "container"))
+        try:
+            if flag(dict(request.query), "input"):
+                raise RequestError(400, NO_INPUT)
+            log = self._handlers.find_log(namespace, pod, container, False)
+            if log.is_complete():
+                raise RequestError(400, f"container {container} of pod {pod} is not running; see kubectl logs {pod}")
+        except RequestError as refused:
+            return web.Response(status=refused.code, text=f"{refused}\n")
+        _require_websocket(request, "attach")
+        return await exec.stream_output(request, read_log(log, LogOptions(follow=True, tail=0), self._log_poll))
+
+    async def _pod_socket(self, request: web.Request) -> web.StreamResponse:
+        namespace, pod, port = (request.match_info[part] for part in ("namespace", "pod", "port"))
+        if not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            raise web.HTTPBadRequest(text=f"port must be a number from 1 to 65535, not {port!r}\n")
+        try:
+            return web.Response(text=str(await self._handlers.open_socket(namespace, pod, int(port))))
+        except RequestError as refused:
+            return web.Response(status=refused.code, text=f"{refused}\n")
+        except OSError as error:
+            return web.Response(status=503, text=f"this node cannot make a socket in its folder: {error}\n")
+
+
+def _require_websocket(request: web.Request, subresource: str) -> None:
+    if not exec.chosen_protocol(request.headers.get("Sec-WebSocket-Protocol", "")):
+        protocols = " or ".join(exec.PROTOCOLS)
+        text = (
+            f"{subresource} needs a WebSocket with the subprotocol {protocols}, which an API server passes on from 1.36"
+        )
+        raise web.HTTPBadRequest(text=f"{text}\n")

@@ -1,0 +1,1 @@
+"""The spec of a pod, read: environment, command lines, references. Pure."""

@@ -1,0 +1,1 @@
+"""What containers use and report: CPU time, memory, progress and metrics."""

@@ -1,0 +1,306 @@
+"""The progress of a program, such as its step and loss, read from what it writes.
+
+Sources, of which the first that has a value counts for the pod:
+
+    file      $TRAINYARD_METRICS, a file per pod: a JSON object of numbers per line, {"step": 10, "loss": 0.4}
+    output    the same object as a line on stdout
+    pattern   `name=value`, `name: value` or `name value` in a line of stdout, for the names in NAMES
+
+Rules:
+- Only lines that are new since the last reading are read, at most LONGEST_READ bytes of them: the last ones.
+- A line of more than LONGEST_LINE bytes is left out. Patterns take linear time: they have no nested repetitions.
+- A pass takes BUDGET seconds at most; the pods that were not read are the first of the next one.
+- A program writes what it likes: nothing here raises for the content of a line or a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from trainyard.node.kubelet.api.pod_logs import open_log
+from trainyard.node.kubelet.usage.metric_recorder import MetricRecorder
+from trainyard.node.supervisor import safe_paths
+from trainyard.objects.metric_points import MetricPoint
+from trainyard.objects.printable import without_colours
+from trainyard.objects.usage import Progress
+
+METRICS_FILE = "trainyard-metrics.jsonl"  # in the pod's folder for temporary files
+LONGEST_READ, LONGEST_LINE = 1 << 16, 2048  # bytes
+BUDGET = 0.02  # seconds of reading in one pass
+MOST_VALUES = 32  # in one object
+LONGEST_NAME = 64  # characters
+NAMES = {"step": "step", "global_step": "step", "steps": "step", "iteration": "step", "iter": "step", "epoch": "epoch",
+         "loss": "loss", "train_loss": "loss", "accuracy": "accuracy", "acc": "accuracy"}  # fmt: skip
+_NUMBER = r"([-+]?(?:\d[\d,]{0,20})?\.?\d{1,20}(?:[eE][-+]?\d{1,3})?)(?!\w|\.\d)"
+_PATTERN = (  # compiled at its first use
+    rf"(?<![\w-])({'|'.join(sorted(NAMES, key=len, reverse=True))})(?:['\"]? ?[=:] ?| {{1,8}}){_NUMBER}"
+)
+_RATE_SECONDS, _RATE_STEPS = 30.0, 2  # a rate is over so many seconds, or over so many steps if they are slower
+
+
+def parse_object(line: str) -> dict[str, float]:
+    """The numbers of a JSON object; {} for a line that is none."""
+    if not line.startswith("{"):
+        return {}
+    try:
+        fields: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return _numbers(fields) if isinstance(fields, dict) else {}
+
+
+def _numbers(fields: Mapping[str, Any]) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for name, value in fields.items():
+        if isinstance(value, int | float) and not isinstance(value, bool) and len(name) <= LONGEST_NAME:
+            number = _float(value)
+            if number is not None and len(values) < MOST_VALUES:
+                values[name] = number
+    return values
+
+
+def _float(value: float | str) -> float | None:
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def parse_pattern(line: str) -> dict[str, float]:
+    """The values of known names in a line of text; of a name that occurs twice the first one."""
+    values: dict[str, float] = {}
+    for name, text in re.findall(_PATTERN, line, re.IGNORECASE):
+        number = _float(text.replace(",", ""))
+        if number is not None:
+            values.setdefault(NAMES[name.lower()], number)
+    return values
+
+
+def parse_samples(text: bytes, is_output: bool, has_patterns: bool = True) -> tuple[list[dict[str, float]], str]:
+    """The values of each line that has any, and the source. `is_output`: they are lines of stdout, in which patterns
+    count, too (`has_patterns`), if none of them is an object."""
+    objects, patterns = [], []
+    for raw in text.replace(b"\r", b"\n").split(b"\n"):
+        if not raw or len(raw) > LONGEST_LINE:
+            continue
+        line = without_colours(raw).decode("utf-8", "replace").strip()
+        if values := parse_object(line):
+            objects.append(values)
+        elif is_output and has_patterns and not objects and (values := parse_pattern(line)):
+            patterns.append(values)
+    if objects:
+        return objects, "output" if is_output else "file"
+    return patterns, "pattern"
+
+
+def parse_lines(text: bytes, is_output: bool, has_patterns: bool = True) -> tuple[dict[str, float], str]:
+    """The newest value of each name in these lines, and the source; see `parse_samples`."""
+    samples, source = parse_samples(text, is_output, has_patterns)
+    return {name: value for sample in samples for name, value in sample.items()}, source
+
+
+class GrowingFile:
+    """What has been appended to a file since the last reading. `open_file` returns a descriptor of it; `offset`: where
+    the first reading begins, in bytes."""
+
+    def __init__(self, open_file: Callable[[], int], offset: int = 0) -> None:
+        self._open, self._offset = open_file, offset
+
+    def open_now(self) -> None:
+        """Open the file for the next reading, which is the last one: it may be removed before."""
+        descriptors: list[int] = []
+        with contextlib.suppress(OSError):
+            descriptors.append(self._open())
+
+        def open_file() -> int:
+            if not descriptors:
+                raise FileNotFoundError
+            return descriptors.pop()
+
+        self._open = open_file
+
+    def read(self) -> bytes:
+        """The whole lines that are new, at most the last LONGEST_READ bytes; b"" when the file cannot be opened."""
+        try:
+            fd = self._open()
+        except OSError:
+            return b""
+        try:
+            size = os.fstat(fd).st_size
+            begin = max(self._offset if self._offset <= size else 0, size - LONGEST_READ)  # or it was written anew
+            if begin == size:
+                return b""
+            piece = os.pread(fd, size - begin, begin)
+        except OSError:
+            return b""
+        finally:
+            os.close(fd)
+        end = max(piece.rfind(b"\n"), piece.rfind(b"\r")) + 1
+        self._offset = begin + end
+        return piece[:end]
+
+
+class StepRate:
+    """Steps per second: over the last _RATE_SECONDS, or the last _RATE_STEPS steps that were seen if they are
+    slower."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, float]] = deque()  # (time, step)
+
+    def add(self, at: float, step: float) -> None:
+        """A step was read at that time. One that is lower than before begins anew: the program was restarted."""
+        if self._seen and step < self._seen[-1][1]:
+            self._seen.clear()
+        if not self._seen or step > self._seen[-1][1]:
+            self._seen.append((at, step))
+
+    def per_second(self, at: float) -> float | None:
+        """The rate at that time; None before a second step."""
+        while len(self._seen) > _RATE_STEPS and at - self._seen[0][0] > _RATE_SECONDS:
+            self._seen.popleft()
+        if len(self._seen) < 2:
+            return None
+        (begin, first), (_, last) = self._seen[0], self._seen[-1]
+        return (last - first) / (at - begin)
+
+
+class ProgressReader:
+    """Reads the progress of one pod. `folder`: the pod's folder for temporary files; `has_patterns`: see
+    `parse_samples`; `recorder`: keeps all values, None for none. Threads may call it at the same time."""
+
+    def __init__(self, folder: Path, has_patterns: bool = True, recorder: MetricRecorder | None = None) -> None:
+        self._has_patterns = has_patterns
+        self._file = GrowingFile(lambda: safe_paths.open_file(str(folder), METRICS_FILE), _size(folder / METRICS_FILE))
+        self._recorder = recorder
+        self._logs: dict[Path, GrowingFile] = {}
+        self._rate = StepRate()
+        self._values: dict[str, float] = {}
+        self._source = ""
+        self._lock = threading.Lock()
+
+    def read(self, logs: list[Path], at: float, now: float = 0.0) -> Progress | None:
+        """The progress at that time, `now` as Unix time. `logs`: the log files of the containers that run; they are not
+        read while the program uses its file. None as long as nothing is known."""
+        with self._lock:
+            samples, source = parse_samples(self._file.read(), is_output=False)
+            if not samples and self._source != "file":
+                self._logs = {path: self._logs.get(path) or _log(path) for path in logs}
+                for log in self._logs.values():
+                    log_samples, log_source = parse_samples(log.read(), True, self._has_patterns)
+                    if log_samples and not (log_source == "pattern" and self._source == "output"):
+                        samples, source = samples + log_samples, log_source
+            if samples:
+                self._take(samples, source, now)
+            if step := [sample["step"] for sample in samples if "step" in sample][-1:]:
+                self._rate.add(at, *step)
+            return Progress(self._values, self._rate.per_second(at), self._source) if self._values else None
+
+    def _take(self, samples: list[dict[str, float]], source: str, now: float) -> None:
+        values = self._values if source == self._source else {}
+        points = []
+        for sample in samples:
+            values = values | sample
+            step = values.get("step")
+            points += [
+                MetricPoint(name, source, round(now, 2), step, sample[name]) for name in sample if name != "step"
+            ]
+        self._values, self._source = values, source
+        if self._recorder is not None and points:
+            self._recorder.add(points)
+
+    def prepare_end(self) -> Callable[[list[Path], float, float], Progress | None] | None:
+        """`read` for a last time, for a thread: also when the folder is removed meanwhile. None when nothing is
+        recorded."""
+        if self._recorder is None:
+            return None
+        self._file.open_now()
+        return self.read
+
+
+def _log(path: Path) -> GrowingFile:
+    return GrowingFile(lambda: open_log(path))
+
+
+def _size(path: Path) -> int:
+    """The size of a file that an earlier run has written, 0 without one."""
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+class ProgressFiles(NamedTuple):
+    """Where a container writes its progress: its log file and, for the other fields, see ProgressReader."""
+
+    folder: Path
+    log: Path
+    has_patterns: bool = True
+    recorder: MetricRecorder | None = None
+
+
+class _Pod(msgspec.Struct):
+    reader: ProgressReader
+    logs: dict[str, Path] = {}  # by run
+    last: Progress | None = None
+    read_at: float = 0.0
+
+
+class ProgressSampler:
+    """The progress of all pods with a container that runs. A run is uid/container/number. `now`: the Unix time."""
+
+    def __init__(self, clock: Callable[[], float], now: Callable[[], float] = time.time) -> None:
+        self._clock, self._now = clock, now
+        self._pods: dict[str, _Pod] = {}  # by uid
+
+    def container_starts(self, run: str, files: ProgressFiles) -> None:
+        """A container is about to run: what it writes from now on is read."""
+        uid = run.partition("/")[0]
+        if uid not in self._pods:
+            self._pods[uid] = _Pod(ProgressReader(files.folder, files.has_patterns, files.recorder))
+        self._pods[uid].logs[run] = files.log
+
+    def container_ended(self, run: str) -> None:
+        """A container has ended; the progress of its pod is kept as long as another one runs. What its program has
+        reported last is recorded in a thread."""
+        uid = run.partition("/")[0]
+        if pod := self._pods.get(uid):
+            logs = list(pod.logs.values())
+            pod.logs.pop(run, None)
+            if not pod.logs:
+                del self._pods[uid]
+                if read := pod.reader.prepare_end():
+                    asyncio.get_running_loop().run_in_executor(None, read, logs, self._clock(), self._now())
+
+    def of_pod(self, uid: str) -> Progress | None:
+        """The progress that was last read; None without any."""
+        pod = self._pods.get(uid)
+        return pod.last if pod else None
+
+    def read_all(self) -> Callable[[], None]:
+        """A function that reads what is new, for a thread: the pods that were read longest ago first, for at most
+        BUDGET seconds."""
+        pods = [(pod, list(pod.logs.values())) for pod in sorted(self._pods.values(), key=lambda pod: pod.read_at)]
+
+        def read() -> None:
+            begin = self._clock()
+            for pod, logs in pods:
+                at = self._clock()
+                if at - begin >= BUDGET:
+                    return
+                pod.last, pod.read_at = pod.reader.read(logs, at, self._now()), at
+
+        return read

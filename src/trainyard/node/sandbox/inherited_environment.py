@@ -1,0 +1,40 @@
+"""The environment variables that a container gets from the node process, as a container image would set them. Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+# Variables that programs of this machine need to find their files and libraries; a container image would set these.
+_INHERITED = (
+    *("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+)
+# Variables about the accelerators and threads that this shell may use. Ignoring CUDA_VISIBLE_DEVICES would take
+# another user's GPU.
+_DEVICE_PREFIXES = (
+    *("CUDA_", "NVIDIA_", "NCCL_", "PYTORCH_", "HIP_", "ROCR_", "HSA_", "XLA_"),
+    *("OMP_", "MKL_", "OPENBLAS_"),
+)
+_SWITCHES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")  # empty: no device
+# Variables about the user's caches of models and data, and accounts of experiment trackers. Other users' pods do not
+# get them.
+_PERSONAL_PREFIXES = ("HF_", "TRANSFORMERS_", "WANDB_", "MLFLOW_", "COMET_")
+_PERSONAL = ("TORCH_HOME", "KERAS_HOME", "TFDS_DATA_DIR", "TFHUB_CACHE_DIR", "XDG_CACHE_HOME")
+PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+
+
+def is_inherited(name: str, proxies: bool = True, personal: bool = True) -> bool:
+    """Whether a container gets this variable of the runner's environment. `proxies`: those, too; `personal`: the pods
+    are the user's own."""
+    if name in _INHERITED or name.startswith(_DEVICE_PREFIXES) or (proxies and name in PROXIES):
+        return True
+    return personal and (name in _PERSONAL or name.startswith(_PERSONAL_PREFIXES))
+
+
+def inherited(environ: Mapping[str, str], proxies: bool, personal: bool = True) -> dict[str, str]:
+    """The variables of `environ` that `is_inherited` selects and that are not empty, and PATH."""
+    env = {name: value for name, value in environ.items() if value and is_inherited(name, proxies, personal)}
+    env |= {name: "" for name in _SWITCHES if environ.get(name) == ""}
+    env.setdefault("PATH", os.defpath)
+    return env

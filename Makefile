@@ -16,7 +16,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 # extras (coverage[toml]) anew, and refuse the version that has been published since the lock was written.
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks browser test test-fast test-js control-plane test-cluster test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak pictures bench bench-local bench-servers bench-peers bench-failover bench-neighbours bench-memory bench-page bench-window fuzz-server server-types worlds worlds-big pod-types image dist manifests coverage docs audit sbom lock clean
+# No target of this list is a file.
+.PHONY: $(shell sed -nE 's/^([a-z-]+):.*## .*/\1/p' $(MAKEFILE_LIST))
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -167,8 +168,8 @@ bench-peers: $(VENV)/dev control-plane ## our operator beside training-operator 
 bench-failover: $(VENV)/dev control-plane ## how long a job waits when the leader is killed or stopped: ours, training-operator, JobSet
 	@$(BIN)/python -m bench.failover --json build/bench/failover.json --page docs/performance.md
 
-bench-neighbours: $(VENV)/runtime ## how long a small job waits beside a job of 2,000 that starts
-	@$(BIN)/python -m bench.neighbours --json build/bench/neighbours.json
+bench-other-jobs: $(VENV)/runtime ## how long a small job waits beside a job of 2,000 that starts
+	@$(BIN)/python -m bench.other_jobs --json build/bench/other_jobs.json
 
 # The heap is measured after TRAINYARD_BENCH_LOG_SECONDS of log lines, 600 by default.
 bench-page: $(VENV)/dev browser ## the page in a browser: paint, frames, jumps, its heap, at three times their budget

@@ -44,7 +44,7 @@ from trainyard.objects.manifest import ManifestError
 from trainyard.objects.printable import printable
 from trainyard.server import DiskError, NotWritten
 from trainyard.window import ClaimFolders, WindowOptions, local_window
-from trainyard.window.registry import RegisteredWindow
+from trainyard.window.open_windows import RegisteredWindow
 
 log = logging.getLogger("trainyard.daemon")
 

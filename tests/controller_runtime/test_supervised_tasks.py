@@ -271,7 +271,7 @@ SHORT_LIVED = {
     "window/job_pages.py": "one reading, awaited by open pages",
     "window/job_progress.py": "one reading, shared by open pages",
     "window/live.py": "one reading for one open page",
-    "window/log_lines.py": "one log for one open page",
+    "window/log_stream.py": "one log for one open page",
     "window/observation.py": "the end of the watches after the last page",
 }
 

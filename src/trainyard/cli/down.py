@@ -71,7 +71,7 @@ def _job_texts(cluster: Background) -> list[str]:
 def _delete(cluster: Background, cluster_text: str) -> None:
     from trainyard.app import kubeconfig_merge
     from trainyard.app.kubeconfig import KubeconfigError
-    from trainyard.window.registry import forget_window
+    from trainyard.window.open_windows import forget_window
 
     deleted_items = _items_to_delete(cluster)
     for path in cluster.merged_kubeconfigs():

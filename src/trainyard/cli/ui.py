@@ -33,7 +33,7 @@ from trainyard.cli.output.layout import note
 from trainyard.client import ApiClient, Forbidden
 from trainyard.objects.resources import POD
 from trainyard.window import Window, WindowOptions
-from trainyard.window.registry import OpenWindow, open_windows
+from trainyard.window.open_windows import OpenWindow, open_windows
 from trainyard.window.sessions import Right
 
 OPEN_SECONDS = 10.0  # the file with the link is kept so long for the browser

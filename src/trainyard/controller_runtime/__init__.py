@@ -1,7 +1,7 @@
 """The runtime of all controllers: reflectors, stores, work queues, back-off, leader election, supervised asyncio tasks.
 
-Rules for this room:
-- Nothing here is about training jobs: of this project only `client`, `objects` and the rooms below them are imported.
+Rules for this package:
+- Nothing here is about training jobs: of this project only `client`, `objects` and the packages below them are imported.
 - A long-lived task is started with `TaskSupervisor.start`, which names it and restarts it, not with
   `asyncio.create_task`.
 """

@@ -39,7 +39,7 @@ class ComparedRun(msgspec.Struct, frozen=True, rename="camel"):
     restarts: int
     created: float | None
     started: float | None
-    ended_at: float | None
+    ended_at: float | None = msgspec.field(name="ended")
     peak_memory: int | None
     metrics: dict[str, float] = {}
 

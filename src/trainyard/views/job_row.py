@@ -29,7 +29,7 @@ class JobRow(msgspec.Struct, frozen=True, rename="camel"):
     message: str = ""  # in one line: how the job ended, or what blocks it; "" for none
     created: float | None = None
     started: float | None = None
-    ended_at: float | None = None
+    ended_at: float | None = msgspec.field(default=None, name="ended")
 
 
 def job_row(view: JobView, job_uid: str, slots: list[ReplicaView] | None = None) -> JobRow:

@@ -64,7 +64,7 @@ class ReplicaView(msgspec.Struct, frozen=True, rename="camel"):
     reason: str = ""  # of the container with that exit code
     created: float = 0.0
     started: float | None = None
-    ended_at: float | None = None
+    ended_at: float | None = msgspec.field(default=None, name="ended")
     blocked: str = ""  # the reason why it never starts; "" if it may start
     back_off_end: float = 0.0  # the end of the restart back-off; 0.0 for none
     peak_memory: int = 0  # the largest memory in bytes of the last ended run of one of its containers; 0 if unknown

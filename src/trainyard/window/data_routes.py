@@ -17,7 +17,7 @@ from trainyard.views.comparison import Comparison, differences, refusal
 from trainyard.window import access
 from trainyard.window.event_series import EventReader
 from trainyard.window.job_pages import JobPages
-from trainyard.window.log_files import MAX_RANGE, ListedLog, pod_files, read_range, recorded_files, whole_log
+from trainyard.window.log_ranges import MAX_RANGE, ListedLog, pod_files, read_range, recorded_files, whole_log
 from trainyard.window.observation import Observation
 from trainyard.window.options import ClaimFolders
 from trainyard.window.responses import error_response, json_body, json_response

@@ -25,7 +25,7 @@ from trainyard.window.job_list import JobList
 from trainyard.window.job_pages import JobPages
 from trainyard.window.job_progress import ProgressReader
 from trainyard.window.live import LivePage, Sources
-from trainyard.window.log_lines import LogLines
+from trainyard.window.log_stream import LogLines
 from trainyard.window.observation import Observation
 from trainyard.window.options import WindowOptions
 from trainyard.window.responses import RequestRefused, error_response, json_body, json_response

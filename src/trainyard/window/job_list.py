@@ -113,7 +113,7 @@ class JobList:
                 why_after = now + WHY_SHARE * (time.monotonic() - now)
                 next_look = now + max(LOOK_SECONDS, now - changed_at)
         row = replace(row, message=_message(row.kind, row.name, why))
-        values = [*(getattr(row, column) for column in COLUMNS[:-1]), True]
+        values = [*map(msgspec.to_builtins(row).get, COLUMNS[:-1]), True]
         return _LiveRow(revision, values, why, changed_at, next_look, why_after)
 
     async def changed_rows(self, job_uids: set[str]) -> dict[str, Row | None]:

@@ -61,7 +61,7 @@ RANK_COLUMNS = {
     "message": "blocked",
     "pod": "pod",
     "started": "started",
-    "ended": "ended",
+    "ended": "ended_at",
 }
 
 
@@ -225,9 +225,11 @@ def _run_of(record: HistoryRecord) -> tuple[Json, ComparedRun] | None:
     if job is None or kind is None:
         return None
     row = dict(zip(COLUMNS, recorded_row(record), strict=True))
-    names = ("uid", "namespace", "kind", "name", "state", "restarts", "created", "started", "ended")
+    names = ("uid", "namespace", "kind", "name", "state", "restarts", "created", "started")
     peaks = [replica_view(pod).peak_memory for pod in last_pods(record, kind, job)]
-    return job, ComparedRun(**{name: row[name] for name in names}, peak_memory=max(peaks, default=0) or None)
+    return job, ComparedRun(
+        **{name: row[name] for name in names}, ended_at=row["ended"], peak_memory=max(peaks, default=0) or None
+    )
 
 
 def _page(

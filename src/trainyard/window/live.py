@@ -24,7 +24,7 @@ from trainyard.objects import Json
 from trainyard.window.job_list import ROWS_PER_FRAME, JobList, is_unfinished, jobs_frame
 from trainyard.window.job_pages import JobPage, JobPages
 from trainyard.window.job_progress import ProgressReader, ProgressTopic
-from trainyard.window.log_lines import LogLines
+from trainyard.window.log_stream import LogLines
 from trainyard.window.observation import Observation
 
 PING_SECONDS = 5.0

@@ -45,7 +45,7 @@ from trainyard.views.replica_view import REFERENCE_TIMEOUT
 
 if TYPE_CHECKING:  # imported at run time only when a window is opened, or a finding is printed
     from trainyard.views import diagnosis
-    from trainyard.window.registry import RegisteredWindow
+    from trainyard.window.open_windows import RegisteredWindow
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ async def run(
 async def _open_window(cluster: LocalCluster, mounts: Mapping[str, Path]) -> RegisteredWindow | None:
     """The page of this run; None if it cannot be opened, which stops nothing else."""
     from trainyard.window import ClaimFolders, WindowOptions, local_window
-    from trainyard.window.registry import RUN_PREFIX, RegisteredWindow
+    from trainyard.window.open_windows import RUN_PREFIX, RegisteredWindow
 
     claims = ClaimFolders(cluster.folder / "claims", mounts)
     options = WindowOptions("run", history=history_folder(), claims=claims)

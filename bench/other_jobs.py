@@ -1,6 +1,6 @@
 """How long a job of one replica waits beside somebody's job of 2,000 that starts.
 
-    make bench-neighbours
+    make bench-other-jobs
 
 An API server in a process of its own, the operator in this one; no node. What is measured is the time from the creation
 of the small job to that of its batch Job. The ceiling is the same alone, in the same run. Prints medians, ranges
@@ -40,14 +40,14 @@ asyncio.run(main())
 TOKEN = "bench"  # noqa: S105  (of a server that ends with this run)
 
 
-async def seconds_to_first(api: ApiClient, name: str, neighbour: str = "", replicas: int = 0) -> float:
+async def seconds_to_first(api: ApiClient, name: str, other: str = "", replicas: int = 0) -> float:
     """From the creation of a job with one replica to that of its batch Job. It is created when the first batch Job of
-    the neighbour is there; returns when all `replicas` of that have come, too."""
+    the job `other` is there; returns when all `replicas` of that have come, too."""
     revision = (await api.list(JOB, "default", field_selector="metadata.name=none"))["metadata"]["resourceVersion"]
     waits = replicas
     created, took = 0.0, 0.0
-    if neighbour:
-        await api.create(kinds.TFJOB.gvk, "default", tf_job(neighbour, replicas))
+    if other:
+        await api.create(kinds.TFJOB.gvk, "default", tf_job(other, replicas))
     else:
         created = time.perf_counter()
         await api.create(kinds.TFJOB.gvk, "default", tf_job(name, 1))

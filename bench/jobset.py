@@ -62,7 +62,7 @@ class JobSet:
         place.write_bytes(encode(config))
         limits = [f"--kube-api-qps={LIMITS[0]}", f"--kube-api-burst={LIMITS[1]}"]
         command = [str(self.built / "bin" / "jobset"), f"--config={place}", *limits, *flags]
-        urls = [each["clientConfig"]["url"] for item in self.webhooks(port) for each in item["webhooks"]]
+        urls = [webhook["clientConfig"]["url"] for item in self.webhooks(port) for webhook in item["webhooks"]]
         return command, [f"http://127.0.0.1:{health}/readyz", *urls]
 
     def webhooks(self, port: int) -> list[Json]:
@@ -70,7 +70,7 @@ class JobSet:
         kustomization adds."""
         bundle = base64.b64encode((self.built / "webhook" / "ca.crt").read_bytes()).decode()
         configurations = documents(self._components / "webhook" / "manifests.yaml")
-        for webhook in (each for item in configurations for each in item["webhooks"]):
+        for webhook in (webhook for item in configurations for webhook in item["webhooks"]):
             path = webhook["clientConfig"]["service"]["path"]
             webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle}
             if path.endswith("-pod"):

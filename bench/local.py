@@ -151,8 +151,8 @@ class Bench:
             for count, row in cpu.items():
                 if count > 1:
                     over = [ours - bare for ours, bare in zip(row.ours, row.ceiling, strict=True)]
-                    each = [1000 * (value - start) / (count - 1) for value, start in zip(over, fixed, strict=True)]
-                    self.row(f"run: each of {count} replicas over bare", "CPU-ms", 30).ours = each
+                    per_start = [1000 * (value - start) / (count - 1) for value, start in zip(over, fixed, strict=True)]
+                    self.row(f"run: each of {count} replicas over bare", "CPU-ms", 30).ours = per_start
         large = {count: row for count, row in cpu.items() if count >= 40}
         if len(large) > 1:
             exponent = self.row("run: growth exponent of CPU from 40 replicas", "", 1.05)

@@ -267,8 +267,8 @@ class Probe:
         began = await self.create(namespace, "big", replicas)
         await self._complete(namespace, replicas)
         costs = spent()
-        made, *_ = self.subject.children(replicas)
-        times = self.children[made].within(namespace)
+        children, *_ = self.subject.children(replicas)
+        times = self.children[children].within(namespace)
         last = max(self.children[gvk].within(namespace)[-1] for gvk in self.subject.children(replicas))
         await self._pods_follow(namespace, replicas)
         seconds = {"first": times[0] - began, "replicas": times[-1] - began, "seconds": last - began}
@@ -378,16 +378,16 @@ class Probe:
 
         def spent() -> dict[str, float]:
             cpu = {name: seconds - before[name] for name, seconds in self._cpu().items()}
-            sent = [each for each in self.plane.audit.since(mark) if each.resource != "leases"]
-            own = [each for each in sent if each.agent.startswith(self.subject.agent)]
-            controllers = sum(each.agent.startswith(CONTROLLERS) for each in sent)
+            sent = [request for request in self.plane.audit.since(mark) if request.resource != "leases"]
+            own = [request for request in sent if request.agent.startswith(self.subject.agent)]
+            controllers = sum(request.agent.startswith(CONTROLLERS) for request in sent)
             return {
                 "CPU": cpu[self.operator],
                 "CPU with controllers": cpu[self.operator] + cpu[CONTROLLERS],
                 "requests": len(own),
                 "requests with controllers": len(own) + controllers,
-                "events": sum(each.resource.startswith("events") for each in own),
-                "reads": sum(each.verb in READS for each in own),
+                "events": sum(request.resource.startswith("events") for request in own),
+                "reads": sum(request.verb in READS for request in own),
             }
 
         return spent

@@ -203,11 +203,11 @@ def print_sizes(costs: list[Cost]) -> None:
         ("jobs", "pods", "RSS MB", "peak MB", "B/job", "seconds", "CPU s", "reconciles", "lists", "writes")
     ]
     for cost in costs:
-        each = (cost.memory - empty.memory) / cost.jobs if cost.jobs else 0
+        per_job = (cost.memory - empty.memory) / cost.jobs if cost.jobs else 0
         megabytes = (f"{size / 1e6:.1f}" for size in (cost.memory, cost.peak))
         counts = (f"{count:.0f}" for count in (cost.reconciles, cost.lists, cost.writes))
         sizes = (f"{cost.jobs:.0f}", f"{cost.jobs * cost.pods:.0f}")
-        lines.append((*sizes, *megabytes, f"{each:.0f}", f"{cost.seconds:.1f}", f"{cost.cpu:.2f}", *counts))
+        lines.append((*sizes, *megabytes, f"{per_job:.0f}", f"{cost.seconds:.1f}", f"{cost.cpu:.2f}", *counts))
     print_columns(lines)
 
 

@@ -129,8 +129,10 @@ def sizes(rows: frozenset[str], whole: str, size: int) -> list[int]:
 async def run(options: argparse.Namespace) -> dict[str, Samples]:
     """By operator: the values of all rounds."""
     results: dict[str, Samples] = defaultdict(lambda: defaultdict(list))
-    asked = frozenset(options.rows)
-    chosen = [each for each in contenders() if each.subject.name in options.operators and each.rows & asked]
+    rows = frozenset(options.rows)
+    chosen = [
+        contender for contender in contenders() if contender.subject.name in options.operators and contender.rows & rows
+    ]
     for number in range(options.rounds):
         for contender in chosen if number % 2 == 0 else reversed(chosen):
             subject, began = contender.subject, time.monotonic()
@@ -139,7 +141,7 @@ async def run(options: argparse.Namespace) -> dict[str, Samples]:
                 operator.install(plane)
                 with operator.running(plane) as process:
                     async with Probe(plane, subject, process) as probe:
-                        for name, values in (await measure(probe, contender.rows & asked, options)).items():
+                        for name, values in (await measure(probe, contender.rows & rows, options)).items():
                             results[subject.name][name] += values
             took = f"{time.monotonic() - began:.0f} s"
             print(f"round {number + 1} of {options.rounds}: {subject.name}, {subject.gvk.kind}: {took}", flush=True)
@@ -232,8 +234,8 @@ def points(samples: Samples, curve: str, metric: str) -> dict[float, list[float]
 
 
 def table(results: dict[str, Samples], replicas: int, jobs: int) -> list[Row]:
-    made = Table(results)
-    add, most = made.add, Goal(1.18, TIMES_CEILING)  # 85 % of what is possible
+    table = Table(results)
+    add, most = table.add, Goal(1.18, TIMES_CEILING)  # 85 % of what is possible
     add("one-pod job, idle, to its Pod", "ms", sample("idle.pod", 1000), Goal(2, TIMES_CEILING), "idle.bare")
     median = statistics.median(results.get(OURS, {}).get("idle.pod") or [0])
     add("  beside its two writes by hand", "ms", sample("idle.pod", 1000), None, "idle.by hand")
@@ -269,7 +271,7 @@ def table(results: dict[str, Samples], replicas: int, jobs: int) -> list[Row]:
         for metric, measured in (("seconds", "time"), ("CPU", "CPU"), ("requests", "requests")):
             ceiling = exponents(curve, f"ceiling.{metric}")
             add(f"growth in {name}: exponent of {measured}", "", exponents(curve, metric), Goal(1.05), ceiling)
-    return made.rows
+    return table.rows
 
 
 def main() -> None:

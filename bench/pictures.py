@@ -40,7 +40,10 @@ def latency(results: Mapping[str, Samples], replicas: int) -> tuple[str, list[Ch
         ("beside.another", f"beside a job of {2 * replicas}, other namespace"),
         ("beside.same", f"beside a job of {2 * replicas}, same namespace"),
     ):
-        measured = {operator: [1000 * value for value in each.get(name, [])] for operator, each in results.items()}
+        measured = {
+            operator: [1000 * value for value in measurements.get(name, [])]
+            for operator, measurements in results.items()
+        }
         measured = {operator: values for operator, values in measured.items() if values}
         if measured:
             lines = [Line(operator, cumulative(values)) for operator, values in measured.items()]

@@ -220,7 +220,7 @@ async def pods(subject: Subject, count: int) -> dict[str, Cost]:
             if not (token := page["metadata"].get("continue", "")):
                 return
 
-    made = await many(subject, count, lambda connection, n: connection.request("POST", PODS, pod(n)))
+    creates = await many(subject, count, lambda connection, n: connection.request("POST", PODS, pod(n)))
     whole = await many(subject, 2 * CONNECTIONS, lambda connection, n: connection.request("GET", PODS))
     paged = await many(subject, CONNECTIONS, pages)
     chosen = await many(
@@ -231,7 +231,7 @@ async def pods(subject: Subject, count: int) -> dict[str, Cost]:
         subject, count, lambda connection, n: connection.request("DELETE", f"{PODS}/bench-{n}", at_once)
     )
     return {
-        "create a pod": made,
+        "create a pod": creates,
         f"list {count} pods": whole,
         f"list {count} pods in pages": paged,
         f"list 100 of {count} pods by label": chosen,

@@ -144,7 +144,7 @@ def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--count", type=int, default=5000)
     words.add_argument("--tls", action="store_true")
-    asked = words.parse_args()
+    options = words.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with tempfile.TemporaryDirectory() as folder:
@@ -153,8 +153,8 @@ def main() -> None:
             assert server.stdin
             assert server.stdout
             plain, tls = server.stdout.readline().split()
-            context = ssl.create_default_context(cafile=f"{folder}/ca.pem") if asked.tls else None
-            asyncio.run(measure(asked.count, server.pid, plain, tls if asked.tls else plain, context))
+            context = ssl.create_default_context(cafile=f"{folder}/ca.pem") if options.tls else None
+            asyncio.run(measure(options.count, server.pid, plain, tls if options.tls else plain, context))
             server.stdin.close()
             print(f"stopped in {float(server.stdout.readline()):.2f} s")
 

@@ -98,7 +98,7 @@ class Measure:
         pods = [await self._api.create(POD, "default", pod(created, index)) for index in range(self._replicas)]
         return uid_of(created), [uid_of(pod) for pod in pods]
 
-    async def change(self, seconds: float, each: Callable[[str, float], None] = lambda name, sent: None) -> float:
+    async def change(self, seconds: float, on_change: Callable[[str, float], None] = lambda name, sent: None) -> float:
         """Change pods for so long. Returns the share of a core that the serving process used."""
         begun, cpu = time.monotonic(), self._cpu()
         while time.monotonic() - begun < seconds:
@@ -111,7 +111,7 @@ class Measure:
                 "image": "x",
                 "imageID": "x",
             }
-            each(name, time.monotonic())
+            on_change(name, time.monotonic())
             body = {"status": {"phase": "Running", "containerStatuses": [status]}}
             await self._api.patch(POD, "default", name, body, "status")
             await asyncio.sleep(1 / CHANGES_PER_SECOND)

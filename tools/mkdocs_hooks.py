@@ -32,14 +32,19 @@ class ListsAndTables(Preprocessor):
     """Renders lists without an empty line before them, and escaped pipes in tables, as GitHub does."""
 
     def run(self, lines: list[str]) -> list[str]:
-        made: list[str] = []
+        rendered: list[str] = []
         for line in lines:
-            if LIST_ITEM.match(line) and made and BEFORE_A_LIST.match(made[-1]) and not LIST_ITEM.match(made[-1]):
-                made.append("")
+            if (
+                LIST_ITEM.match(line)
+                and rendered
+                and BEFORE_A_LIST.match(rendered[-1])
+                and not LIST_ITEM.match(rendered[-1])
+            ):
+                rendered.append("")
             if line.startswith("|"):
                 line = CODE.sub(lambda code: code[0].replace("\\|", "|"), line)
-            made.append(line)
-        return made
+            rendered.append(line)
+        return rendered
 
 
 class RepositoryLinks(Treeprocessor):

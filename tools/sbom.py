@@ -37,7 +37,7 @@ def bill(lock: str) -> dict[str, Any]:
             components[-1]["externalReferences"][0]["hashes"].append({"alg": "SHA-256", "content": hash_[1]})
         elif line.strip():
             raise ValueError(f"{LOCK.name}: this line is neither a pinned package nor a hash: {line}")
-    refs = {each["name"]: each["bom-ref"] for each in components}
+    refs = {package["name"]: package["bom-ref"] for package in components}
     product = component(DISTRIBUTION, __version__, None) | {"type": "application"}
     del product["externalReferences"]
     return {
@@ -49,22 +49,25 @@ def bill(lock: str) -> dict[str, Any]:
         "metadata": {"component": product},
         "components": components,
         "dependencies": [
-            {"ref": each["bom-ref"], "dependsOn": sorted(refs[name] for name in needs(each["name"]) if name in refs)}
-            for each in (product, *components)
+            {
+                "ref": package["bom-ref"],
+                "dependsOn": sorted(refs[name] for name in needs(package["name"]) if name in refs),
+            }
+            for package in (product, *components)
         ],
     }
 
 
 def component(name: str, version: str, marker: str | None) -> dict[str, Any]:
     purl = f"pkg:pypi/{name}@{version}"
-    made: dict[str, Any] = {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
+    entry: dict[str, Any] = {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
     if license := license_of(installed(name)):
-        made["licenses"] = [license]
+        entry["licenses"] = [license]
     if marker:
-        made["properties"] = [{"name": "python:environment-marker", "value": marker}]
+        entry["properties"] = [{"name": "python:environment-marker", "value": marker}]
     # One of these files is installed: which one depends on the interpreter and the platform.
-    made["externalReferences"] = [{"type": "distribution", "url": purl, "hashes": []}]
-    return made
+    entry["externalReferences"] = [{"type": "distribution", "url": purl, "hashes": []}]
+    return entry
 
 
 def installed(name: str) -> Distribution | None:
@@ -90,12 +93,16 @@ def needs(name: str) -> set[str]:
     """The packages that an installed package depends on here, without its extras."""
     package = installed(name)
     wanted = [Requirement(line) for line in (package.requires or [])] if package else []
-    return {canonicalize_name(each.name) for each in wanted if not each.marker or each.marker.evaluate({"extra": ""})}
+    return {
+        canonicalize_name(requirement.name)
+        for requirement in wanted
+        if not requirement.marker or requirement.marker.evaluate({"extra": ""})
+    }
 
 
 if __name__ == "__main__":
     path = Path(sys.argv[1])
     path.parent.mkdir(parents=True, exist_ok=True)
-    made = bill(LOCK.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
-    print(f"{path}: {len(made['components'])} packages")
+    document = bill(LOCK.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    print(f"{path}: {len(document['components'])} packages")

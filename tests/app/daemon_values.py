@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.support.waiting import until
 
 PATIENCE = 60.0
 
@@ -55,20 +56,13 @@ class Home:
         return self.say("up", "--network", "shared", *words)
 
     def until(self, text: str, *line: str) -> None:
-        """Say it again until the answer holds this."""
-        until = time.monotonic() + PATIENCE
-        while text not in (answer := self.say(*line))[1]:
-            assert time.monotonic() < until, answer
+        """Repeat the command until its output has this text."""
+        until(lambda: self.say(*line), f"{text!r} in `{' '.join(line)}`", accept=lambda answer: text in answer[1])
 
     def locked_by(self) -> int:
         """The daemon that holds the lock, as soon as there is one."""
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
-            try:
-                return int((self.state / "lock").read_text())
-            except (OSError, ValueError):
-                time.sleep(0.05)
-        raise AssertionError("there is no daemon")
+        lock = self.state / "lock"
+        return until(lambda: int(lock.read_text()), "a daemon holds the lock", retry_on=(OSError, ValueError))
 
     @property
     def pid(self) -> int:
@@ -90,19 +84,18 @@ def at_home(folder: Path) -> Iterator[Home]:
         home.say("down", "--grace", "5")
 
 
-def ends(pid: int) -> bool:
+def until_process_ended(pid: int) -> None:
     """Wait until that process is gone (or a zombie that nobody has waited for)."""
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
+
+    def state() -> str:
         try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
-            return True
-        time.sleep(0.05)
-    return False
+            return "gone"
+
+    until(state, f"the process {pid} has ended", accept=lambda name: name in ("Z", "gone"))
 
 
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-    assert ends(pid)
+    until_process_ended(pid)

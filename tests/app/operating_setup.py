@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from tests.app.operating_values import Site
+from tests.support.waiting import until_async
 from trainyard.app.config import shipped_files
 from trainyard.app.operating import OperatorOptions, OperatorProcess, find_cluster, parse_kinds
 from trainyard.controller_runtime.lease import LeaseTimings
@@ -22,13 +21,13 @@ def options(site: Site, **more: Any) -> OperatorOptions:
     return OperatorOptions(access, **words)
 
 
-async def eventually(true: Callable[[], bool]) -> None:
-    """Wait for a state of the process itself, of which no watch event tells."""
-    for _ in range(1000):
-        if true():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("it did not come true")
+async def until_ready(process: OperatorProcess) -> None:
+    """Wait until /readyz would answer that nothing is missing."""
+    await until_async(process.ready, "the operator is ready", accept=lambda missing: missing == "")
+
+
+async def until_metric(process: OperatorProcess, name: str, value: float) -> None:
+    await until_async(lambda: metric(process, name), f"{name} is {value:g}", accept=lambda number: number == value)
 
 
 def metric(process: OperatorProcess, name: str) -> float | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.watched_objects import until_objects
 from trainyard import kinds
 from trainyard.client import ApiClient
 from trainyard.objects import GVK, Json
@@ -100,14 +100,7 @@ class Site:
 
     async def until(self, gvk: GVK, true: Callable[[list[Json]], bool], namespace: str = "default") -> list[Json]:
         """Wait until that holds of all objects of a resource."""
-        async with asyncio.timeout(20):
-            while True:
-                listed = await self.api.list(gvk, namespace)
-                if true(listed["items"]):
-                    return list(listed["items"])
-                revision = listed["metadata"]["resourceVersion"]
-                async with aclosing(self.api.watch(gvk, namespace, revision)) as lines:
-                    await anext(lines)
+        return await until_objects(self.api, gvk, namespace, true, f"the condition of {gvk.plural}")
 
     async def says(self, name: str, kind: str, namespace: str = "default") -> Json:
         """Wait for that condition of that job."""
@@ -133,8 +126,8 @@ async def running_site(folder: Path, served: tuple[Any, ...] = (kinds.TFJOB,)) -
     authority = CertificateAuthority.new(time.time())
     keys = folder / "keys"
     account = folder / "account"
-    for made in (keys, account):
-        made.mkdir()
+    for subfolder in (keys, account):
+        subfolder.mkdir()
     tls = authority.server_context(keys)
     await server.start_tls(tls)
     (account / "ca.crt").write_text(authority.pem)

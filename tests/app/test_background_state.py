@@ -123,8 +123,8 @@ def test_the_clusters_of_a_user_are_listed(home: Path) -> None:
 
 def run_in_process(command: Command, *line: str) -> tuple[int, str]:
     """Run a command about clusters in this process: its exit code, and its output."""
-    ran = CliRunner().invoke(command, line)
-    return ran.exit_code, ran.output
+    result = CliRunner().invoke(command, line)
+    return result.exit_code, result.output
 
 
 def test_an_unknown_cluster_name_is_answered_with_the_existing_names(home: Path) -> None:

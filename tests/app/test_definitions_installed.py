@@ -31,9 +31,9 @@ async def test_our_crds_have_only_fields_that_the_server_knows(monkeypatch: pyte
 
 def definition_of(kind: Kind) -> tuple[Json, Json]:
     """The definition as it is when it is examined, and its schema."""
-    made = kinds.crd(kind)
-    made["spec"]["conversion"] = {"strategy": "None"}
-    return made, made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    definition = kinds.crd(kind)
+    definition["spec"]["conversion"] = {"strategy": "None"}
+    return definition, definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.plural}.{kind.gvk.group}")

@@ -9,7 +9,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.app.daemon_values import PATIENCE, Home, at_home, ends, kill
+from tests.app.daemon_values import Home, at_home, kill, until_process_ended
+from tests.support.waiting import SLOW_PAUSE, until, until_async
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.client import ApiClient, ApiError
 from trainyard.objects import GVK, Json, find_condition
@@ -68,30 +68,29 @@ def trained() -> Json:
 
 
 def ask(home: Home, work: Callable[[ApiClient], Awaitable[Any]]) -> Any:
-    async def asked() -> Any:
+    async def connect() -> Any:
         async with read_kubeconfig([home.state / "kubeconfig"]).api() as api:
             return await work(api)
 
-    return asyncio.run(asked())
+    return asyncio.run(connect())
 
 
-def soon(home: Home, look: Callable[[ApiClient], Awaitable[Any]], wanted: Callable[[Any], bool]) -> Any:
-    """What is found, as soon as it is as wanted."""
-
-    async def asked(api: ApiClient) -> Any:
-        async with asyncio.timeout(60):
-            while True:
-                if wanted(obj := await look(api)):
-                    return obj
-                await asyncio.sleep(0.1)
-
-    return ask(home, asked)
+def until_answer(
+    home: Home, look: Callable[[ApiClient], Awaitable[Any]], awaited: str, accept: Callable[[Any], bool] = bool
+) -> Any:
+    """The answer of the API server as soon as it is acceptable."""
+    return ask(home, lambda api: until_async(lambda: look(api), awaited, accept=accept, pause=SLOW_PAUSE))
 
 
-def pod_of(home: Home, name: str, wanted: Callable[[Json], bool]) -> Json:
-    """The pod, as soon as its status is as wanted."""
-    obj = soon(home, lambda api: api.get(POD, "default", name), lambda pod: wanted(pod.get("status") or {}))
-    return dict(obj)
+def pod_of(home: Home, name: str, accept: Callable[[Json], bool]) -> Json:
+    """The pod, as soon as its status is acceptable."""
+    pod = until_answer(
+        home,
+        lambda api: api.get(POD, "default", name),
+        f"the status of pod {name}",
+        lambda pod: accept(pod.get("status") or {}),
+    )
+    return dict(pod)
 
 
 def runs(status: Json, restarts: int) -> bool:
@@ -120,9 +119,7 @@ def test_jobs_and_logs_survive_down_up_and_a_killed_daemon(tmp_path: Path) -> No
         assert home.say("submit", str(tmp_path / "job.yaml"))[0] == 0
         for name in ("always", "never"):
             pod_of(home, name, lambda status: runs(status, 0))
-            until = time.monotonic() + PATIENCE
-            while log_of(home, name) != "hello\n":
-                assert time.monotonic() < until
+            until(lambda name=name: log_of(home, name), f"the log of {name}", accept=lambda log: log == "hello\n")
         pod_of(home, "done", lambda status: status.get("phase") == "Succeeded")
         home.until("epoch 1", "logs", "mnist")
         written = (home.state / "kubeconfig").read_bytes()
@@ -180,10 +177,10 @@ def test_a_batch_job_with_restart_policy_on_failure_continues_in_its_pod(tmp_pat
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0
         ask(home, lambda api: api.create(JOB, "default", job))
-        (pod,) = soon(home, pods, bool)
+        (pod,) = until_answer(home, pods, "there is a pod")
         pod_of(home, pod["metadata"]["name"], lambda status: runs(status, 0) and (tmp_path / "epoch").exists())
         assert home.say("down")[0] == 0 and home.up()[0] == 0
-        obj = soon(home, lambda api: api.get(JOB, "default", "trains"), complete)
+        obj = until_answer(home, lambda api: api.get(JOB, "default", "trains"), "the Job is complete", complete)
         assert obj["status"]["succeeded"] == 1 and not obj["status"].get("failed")
         (same,) = ask(home, pods)
         assert same["metadata"]["uid"] == pod["metadata"]["uid"]
@@ -276,6 +273,7 @@ def test_the_persons_own_kubeconfig_is_written_kept_right_and_cleaned(tmp_path: 
         assert json.loads((home.state / "cluster.json").read_text())["server"] == second.server
         pid = home.pid
         code, _, err = home.say("down", "--delete")
-        assert code == 0 and f"the context trainyard-default in {own}" in err and ends(pid)
+        assert code == 0 and f"the context trainyard-default in {own}" in err
+        until_process_ended(pid)
         left = yaml.safe_load(own.read_text())
         assert left["x-mine"] == 1 and left["current-context"] == "work" and left["users"] == []

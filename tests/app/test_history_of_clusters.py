@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.app.daemon_values import Home, at_home, ends
+from tests.app.daemon_values import Home, at_home, until_process_ended
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ def test_the_record_of_a_job_continues_when_its_cluster_restarts(tmp_path: Path,
         else:
             pid = home.pid
             os.kill(pid, signal.SIGKILL)
-            assert ends(pid)
+            until_process_ended(pid)
         was = record(home, "long")
         assert was["result"] == "Interrupted" and was["where"] == "default"
         assert home.say("logs", "long")[1].startswith("master-0 | run"), "nothing that was printed is lost"

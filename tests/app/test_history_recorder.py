@@ -24,10 +24,10 @@ def recorder(root: Path, logs: Path | None = None) -> HistoryRecorder:
 
 def owned(number: int = 0, **status: Any) -> Json:
     """A pod of the job."""
-    made = pod(number, **status)
-    made["metadata"]["labels"]["trainyard.dev/owner"] = JOB_UID
-    made["metadata"]["ownerReferences"] = [{"name": "mnist-worker-0", "uid": "the-batch-job", "kind": "Job"}]
-    return made
+    owned_pod = pod(number, **status)
+    owned_pod["metadata"]["labels"]["trainyard.dev/owner"] = JOB_UID
+    owned_pod["metadata"]["ownerReferences"] = [{"name": "mnist-worker-0", "uid": "the-batch-job", "kind": "Job"}]
+    return owned_pod
 
 
 async def test_the_last_state_wins_over_a_write_that_is_under_way(
@@ -42,11 +42,11 @@ async def test_the_last_state_wins_over_a_write_that_is_under_way(
         write(snapshot)
 
     monkeypatch.setattr(Snapshot, "write", slow_write)
-    made = recorder(tmp_path)
-    made.tasks.start("write records", made._keep_writing)
-    made._job_seen(None, job())
+    history = recorder(tmp_path)
+    history.tasks.start("write records", history._keep_writing)
+    history._job_seen(None, job())
     await asyncio.to_thread(begun.wait, 10)
-    closing = asyncio.create_task(made.close(message="interrupted"))
+    closing = asyncio.create_task(history.close(message="interrupted"))
     await asyncio.sleep(0)
     go_on.set()
     await closing
@@ -56,15 +56,17 @@ async def test_the_last_state_wins_over_a_write_that_is_under_way(
 
 
 async def test_a_pod_observed_before_its_job_belongs_to_the_same_record(tmp_path: Path) -> None:
-    made = recorder(tmp_path)
-    logs = made.log_folder(owned(1, phase="Pending"))
+    history = recorder(tmp_path)
+    logs = history.log_folder(owned(1, phase="Pending"))
     assert logs is not None and logs.is_dir()
-    made._event_seen(None, {"metadata": {"uid": "e"}, "involvedObject": {"uid": JOB_UID}, "message": "accepted"})
-    made._job_seen(None, job())
-    made._event_seen(None, {"metadata": {"uid": "f"}, "involvedObject": {"uid": "00000001-pod"}, "message": "early"})
-    made._event_seen(None, {"metadata": {"uid": "g"}, "involvedObject": {"uid": "the-batch-job"}, "message": "early"})
-    made._pod_seen(None, owned(1, phase="Running"))
-    await made.close()
+    history._event_seen(None, {"metadata": {"uid": "e"}, "involvedObject": {"uid": JOB_UID}, "message": "accepted"})
+    history._job_seen(None, job())
+    history._event_seen(None, {"metadata": {"uid": "f"}, "involvedObject": {"uid": "00000001-pod"}, "message": "early"})
+    history._event_seen(
+        None, {"metadata": {"uid": "g"}, "involvedObject": {"uid": "the-batch-job"}, "message": "early"}
+    )
+    history._pod_seen(None, owned(1, phase="Running"))
+    await history.close()
     (folder,) = job_folders(tmp_path)
     data = json.loads((folder / RESULT).read_text())
     assert (data["name"], data["pods"][0]["logs"]) == ("mnist", str(logs.relative_to(folder / "logs")))
@@ -72,19 +74,19 @@ async def test_a_pod_observed_before_its_job_belongs_to_the_same_record(tmp_path
 
 
 async def test_a_pod_without_a_job_keeps_its_logs_itself(tmp_path: Path) -> None:
-    made, labelled, child = recorder(tmp_path), owned(1), owned(2)
+    history, labelled, child = recorder(tmp_path), owned(1), owned(2)
     del labelled["metadata"]["ownerReferences"]  # a label that somebody wrote
     del child["metadata"]["labels"]["trainyard.dev/owner"]  # a pod of a Deployment
-    assert made.log_folder(labelled) is None and made.log_folder(child) is None
-    await made.close()
+    assert history.log_folder(labelled) is None and history.log_folder(child) is None
+    await history.close()
     assert not job_folders(tmp_path)
 
 
 async def test_a_job_that_ended_before_there_was_a_history_is_not_recorded(tmp_path: Path) -> None:
-    made = recorder(tmp_path)
-    made._job_seen(None, job(conditions=[{"type": "Failed", "status": "True"}]))
-    assert made.log_folder(owned(1, phase="Failed")) is None
-    await made.close()
+    history = recorder(tmp_path)
+    history._job_seen(None, job(conditions=[{"type": "Failed", "status": "True"}]))
+    assert history.log_folder(owned(1, phase="Failed")) is None
+    await history.close()
     assert not job_folders(tmp_path)
 
 
@@ -93,9 +95,9 @@ async def test_a_user_folder_is_never_used_as_a_jobs_log_folder(tmp_path: Path) 
     name = f"20260101T000000Z-default-mnist-{JOB_UID[:8]}"
     (own / name).mkdir(parents=True)
     (own / name / "mine.txt").write_text("mine")
-    made = recorder(tmp_path / "history", own)
-    made._job_seen(None, job())
-    logs = made.log_folder(owned(1))
-    await made.close()
+    history = recorder(tmp_path / "history", own)
+    history._job_seen(None, job())
+    logs = history.log_folder(owned(1))
+    await history.close()
     assert logs is not None and logs.parts[-3] == f"{name}-2"
     assert [path.name for path in (own / name).iterdir()] == ["mine.txt"]

@@ -144,10 +144,10 @@ async def test_tls_server_name_overrides_the_host_name(tmp_path: Path) -> None:
     server = Server(token="mine")
     await server.start()
     await server.start_tls(authority.server_context(tmp_path, names=["inner.example"], addresses=[]))
-    asked = list[bytes]()
+    request_lines = list[bytes]()
 
     async def proxied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append((await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0])
+        request_lines.append((await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0])
         there = await asyncio.open_connection("127.0.0.1", urlsplit(server.tls_url).port)
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
         await asyncio.gather(passed_on(reader, there[1]), passed_on(there[0], writer))
@@ -168,7 +168,7 @@ async def test_tls_server_name_overrides_the_host_name(tmp_path: Path) -> None:
         async with read_kubeconfig([written(tmp_path / "right", user, cluster)]).api() as api:
             assert (await api.get(NAMESPACE, "", "default"))["metadata"]["name"] == "default"
     await server.stop()
-    assert set(asked) == {b"CONNECT kubernetes.default.svc:6443 HTTP/1.1"}
+    assert set(request_lines) == {b"CONNECT kubernetes.default.svc:6443 HTTP/1.1"}
 
 
 async def passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -108,10 +108,10 @@ def test_a_kubeconfig_is_utf_8_in_every_locale(tmp_path: Path, source: Path) -> 
 )
 def test_other_content_of_a_kubeconfig_is_kept(more: dict[str, object]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        merged_and_removed(Path(folder), more)
+        assert_merged_and_removed(Path(folder), more)
 
 
-def merged_and_removed(folder: Path, more: dict[str, object]) -> None:
+def assert_merged_and_removed(folder: Path, more: dict[str, object]) -> None:
     (folder / "source").write_text(json.dumps(kubeconfig("https://127.0.0.1:4444", "t", "PEM", NAME)))
     path = folder / "config"
     own_words = {"apiVersion", "kind", "clusters", "users", "contexts", "current-context"}

@@ -178,8 +178,8 @@ def test_a_persons_own_catalogue_is_found_in_the_configuration_folder(
 @pytest.mark.parametrize("network", ["namespace", "shared"])
 async def test_a_pod_that_names_no_folder_starts_where_the_cluster_was_started(tmp_path: Path, network: str) -> None:
     (tmp_path / "here").mkdir()
-    made = options(tmp_path, [], network=network, working_directory=tmp_path / "here")
-    async with LocalCluster(made) as cluster:
+    cluster_options = options(tmp_path, [], network=network, working_directory=tmp_path / "here")
+    async with LocalCluster(cluster_options) as cluster:
         container = {"name": "a", "image": "example.invalid/x", "command": ["sh", "-c", "pwd; echo kept > file"]}
         spec = {"restartPolicy": "Never", "containers": [container]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare"}, "spec": spec}

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.app.operating_setup import eventually, metric, options
+from tests.app.operating_setup import options, until_metric
 from tests.app.operating_values import NARROW, READ, TFJOB, Site, tf_job
 from tests.support.running_operator import operating
 from tools import monitoring
@@ -40,7 +40,7 @@ async def scrape_of_every_metric(site: Site) -> Scrape:
         await site.api.create(TFJOB, "default", tf_job())
         await site.says("mnist", "Blocked")
         blocked = "trainyard_jobs_blocked"
-        await eventually(lambda: metric(process, blocked) == 1)
+        await until_metric(process, blocked, 1)
         async with http.get(f"http://127.0.0.1:{process.health.port}/metrics") as answer:
             text = await answer.text()
     scrape: Scrape = defaultdict(lambda: defaultdict(set))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.app.operating_setup import eventually, metric, options
+from tests.app.operating_setup import metric, options, until_ready
 from tests.app.operating_values import NARROW, TFJOB, Site, tf_job, types_of
 from tests.support.running_operator import operating
 from trainyard import kinds
@@ -31,8 +31,8 @@ async def test_the_operator_sends_no_requests_for_kinds_that_it_does_not_serve(s
         await site.api.create(TFJOB, "default", tf_job())
         await site.says("mnist", "Created")
         assert process.ready() == ""
-    asked = {resource for _, resource in site.server.verbs - before}
-    assert "statefulsets" not in asked and "elasticjobs" not in asked
+    requested = {resource for _, resource in site.server.verbs - before}
+    assert "statefulsets" not in requested and "elasticjobs" not in requested
 
 
 async def test_one_namespace_or_all(site: Site) -> None:
@@ -54,7 +54,7 @@ async def test_a_kind_without_its_crd_is_served_once_the_crd_exists(
     await site.api.delete(CRD, "", kinds.crd(kinds.TFJOB)["metadata"]["name"])
     await site.account(NARROW)
     async with operating(options(site)) as process:
-        await eventually(lambda: not process.ready())
+        await until_ready(process)
         assert metric(process, 'trainyard_watch_state{group="tensorflow.org",resource="tfjobs",state="missing"}') == 1
         await site.api.create(CRD, "", kinds.crd(kinds.TFJOB))
         await site.api.create(TFJOB, "default", tf_job())

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.app.operating_setup import eventually, options
+from tests.app.operating_setup import options
 from tests.app.operating_values import NARROW, TFJOB, Site, tf_job
 from tests.support.running_operator import operating
+from tests.support.waiting import until_async
 from trainyard.app.operating import find_cluster
 from trainyard.client import ApiClient, Unavailable
 from trainyard.client.credentials import StaticCredentials
@@ -35,7 +36,7 @@ async def test_the_operator_continues_when_a_new_token_comes_late(site: Site, ca
         await site.says("one", "Created")
         site.shift += 700
         await site.api.create(TFJOB, "default", tf_job("two"))
-        await eventually(lambda: "401" in caplog.text)
+        await until_async(lambda: "401" in caplog.text, "a request is refused")
         await site.new_token()
         await site.says("two", "Created")
 

@@ -6,9 +6,10 @@ import asyncio
 
 import aiohttp
 
-from tests.app.operating_setup import LEASE_NAME, QUICK, eventually, metric, options
+from tests.app.operating_setup import LEASE_NAME, QUICK, metric, options, until_metric, until_ready
 from tests.app.operating_values import NARROW, TFJOB, Site, tf_job
 from tests.support.running_operator import operating
+from tests.support.waiting import until_async
 from trainyard.app.operating import OperatorProcess, lease_identity, lease_timings, parse_kinds
 from trainyard.controller_runtime.lease import LeaseTimings
 from trainyard.objects.resources import LEASE
@@ -23,10 +24,11 @@ async def test_the_second_operator_takes_over_when_the_first_ends(site: Site) ->
         created = 'trainyard_jobs{job_namespace="default",kind="TfJob",state="Created"}'
 
         def jobs_of_leaders() -> list[float | None]:
-            return [metric(each, created) for each in (first, second) if metric(each, "trainyard_leader")]
+            return [metric(process, created) for process in (first, second) if metric(process, "trainyard_leader")]
 
-        await eventually(lambda: jobs_of_leaders() == [1])  # when its own watch has delivered the status
-        await eventually(lambda: not (first.ready() or second.ready()))  # to stand by is to be ready
+        await until_async(jobs_of_leaders, "the leader counts its job", accept=lambda counts: counts == [1])
+        await until_ready(first)
+        await until_ready(second)  # a standby is ready
 
 
 async def test_a_leader_that_stops_lets_the_next_one_in_at_once(site: Site) -> None:
@@ -52,7 +54,7 @@ async def test_an_operator_that_loses_the_lease_stops_writing_and_resumes_when_i
         await site.says("a", "Created")
         theirs = {"holderIdentity": "somebody", "leaseDurationSeconds": 600}
         await site.api.patch(LEASE, "default", LEASE_NAME, {"spec": theirs})
-        await eventually(lambda: not metric(process, "trainyard_leader"))
+        await until_metric(process, "trainyard_leader", 0)
         await site.api.create(TFJOB, "default", tf_job("b"))
         await asyncio.sleep(0.3)  # nothing happens: there is no condition to wait for
         assert "status" not in await site.api.get(TFJOB, "default", "b")
@@ -77,7 +79,8 @@ async def test_a_write_decided_before_the_lease_was_over_is_not_sent(site: Site)
     before = site.server.verbs.copy()
     await site.api.create(TFJOB, "default", tf_job())
     await asyncio.wait_for(election.lost.wait(), 20)
-    await eventually(lambda: metric(process, 'trainyard_watch_objects{group="batch",resource="jobs"}') is None)
+    watched = 'trainyard_watch_objects{group="batch",resource="jobs"}'
+    await until_async(lambda: metric(process, watched) is None, "Jobs are no longer watched")
     writes = [
         verb
         for verb in site.server.verbs - before
@@ -102,9 +105,12 @@ async def test_a_standby_operator_logs_the_leaders_identity(site: Site) -> None:
         for namespace in ("", "default")
     )
     async with operating(leader) as process:
-        await eventually(lambda: process.ready() == "" and metric(process, "trainyard_leader") == 1)
+        await until_ready(process)
+        await until_metric(process, "trainyard_leader", 1)
         async with operating(other) as two:
-            await eventually(lambda: f"default/{LEASE_NAME} held by" in dict(_states(two))["lease"])
+            await until_async(
+                lambda: f"default/{LEASE_NAME} held by" in dict(_states(two))["lease"], "the standby names the lease"
+            )
             assert "trainyard_standby_info{" in two.metrics.render().decode()
             url = f"http://127.0.0.1:{two.health.port}/readyz?verbose"
             async with aiohttp.ClientSession() as session, session.get(url) as answer:

@@ -13,11 +13,11 @@ from trainyard.app.logging_setup import JsonFormatter, TextFormatter, split_mess
 
 
 def record(message: str, *args: Any, level: int = logging.INFO, **more: Any) -> logging.LogRecord:
-    made = logging.LogRecord(
+    log_record = logging.LogRecord(
         "trainyard.controller_runtime.controller", level, "controller.py", 1, message, args, more.get("exc_info")
     )
-    made.created = 1_800_000_000.25
-    return made
+    log_record.created = 1_800_000_000.25
+    return log_record
 
 
 @pytest.mark.parametrize(
@@ -63,16 +63,16 @@ def test_a_traceback_is_a_field_of_its_own() -> None:
     try:
         raise ValueError("oops")
     except ValueError:
-        made = record("bug key=%s", "k", level=logging.ERROR, exc_info=sys.exc_info())
-    record_fields = json.loads(JsonFormatter().format(made))
+        log_record = record("bug key=%s", "k", level=logging.ERROR, exc_info=sys.exc_info())
+    record_fields = json.loads(JsonFormatter().format(log_record))
     assert (
         record_fields["key"] == "k"
         and record_fields["stacktrace"].endswith("ValueError: oops")
         and "Traceback" in record_fields["stacktrace"]
     )
-    assert "ValueError: oops" in TextFormatter().format(made)
+    assert "ValueError: oops" in TextFormatter().format(log_record)
 
 
 def test_a_record_of_another_library_is_logged_unchanged() -> None:
-    made = record("%(a)s", {"a": 1})
-    assert json.loads(JsonFormatter().format(made))["message"] == "1"
+    log_record = record("%(a)s", {"a": 1})
+    assert json.loads(JsonFormatter().format(log_record))["message"] == "1"

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from tests.app.daemon_values import PATIENCE, Home, at_home
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 CODE = "import pathlib, time, sys\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.05)"
@@ -47,13 +48,12 @@ def operator(home: Home, log: Path, *arguments: str, **env: str) -> Iterator[sub
 
 def log_record(log: Path, message: str) -> dict[str, Any]:
     """The first log record with this message, waited for."""
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        for line in log.read_text().splitlines():
-            if line.startswith("{") and (record_fields := json.loads(line))["message"] == message:
-                return dict(record_fields)
-        time.sleep(0.05)
-    raise AssertionError(log.read_text())
+
+    def look() -> dict[str, Any] | None:
+        records = (json.loads(line) for line in log.read_text().splitlines() if line.startswith("{"))
+        return next((fields for fields in records if fields["message"] == message), None)
+
+    return until(look, f"the log record {message!r}", context=log.read_text)
 
 
 def submit(home: Home, name: str) -> Path:

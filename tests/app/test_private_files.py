@@ -40,8 +40,8 @@ def open_to_others(folder: Path) -> list[str]:
             kind = path.lstat()
         except FileNotFoundError:
             continue  # the cluster lives
-        seen = "pods" in path.relative_to(folder).parts[:-2]
-        if not stat.S_ISLNK(kind.st_mode) and not seen and kind.st_mode & 0o077:
+        in_pods = "pods" in path.relative_to(folder).parts[:-2]
+        if not stat.S_ISLNK(kind.st_mode) and not in_pods and kind.st_mode & 0o077:
             readable_by_others.append(f"{stat.filemode(kind.st_mode)} {path.relative_to(folder)}")
     return readable_by_others
 

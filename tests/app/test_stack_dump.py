@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.app.daemon_values import PATIENCE, Home, at_home
 from tests.app.test_operating_process import log_record, operator
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -35,11 +35,7 @@ asyncio.run(main())
 
 def until_written(log: Path, *texts: str) -> str:
     """The content of a log as soon as it has all these texts."""
-    deadline = time.monotonic() + PATIENCE
-    while not all(text in (content := log.read_text()) for text in texts):
-        assert time.monotonic() < deadline, content
-        time.sleep(0.05)
-    return content
+    return until(log.read_text, f"{texts} in the log", accept=lambda content: all(text in content for text in texts))
 
 
 def test_the_stacks_of_a_blocked_event_loop_are_written() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import ssl
 import subprocess
@@ -16,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.builders import replicas, tfjob
+from tests.support.waiting import until_async
+from tests.support.watched_objects import until_object, until_objects
 from trainyard.app.background import certificate_process
 from trainyard.app.background.certificate_process import CertificateProcess
 from trainyard.app.background.early_start import EarlyStart
@@ -24,6 +25,7 @@ from trainyard.client import ApiClient, NotFound
 from trainyard.core import Kind
 from trainyard.kinds import ELASTICJOB, TFJOB
 from trainyard.node.kubelet.node import Node
+from trainyard.objects import Json
 from trainyard.objects.resources import EVENT, JOB, NODE
 from trainyard.objects.structs import replace
 
@@ -107,16 +109,10 @@ async def test_a_kind_that_was_not_submitted_is_served_a_moment_later(
             await cluster.api.list(TFJOB.gvk)
         looked.set()
         job = tfjob(replicas("MASTER")) | {"metadata": {"name": "made-by-a-program"}}
-        async with asyncio.timeout(30):
-            while True:
-                with suppress(NotFound):
-                    made = await cluster.api.create(TFJOB.gvk, "default", job)
-                    break
-                await asyncio.sleep(0.05)
-            revision = made["metadata"]["resourceVersion"]
-            async for line in cluster.api.watch(TFJOB.gvk, "default", revision):
-                if json.loads(line)["object"].get("status"):
-                    break
+        await until_async(lambda: cluster.api.create(TFJOB.gvk, "default", job), "TfJobs are served", retry_on=NotFound)
+        await until_object(
+            cluster.api, TFJOB.gvk, "default", "made-by-a-program", lambda job: job.get("status"), "it has a status"
+        )
     finally:
         await cluster.stop(kill=True)
 
@@ -149,12 +145,12 @@ async def test_pods_that_are_created_before_the_node_is_ready_record_no_failure(
 
 async def until_event(api: ApiClient, reason: str) -> list[str]:
     """Waits for an event of this reason; returns the reasons of all events."""
-    async with asyncio.timeout(30):
-        while True:
-            reasons = [event["reason"] for event in (await api.list(EVENT, "default"))["items"]]
-            if reason in reasons:
-                return reasons
-            await asyncio.sleep(0.02)
+
+    def has_reason(events: list[Json]) -> bool:
+        return any(event["reason"] == reason for event in events)
+
+    events = await until_objects(api, EVENT, "default", has_reason, f"an event {reason}")
+    return [event["reason"] for event in events]
 
 
 def test_an_early_start_that_no_cluster_takes_leaves_no_process_and_no_folder(tmp_path: Path) -> None:

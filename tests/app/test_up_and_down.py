@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.app.daemon_values import Home, at_home, ends, kill
+from tests.app.daemon_values import Home, at_home, kill, until_process_ended
 
 pytestmark = pytest.mark.slow  # each starts a whole cluster in a process of its own
 
@@ -71,7 +71,8 @@ def test_up_run_down_leaves_no_process(tmp_path: Path) -> None:
             0,
             "The cluster is down.\n",
         ) and "It keeps its jobs: TfJob default/mnist (Running)" in err
-        assert ends(pid) and not pods(mark) and home.left() == set()
+        until_process_ended(pid)
+        assert not pods(mark) and home.left() == set()
         assert home.say("down")[:2] == (0, "The cluster is not up.\n")
         assert home.say("get")[0] == 3
 
@@ -104,7 +105,8 @@ def test_a_killed_daemon_leaves_no_process_and_its_jobs_go_on_with_the_next_up(t
         assert home.say("submit", job(tmp_path, mark))[0] == 0
         home.until("1/1", "get")
         kill(home.pid)
-        assert all(ends(pid) for pid in pods(mark))
+        for pid in pods(mark):
+            until_process_ended(pid)
         assert "its daemon was killed" in home.say("status")[1]
         assert json.loads(home.say("status", "-o", "json")[1])["state"] == "killed"
         code, out, err = home.say("get", "--kubeconfig", str(home.state / "kubeconfig"))
@@ -126,7 +128,8 @@ def test_a_daemon_that_does_not_end_is_made_to(tmp_path: Path) -> None:
         began = time.monotonic()
         code, out, err = home.say("down", "--grace", "1")
         assert (code, out) == (0, "The cluster is down.\n") and "not ended within 1 seconds" in err
-        assert ends(pid) and home.left() == set() and time.monotonic() - began < 50
+        until_process_ended(pid)
+        assert home.left() == set() and time.monotonic() - began < 50
 
 
 def test_of_two_concurrent_ups_one_starts_the_cluster_and_both_succeed(tmp_path: Path) -> None:
@@ -153,7 +156,8 @@ def test_an_interrupted_up_leaves_nothing(tmp_path: Path, number: int) -> None:
         else:
             with pipe.open("w"):  # it goes on, and finds that nobody wants it any more
                 pass
-        assert ends(daemon) and home.left() == set()
+        until_process_ended(daemon)
+        assert home.left() == set()
         assert home.say("down")[0] == 0 and home.left() == set()
 
 

@@ -18,6 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard import kinds
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.controller_runtime.heap import trim_heap
@@ -124,24 +125,26 @@ async def run_jobs(cluster: LocalCluster, names: list[str]) -> None:
 
 async def until_given_back(cluster: LocalCluster, before: dict[str, int] | None = None) -> dict[str, int]:
     """Wait until the pods and Services of all jobs are gone and the numbers do not move, at least down to `before`."""
-    deadline = time.monotonic() + PATIENCE / 12  # less than what waits for a write that never arrives
     last: dict[str, int] = {}
-    while True:
+    pods: list[Json] = []
+
+    async def is_given_back() -> bool:
+        nonlocal last, pods
         pods = (await cluster.api.list(POD, "default"))["items"]
-        services = [
-            item for item in (await cluster.api.list(SERVICE, "default"))["items"] if name_of(item) != "kubernetes"
-        ]
-        now = held(cluster)
-        if not pods and not services and now == last and (before is None or not grown(before, now)):
-            return now
-        if time.monotonic() > deadline:
-            for pod in pods:
-                print(f"still there: {pod['metadata']} {pod.get('status')}", file=sys.stderr)
-            for running in cluster._node._pods.workers.values():  # type: ignore[union-attr]
-                print(f"still there: {running.state} {running._tasks.running}", file=sys.stderr)
-            return now
-        last = now
-        await asyncio.sleep(0.1)
+        services = (await cluster.api.list(SERVICE, "default"))["items"]
+        before_last, last = last, held(cluster)
+        gone = not pods and all(name_of(service) == "kubernetes" for service in services)
+        return gone and last == before_last and (before is None or not grown(before, last))
+
+    seconds = PATIENCE / 12  # less than what waits for a write that never arrives
+    try:
+        await until_async(is_given_back, "everything is given back", seconds=seconds, pause=SLOW_PAUSE)
+    except AssertionError:  # the caller tells what has grown
+        for pod in pods:
+            print(f"still there: {pod['metadata']} {pod.get('status')}", file=sys.stderr)
+        for running in cluster._node._pods.workers.values():  # type: ignore[union-attr]
+            print(f"still there: {running.state} {running._tasks.running}", file=sys.stderr)
+    return last
 
 
 def grown(before: dict[str, int], after: dict[str, int]) -> dict[str, tuple[int, int]]:

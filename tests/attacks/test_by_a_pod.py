@@ -14,18 +14,16 @@ from typing import Any
 
 import pytest
 
-from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster, terminated
-from trainyard.client import ApiClient, ApiError
+from tests.node.node_cluster import NodeCluster, running_node, terminated
+from trainyard.client import ApiError
 from trainyard.node.kubelet import lifecycle
 from trainyard.node.kubelet.api.pod_logs import PodLogs
-from trainyard.node.kubelet.node import Node
 from trainyard.node.kubelet.pod_worker import UNEXPECTED_ADMISSION_ERROR, folder_name
 from trainyard.node.kubelet.spec.pod_spec import EnvContext
 from trainyard.node.kubelet.volumes.volumes import FatalStartError, VolumeContext, build
 from trainyard.node.supervisor import safe_paths
 from trainyard.objects import Json, name_of
 from trainyard.objects.resources import POD
-from trainyard.server import Server
 
 SECRET = "the administrator's token"
 WAITS = "import time; time.sleep(600)"
@@ -41,17 +39,8 @@ def state() -> Iterator[Path]:
 
 @pytest.fixture(params=["namespace", "shared"])
 async def cluster(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[NodeCluster]:
-    lines: list[str] = []
-    server = Server(token=TOKEN)
-    await server.start()
-    async with ApiClient(server.url, TOKEN) as api:
-        node = Node(
-            api, state, CurrentInterpreter(state), network=request.param, token=TOKEN, print_message=lines.append
-        )
-        await node.start()
-        yield NodeCluster(api, node, lines)
-        await node.stop(kill=True)
-    await server.stop()
+    async with running_node(state, request.param) as cluster:
+        yield cluster
 
 
 async def goes_on(cluster: NodeCluster, name: str = "neighbour") -> None:

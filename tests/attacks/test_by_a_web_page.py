@@ -30,10 +30,10 @@ BODY = '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"theirs"}}'
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    made = Server(token=TOKEN)
-    await made.start()
-    yield made
-    await made.stop()
+    server_with_token = Server(token=TOKEN)
+    await server_with_token.start()
+    yield server_with_token
+    await server_with_token.stop()
 
 
 async def ask(server: Server, *lines: str, body: str = "") -> tuple[int, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane import faulty
+from tests.control_plane import fault_stories
 from tests.model.simulated_job import SimulatedJob, simulate
 from tests.support.builders import NOW
 from tests.support.control_plane import ControlPlane
@@ -119,17 +119,17 @@ def fresh(job: Json) -> Json:
 
 
 @pytest.fixture
-async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[faulty.Story]:
-    async with faulty.story(installed, namespace, tmp_path) as scenario:
+async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[fault_stories.Story]:
+    async with fault_stories.story(installed, namespace, tmp_path) as scenario:
         yield scenario
 
 
 @pytest.mark.cluster
-async def test_no_name_that_is_held_gives_a_chainer_job_a_master_or_rights(scenario: faulty.Story) -> None:
+async def test_no_name_that_is_held_gives_a_chainer_job_a_master_or_rights(scenario: fault_stories.Story) -> None:
     for case, (gvk, name, rest) in HELD.items():
         body = {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": {"name": name.format(case)}, **rest}
         await scenario.api.create(gvk, scenario.namespace, body)
-    async with faulty.operating(faulty.options(scenario.account)) as operator_process:
+    async with fault_stories.operating(fault_stories.options(scenario.account)) as operator_process:
         jobs = [fresh(chainerjob(name=case)) for case in HELD]
         for job in jobs:
             await scenario.submit(job)
@@ -137,16 +137,16 @@ async def test_no_name_that_is_held_gives_a_chainer_job_a_master_or_rights(scena
             assert name_of(job) in (await scenario.condition("NameConflict", job))["message"]
         assert await scenario.children(JOB) == {}
         bound = await scenario.api.list(ROLE_BINDING, scenario.namespace, OWNER)
-        assert {name_of(each) for each in bound["items"]} <= {"files-launcher-rolebinding"}
+        assert {name_of(role_binding) for role_binding in bound["items"]} <= {"files-launcher-rolebinding"}
         roles = await scenario.api.list(ROLE, scenario.namespace, OWNER)
         named = {pod for role in roles["items"] for rule in role["rules"] or () for pod in rule["resourceNames"]}
         assert not any(pod.startswith(("set-", "account-")) for pod in named)
-        await faulty.well(operator_process, scenario)
+        await fault_stories.assert_operator_healthy(operator_process, scenario)
 
 
 @pytest.mark.cluster
 async def test_the_api_server_refuses_names_with_which_the_children_of_two_jobs_could_collide(
-    scenario: faulty.Story,
+    scenario: fault_stories.Story,
 ) -> None:
     for job in (chainerjob({"b-workerset-c": worker_set(1)}, name="a"), elasticjob(name="a-workerset")):
         with pytest.raises(Invalid) as refused:

@@ -15,7 +15,9 @@ OPTIONS = argparse.Namespace(replicas=9, jobs=3)
 
 
 @pytest.mark.parametrize(
-    "contender", [each for each in contenders() if each.subject.name == OURS], ids=lambda each: each.subject.gvk.kind
+    "contender",
+    [contender for contender in contenders() if contender.subject.name == OURS],
+    ids=lambda contender: contender.subject.gvk.kind,
 )
 async def test_every_row_of_ours_is_measured(contender: Contender) -> None:
     with ControlPlane() as plane:

@@ -25,7 +25,7 @@ def charts_of(text: str) -> list[ElementTree.Element]:
 
 
 def texts(element: ElementTree.Element, name: str) -> list[ElementTree.Element]:
-    return [each for each in element.iter(f"{SVG}text") if each.get("class") == name]
+    return [text for text in element.iter(f"{SVG}text") if text.get("class") == name]
 
 
 def position(chart: ElementTree.Element, axis: str, log: bool) -> Position:

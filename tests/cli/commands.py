@@ -12,6 +12,7 @@ from typing import NamedTuple
 import yaml
 from click.testing import CliRunner
 
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.cli import main
 from trainyard.objects import Json
@@ -41,17 +42,14 @@ class TrainyardCommands:
         return await self("submit", str(path), *arguments)
 
     async def until(self, text: str | tuple[str, ...], command: str, *arguments: str, without: str = "") -> Answer:
-        """Ask again until one answer holds this, or all of these, and not `without`."""
+        """Repeat the command until its output has this text, or all of these, and not `without`."""
         texts = (text,) if isinstance(text, str) else text
-        answer = Answer(0, "", "")
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while any(expected not in answer.out for expected in texts) or (without and without in answer.out):
-                    answer = await self(command, *arguments)
-                    await asyncio.sleep(0.1)
-        except TimeoutError:
-            raise AssertionError(f"{text!r} was not said by {command} {arguments}: {answer}") from None
-        return answer
+
+        def accept(answer: Answer) -> bool:
+            return all(text in answer.out for text in texts) and (not without or without not in answer.out)
+
+        awaited = f"{' and '.join(map(repr, texts))} in `trainyard {' '.join([command, *arguments])}`"
+        return await until_async(lambda: self(command, *arguments), awaited, accept=accept, pause=SLOW_PAUSE)
 
 
 def run_in_process(*line: str) -> Answer:

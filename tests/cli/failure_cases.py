@@ -106,9 +106,9 @@ def _file_as_directory(folder: Path) -> list[Json]:
 
 def _deadline(folder: Path) -> list[Json]:
     """Its only worker fails, runs again, and is stopped at the deadline."""
-    seen = folder / "seen"
-    code = f"from pathlib import Path\nif not Path({str(seen)!r}).exists():\n"
-    code += f"    Path({str(seen)!r}).touch()\n    raise SystemExit('no data')\n{SLEEP}"
+    mark = folder / "seen"
+    code = f"from pathlib import Path\nif not Path({str(mark)!r}).exists():\n"
+    code += f"    Path({str(mark)!r}).touch()\n    raise SystemExit('no data')\n{SLEEP}"
     body = elastic(code, name="imagenet", replicas=1, minReplicas=1, activeDeadlineSeconds=3)
     body["spec"]["replicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure"
     return [{**body, "spec": {**body["spec"], "rdzvEndpoint": "127.0.0.1:2379"}}]

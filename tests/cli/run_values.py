@@ -55,7 +55,7 @@ class Started:
         )
         self.lines: list[str] = []
 
-    def until(self, text: str, stream: str = "stdout") -> str:
+    def read_until(self, text: str, stream: str = "stdout") -> str:
         """Read until a line holds this. Fails when the output ends before."""
         pipe = getattr(self.process, stream)
         for line in pipe:
@@ -88,7 +88,7 @@ class Ended:
         return [text for name, bar, text in split_lines if bar and name.strip() == prefix]
 
 
-def ran(folder: Path, objects: list[Json], *arguments: str) -> Ended:
+def run_to_end(folder: Path, objects: list[Json], *arguments: str) -> Ended:
     return Started(folder, objects, *arguments).end()
 
 

@@ -29,6 +29,6 @@ def script(folder: Path, text: str = "", name: str = "train.py") -> Path:
     return path
 
 
-def made(path: Path | str, *arguments: str, form: Any = "script", **options: Any) -> ProgramJob:
+def program_job(path: Path | str, *arguments: str, form: Any = "script", **options: Any) -> ProgramJob:
     """The job of a script with these options of the command line."""
     return make_job(ProgramArguments(form, str(path), arguments), {**NOTHING, **options})

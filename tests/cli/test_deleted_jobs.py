@@ -31,33 +31,33 @@ UID = "c66e9c6e-0001"
 
 
 def job(*holding: tuple[str, str, str]) -> Json:
-    made = elastic(*holding)
-    made["metadata"]["uid"] = UID
-    return made
+    elastic_job = elastic(*holding)
+    elastic_job["metadata"]["uid"] = UID
+    return elastic_job
 
 
 def worker(index: int, code: int) -> Json:
     end = {"exitCode": code, "reason": "Error", "finishedAt": at(20 - index)}
-    made = pod(f"Worker-{index}", {"state": {"terminated": end}}, "Failed", container="elasticjob-worker")
-    made["metadata"]["labels"]["trainyard.dev/owner"] = UID
+    ended_pod = pod(f"Worker-{index}", {"state": {"terminated": end}}, "Failed", container="elasticjob-worker")
+    ended_pod["metadata"]["labels"]["trainyard.dev/owner"] = UID
     if code == 143:  # its deletion has ended it
-        made["metadata"]["deletionTimestamp"] = at(25 - index)
-    return made
+        ended_pod["metadata"]["deletionTimestamp"] = at(25 - index)
+    return ended_pod
 
 
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Json, *pods: Json, end: str = "") -> HistoryRecord:
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last_job: Json, *pods: Json, end: str = "") -> HistoryRecord:
     """The record that the history has when the job and its pods are deleted; `end` cuts the job short before."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     folder = tmp_path / "trainyard" / "history" / folder_name(UID, "default", "mnist", NOW)
     folder.mkdir(parents=True)
     record = JobRecord(folder, {"uid": UID, "result": "", "where": "run"}, RetentionLimits())
-    record.record_job(seen, NOW)
-    for made in pods:
-        record.record_pod(made, gone=False)
-        record.record_pod(made, gone=True)
-        log = record.logs / pod_log_folder(made) / "elasticjob-worker" / "1.log"
+    record.record_job(last_job, NOW)
+    for ended_pod in pods:
+        record.record_pod(ended_pod, gone=False)
+        record.record_pod(ended_pod, gone=True)
+        log = record.logs / pod_log_folder(ended_pod) / "elasticjob-worker" / "1.log"
         log.parent.mkdir(parents=True)
-        log.write_text(f"ValueError: {name_of(made)}\n")
+        log.write_text(f"ValueError: {name_of(ended_pod)}\n")
     about = {"kind": "ElasticJob", "name": "mnist", "uid": UID}
     event = {"metadata": {"uid": "e", "name": "e"}, "involvedObject": about, "reason": "Started", "message": "it runs"}
     record.record_event({**event, "lastTimestamp": at(30), "source": {"component": "operator"}})
@@ -72,16 +72,16 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Json, *pods: Jso
 
 
 def answer(record: HistoryRecord) -> tuple[Facts, list[Finding]]:
-    made = facts_of(record)
-    assert made is not None
-    return made, list(diagnosis_of(record, made).findings)
+    job_facts = facts_of(record)
+    assert job_facts is not None
+    return job_facts, list(diagnosis_of(record, job_facts).findings)
 
 
 def test_why_of_a_job_that_is_gone_is_the_same_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pods = [worker(index, 1) for index in range(3)]
     record = kept(tmp_path, monkeypatch, job(FAILED), *pods)
-    made, findings = answer(record)
-    before = why(facts(job(FAILED), *pods, logs=made.logs))
+    job_facts, findings = answer(record)
+    before = why(facts(job(FAILED), *pods, logs=job_facts.logs))
     assert [(finding.summary, finding.evidence) for finding in findings] == [
         (finding_before.summary, finding_before.evidence) for finding_before in before
     ]

@@ -29,13 +29,13 @@ class Script(ApiClient):
         super().__init__("http://127.0.0.1:9")
         self.now: list[bytes | Exception] = []
         self.previous: list[bytes] = []
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.tails: list[int | None] = []
         self.on_end: Callable[[], object] = lambda: None
         self.on_break: Callable[[], object] = lambda: None
 
     async def logs(self, *where: str, **parameters: Any) -> AsyncGenerator[bytes]:  # fewer words are needed here
-        self.asked.append("previous" if parameters.get("previous") else "now")
+        self.requests.append("previous" if parameters.get("previous") else "now")
         self.tails.append(parameters.get("tail_lines"))
         for part in list(self.previous if parameters.get("previous") else self.now):
             if isinstance(part, Exception):
@@ -88,7 +88,7 @@ def test_the_newest_run_that_has_begun_is_read_from_the_status(state: Json, rest
 async def test_the_log_of_a_container_that_never_ran_is_not_requested() -> None:
     script = Script()
     assert await printed(script, lambda logs: logs.update_pod(pod(STARTING, phase="Pending"))) == []
-    assert script.asked == []
+    assert script.requests == []
 
 
 async def test_a_run_that_ended_before_it_was_observed_is_printed_completely() -> None:
@@ -212,7 +212,7 @@ async def test_the_previous_run_of_a_container_first_observed_in_its_second_run_
     script = Script()
     script.now, script.previous = [b"run 1\n"], [b"run 0\n"]
     output = await printed(script, lambda logs: logs.update_pod(pod(ENDED, 1, "Failed")))
-    assert output == ["x-0 | run 0", "x-0 | run 1"] and script.asked == ["previous", "now"]
+    assert output == ["x-0 | run 0", "x-0 | run 1"] and script.requests == ["previous", "now"]
 
 
 async def test_runs_whose_logs_are_lost_are_reported() -> None:
@@ -259,7 +259,7 @@ async def test_with_a_tail_only_the_current_run_is_cut_and_the_next_is_complete(
         script.on_end = fourth
 
     assert await printed(script, report, tail=1) == ["x-0 | end of run 3", "x-0 | run 4"]
-    assert (script.asked, script.tails) == (["now", "now"], [1, None])
+    assert (script.requests, script.tails) == (["now", "now"], [1, None])
 
 
 async def test_with_a_tail_a_broken_stream_resumes_from_now() -> None:

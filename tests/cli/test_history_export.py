@@ -36,10 +36,10 @@ EXTERNAL = ("src", "href", "srcset", "action", "data", "poster", "background", "
 
 def failed_pod(index: int = 0, code: int = 1, reason: str = "Error", **more: Any) -> Json:
     end = {"exitCode": code, "reason": reason, "startedAt": at(60), "finishedAt": at(30), "message": MARKUP}
-    made = pod(f"WORKER-{index}", {"state": {"terminated": end}}, "Failed", **more)
-    made["metadata"]["labels"]["trainyard.dev/owner"] = UID
-    made["metadata"]["uid"] = f"{index:08x}-pod"
-    return made
+    ended_pod = pod(f"WORKER-{index}", {"state": {"terminated": end}}, "Failed", **more)
+    ended_pod["metadata"]["labels"]["trainyard.dev/owner"] = UID
+    ended_pod["metadata"]["uid"] = f"{index:08x}-pod"
+    return ended_pod
 
 
 def recorded(tmp_path: Path, job: Json, *pods: Json, log: bytes = b"line\n", end: str = "") -> HistoryRecord:
@@ -48,9 +48,9 @@ def recorded(tmp_path: Path, job: Json, *pods: Json, log: bytes = b"line\n", end
     record = JobRecord(folder, {"uid": UID, "result": "", "where": "run"}, RetentionLimits())
     job["metadata"]["uid"] = UID
     record.record_job(job, NOW)
-    for made in pods:
-        record.record_pod(made, gone=False)
-        path = record.logs / pod_log_folder(made) / "tensorflow" / "1.log"
+    for ended_pod in pods:
+        record.record_pod(ended_pod, gone=False)
+        path = record.logs / pod_log_folder(ended_pod) / "tensorflow" / "1.log"
         path.parent.mkdir(parents=True)
         path.write_bytes(log)
     about = {"kind": "TfJob", "name": "mnist", "uid": UID}

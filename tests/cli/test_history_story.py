@@ -8,13 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.cli.run_values import Ended, Started, job, private, ran, replicas
+from tests.cli.run_values import Ended, Started, job, private, replicas, run_to_end
+from tests.support.waiting import until
 from trainyard.objects import Json
 
 pytestmark = pytest.mark.slow
@@ -43,16 +43,18 @@ def only_record(folder: Path) -> Path:
 
 
 def until_text(folder: Path, text: str) -> None:
-    """Wait until a log of the history holds this."""
-    until = time.monotonic() + PATIENCE
-    while not any(text in path.read_text() for path in folder.rglob("state/trainyard/history/*/logs/**/*.log")):
-        assert time.monotonic() < until, list(folder.rglob("*.log"))
-        time.sleep(0.05)
+    """Wait until a log of the history has this text."""
+
+    def logs() -> dict[str, str]:
+        paths = folder.rglob("state/trainyard/history/*/logs/**/*.log")
+        return {path.name: path.read_text() for path in paths}
+
+    until(logs, f"{text!r} in a log", accept=lambda texts: any(text in log for log in texts.values()))
 
 
 def test_everything_of_a_job_is_kept(tmp_path: Path) -> None:
     master = prints("MASTER", "print('hello')")
-    ended = ran(tmp_path, [job(master, prints("WORKER", "print('at work', end='')", 2))], "--network", "shared")
+    ended = run_to_end(tmp_path, [job(master, prints("WORKER", "print('at work', end='')", 2))], "--network", "shared")
     assert ended.code == 0, ended.err
     folder = only_record(tmp_path)
     assert [line for line in ended.err.splitlines() if line.startswith("logs: ")] == [f"logs: {folder}/logs"]
@@ -74,7 +76,7 @@ def test_everything_of_a_job_is_kept(tmp_path: Path) -> None:
     assert shown.err.startswith("From the history of ") and "the job is gone" in shown.err
     assert run_without_cluster(tmp_path, "logs", "story", "--role", "worker", "--index", "1").out == "at work\n"
     (tmp_path / "again").mkdir()
-    again = ran(tmp_path / "again", [manifest], "--network", "shared")
+    again = run_to_end(tmp_path / "again", [manifest], "--network", "shared")
     assert again.code == 0, "the manifest can be run again"
 
 
@@ -82,7 +84,7 @@ def test_run_and_history_have_one_prefix_and_one_width_for_pods_with_init_contai
     master = prints("MASTER", "print('trains')")
     fetch = {"name": "zz-fetch-the-data", "image": "x", "command": [*BUFFERED, "print('fetched')"]}
     master["template"]["spec"]["initContainers"] = [fetch]
-    ended = ran(tmp_path, [job(master, prints("WORKER", "print('works')"))], "--network", "shared")
+    ended = run_to_end(tmp_path, [job(master, prints("WORKER", "print('works')"))], "--network", "shared")
     lines = ["master-0/zz-fetch-the-data | fetched", "master-0 | trains", "worker-0 | works"]
     assert set(ended.lines) >= set(lines), ended.out
     assert run_without_cluster(tmp_path, "logs", "story").lines == lines
@@ -91,7 +93,7 @@ def test_run_and_history_have_one_prefix_and_one_width_for_pods_with_init_contai
 def test_the_commands_of_the_history(tmp_path: Path) -> None:
     empty = run_without_cluster(tmp_path, "history")
     assert (empty.code, empty.out) == (0, "") and "No job has run" in empty.err
-    assert ran(tmp_path, [job(prints("MASTER", "print('hello')"))], "--network", "shared").code == 0
+    assert run_to_end(tmp_path, [job(prints("MASTER", "print('hello')"))], "--network", "shared").code == 0
     head, row = run_without_cluster(tmp_path, "history").lines
     assert head.split() == ["ID", "JOB", "KIND", "AGE", "TOOK", "RESULT", "RESTARTS", "WHERE"]
     ident = row.split()[0]
@@ -113,7 +115,10 @@ def test_the_commands_of_the_history(tmp_path: Path) -> None:
 
 def test_the_verbs_of_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("story", "rm"):
-        assert ran(tmp_path, [job(prints("MASTER", f"print('{name}')"), name=name)], "--network", "shared").code == 0
+        assert (
+            run_to_end(tmp_path, [job(prints("MASTER", f"print('{name}')"), name=name)], "--network", "shared").code
+            == 0
+        )
     story, rm = (
         json.loads(run_without_cluster(tmp_path, "history", "show", name, "-o", "json").out) for name in ("story", "rm")
     )
@@ -134,7 +139,7 @@ def test_the_verbs_of_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert refused.code == 1 and f"trainyard history keep --undo {story['id']}" in " ".join(refused.err.split())
     assert len(run_without_cluster(tmp_path, "history", "-o", "name").lines) == 2, "none is removed"
     monkeypatch.setenv("TRAINYARD_HISTORY_JOBS", "1")
-    assert ran(tmp_path, [job(prints("MASTER", "print('next')"), name="next")], "--network", "shared").code == 0
+    assert run_to_end(tmp_path, [job(prints("MASTER", "print('next')"), name="next")], "--network", "shared").code == 0
     left = run_without_cluster(tmp_path, "history", "-o", "name").lines
     assert story["id"] in left and len(left) == 2, "one counts for the limit"
     page = tmp_path / "story.html"
@@ -153,17 +158,22 @@ def test_a_kill_of_everything_loses_no_line(tmp_path: Path, network: str) -> Non
     started = Started(tmp_path, [job(prints("MASTER", code), prints("WORKER", code))], "--network", network)
     until_text(tmp_path, "two")
     master = "master-0"
-    while master not in "".join(run_without_cluster(tmp_path, "logs", "story").lines):
-        assert started.process.poll() is None
+    until(
+        lambda: run_without_cluster(tmp_path, "logs", "story").out,
+        "the log of the master",
+        accept=lambda out: master in out,
+    )
     os.kill(started.process.pid, signal.SIGKILL)
     started.end()
-    until = time.monotonic() + PATIENCE
-    while len((shown := run_without_cluster(tmp_path, "logs", "story")).lines) < 4:
-        assert time.monotonic() < until, shown.out
+    shown = until(
+        lambda: run_without_cluster(tmp_path, "logs", "story"),
+        "four lines of output",
+        accept=lambda ended: len(ended.lines) >= 4,
+    )
     assert shown.of("master-0") == shown.of("worker-0") == ["one", "two"]
     assert run_without_cluster(tmp_path, "history").lines[1].split()[5] == "Interrupted"
     assert (only_record(tmp_path) / "recording").exists()
-    assert ran(tmp_path, [job(prints("MASTER", "pass"), name="next")], "--network", network).code == 0
+    assert run_to_end(tmp_path, [job(prints("MASTER", "pass"), name="next")], "--network", network).code == 0
     results = [json.loads(path.read_text()) for path in tmp_path.rglob("history/*/result.json")]
     assert {result["name"]: result["result"] for result in results} == {"story": "Interrupted", "next": "Succeeded"}
     assert not list(tmp_path.rglob("history/*/recording"))
@@ -174,7 +184,7 @@ def test_output_survives_the_timeout_and_every_run_is_kept(tmp_path: Path, netwo
     worker = "import os, time; print('before', end=''); time.sleep(.2); os.kill(os.getpid(), 11)"
     master = "import time; print('waiting'); print('still', end=''); time.sleep(600)"
     timeout = ("--network", network, "--timeout", "8")
-    ended = ran(tmp_path, [job(prints("MASTER", master), prints("WORKER", worker))], *timeout)
+    ended = run_to_end(tmp_path, [job(prints("MASTER", master), prints("WORKER", worker))], *timeout)
     assert ended.code == 124, ended.err
     assert ended.of("master-0") == ["waiting", "still"]
     assert set(ended.of("worker-0")) == {"before"}
@@ -188,7 +198,7 @@ def test_output_survives_the_timeout_and_every_run_is_kept(tmp_path: Path, netwo
 def test_the_history_says_why_a_job_could_not_run(tmp_path: Path) -> None:
     master = prints("MASTER", "")
     del master["template"]["spec"]["containers"][0]["command"]
-    assert ran(tmp_path, [job(master)], "--network", "shared").code == 3
+    assert run_to_end(tmp_path, [job(master)], "--network", "shared").code == 3
     answer = run_without_cluster(tmp_path, "why", "story")
     assert answer.code == 0 and "it was cut short" in answer.out, answer.err
     assert "seen:  given up: master-0: ErrImageNeverPull" in answer.out
@@ -197,7 +207,7 @@ def test_the_history_says_why_a_job_could_not_run(tmp_path: Path) -> None:
 def test_logs_dir_gets_the_logs_and_is_never_cleaned_up(tmp_path: Path) -> None:
     own = tmp_path / "own" / "logs"
     arguments = ("--network", "shared", "--logs-dir", str(own))
-    assert ran(tmp_path, [job(prints("MASTER", "print('hello')"))], *arguments).code == 0
+    assert run_to_end(tmp_path, [job(prints("MASTER", "print('hello')"))], *arguments).code == 0
     (log,) = own.rglob("*.log")
     assert log.read_text() == "hello\n"
     assert log.relative_to(own).parts[0] == only_record(tmp_path).name
@@ -246,6 +256,6 @@ def test_a_history_that_cannot_be_written_is_reported_once_and_stops_no_job(
 
 def test_no_history_where_the_user_wants_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINYARD_HISTORY_JOBS", "0")
-    ended = ran(tmp_path, [job(prints("MASTER", "print('hello')"))], "--network", "shared")
+    ended = run_to_end(tmp_path, [job(prints("MASTER", "print('hello')"))], "--network", "shared")
     assert ended.code == 0 and ended.of("master-0") == ["hello"]
     assert not (tmp_path / "state").exists()

@@ -28,8 +28,8 @@ def test_an_invalid_option_is_reported_with_the_fix(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    ran = CliRunner().invoke(node, line)
-    assert ran.exit_code == 2 and message in ran.output
+    result = CliRunner().invoke(node, line)
+    assert result.exit_code == 2 and message in result.output
 
 
 def test_a_taint_and_a_resource_are_read() -> None:

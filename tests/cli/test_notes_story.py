@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.cli.commands import SLEEP, commands_of_cluster, role, run_in_process, tfjob
-from tests.cli.run_values import container, job, ran
+from tests.cli.run_values import container, job, run_to_end
 from trainyard.objects import Json
 from trainyard.server.registry import discovery
 
@@ -22,8 +22,8 @@ NOTES = [
 
 
 def with_fields(job: Json) -> Json:
-    for each in job["spec"]["replicaSpecs"]:
-        each["template"]["spec"] |= FIELDS
+    for replica_spec in job["spec"]["replicaSpecs"]:
+        replica_spec["template"]["spec"] |= FIELDS
     return job
 
 
@@ -81,5 +81,5 @@ async def test_notes_are_not_printed_for_a_real_cluster(tmp_path: Path, monkeypa
 def test_run_prints_notes_once_and_the_node_does_not_repeat_them(tmp_path: Path) -> None:
     spec = {"restartPolicy": "Never", "containers": [container("print('done')")], **FIELDS}
     listed = [{"tfReplicaType": name, "template": {"spec": spec}} for name in ("MASTER", "WORKER")]
-    end = ran(tmp_path, [job(*listed)], "--network", "shared")
+    end = run_to_end(tmp_path, [job(*listed)], "--network", "shared")
     assert end.code == 0 and tells(end.err) and has_places(end.err) and "node: " not in end.err, end.err

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import PATIENCE, SLEEP, commands_of_cluster, role, tfjob
+from tests.cli.commands import SLEEP, commands_of_cluster, role, tfjob
+from tests.support.waiting import until_async
 from tests.views.why_job_cases import JOB_CASES
 from tests.views.why_replica_cases import REPLICA_CASES
 from tests.views.why_values import NOW, RUNNING, Case, ended, facts, pod
@@ -57,7 +57,7 @@ def check(row: JobRow, job: Json, pods: list[Json], table: dict[str, str], descr
     assert table["STATE"] == field(described, "State") == why["state"] == row.state
     assert table["RESTARTS"] == (field(described, "Restarts") or "0") == str(row.restarts)
     assert table["RUNNING"] == f"{row.running}/{row.replicas}"
-    roles = {role for role in row.states if any(role == asked.lower() for asked in role_names(job))}
+    roles = {role for role in row.states if any(role == name.lower() for name in role_names(job))}
     assert row.running == sum(row.states[role].get("Running", 0) for role in roles)
     shown = [line.split() for line in described if re.match(r"  [\w-]+-\d+  ", line)]
     assert sum(words[1] == "Running" and words[0].rpartition("-")[0] in roles for words in shown) == row.running
@@ -97,19 +97,20 @@ async def test_the_commands_tell_the_same_of_a_cluster(tmp_path: Path) -> None:
     async with commands_of_cluster(tmp_path) as trainyard:
         await trainyard.submit(tfjob(role("MASTER", SLEEP), role("WORKER", crash, 2)))
         await trainyard.until("exit code 3", "why", "mnist", "-o", "json")
-        deadline = time.monotonic() + PATIENCE
-        while True:  # the job and its pods must not change between the commands: a back-off is long enough
-            assert time.monotonic() < deadline
-            job = json.loads((await trainyard("get", "mnist", "-o", "json")).out)
+
+        async def look() -> tuple[list[str], Json, list[Json]]:
             table = (await trainyard("get", "mnist")).out.splitlines()
+            job = json.loads((await trainyard("get", "mnist", "-o", "json")).out)
+            return table, job, (await trainyard.cluster.api.list(POD, "default", OWNER))["items"]
+
+        async def look_between_two_equal_states() -> tuple[list[str], Json, list[Json], list[str], Json] | None:
+            state = await look()
             described = (await trainyard("describe", "mnist", "-o", "wide")).out.splitlines()
             why = json.loads((await trainyard("why", "mnist", "-o", "json")).out)
-            pods = (await trainyard.cluster.api.list(POD, "default", OWNER))["items"]
-            if table == (await trainyard("get", "mnist")).out.splitlines() and (
-                json.loads((await trainyard("get", "mnist", "-o", "json")).out) == job
-                and (await trainyard.cluster.api.list(POD, "default", OWNER))["items"] == pods
-            ):
-                break
+            return (*state, described, why) if state == await look() else None
+
+        # The job and its pods must not change between the commands: a back-off is long enough.
+        table, job, pods, described, why = await until_async(look_between_two_equal_states, "the job does not change")
         (row,) = job_rows([job], pods, NOW)
         assert row.restarts > 0 and any(finding["level"] == "problem" for finding in why["findings"])
         heads, values = (re.split(r"\s{2,}", line) for line in table)

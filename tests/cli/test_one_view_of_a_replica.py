@@ -35,20 +35,20 @@ class Case(NamedTuple):
 
 def with_init(container: Json, phase: str) -> Json:
     """A pod whose init container has this status, and whose main container waits for it."""
-    made = pod("WORKER-0", waits("PodInitializing"), phase)
-    made["status"]["initContainerStatuses"] = [{"name": "prepare", "restartCount": 0, **container}]
-    return made
+    worker = pod("WORKER-0", waits("PodInitializing"), phase)
+    worker["status"]["initContainerStatuses"] = [{"name": "prepare", "restartCount": 0, **container}]
+    return worker
 
 
 def with_sidecar(main: Json, sidecar: Json, phase: str) -> Json:
-    made = pod("WORKER-0", main, phase)
-    made["status"]["containerStatuses"].append({"name": "sidecar", "restartCount": 0, **sidecar})
-    return made
+    worker = pod("WORKER-0", main, phase)
+    worker["status"]["containerStatuses"].append({"name": "sidecar", "restartCount": 0, **sidecar})
+    return worker
 
 
-def with_status(made: Json, **fields: Any) -> Json:
-    made["status"] |= fields
-    return made
+def with_status(obj: Json, **fields: Any) -> Json:
+    obj["status"] |= fields
+    return obj
 
 
 DELETED: dict[str, Any] = {"deletionTimestamp": at(10)}

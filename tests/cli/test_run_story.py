@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.run_values import Started, job, private, processes_with, ran, replicas
+from tests.cli.run_values import Started, job, private, processes_with, replicas, run_to_end
 from trainyard.app.kubeconfig import read_kubeconfig as read_kubeconfig
 
 SERVE = "print('serving', flush=True)\nimport time\ntime.sleep(600)"
@@ -24,7 +24,7 @@ STUBBORN = "import signal,time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\np
 
 def test_a_job_runs_to_the_end_with_all_its_logs_and_a_table(tmp_path: Path) -> None:
     says = "import os,socket\nprint('hello from', socket.gethostname())\nprint('TF_CONFIG' in os.environ)"
-    ended = ran(tmp_path, [job(replicas("MASTER", says), replicas("WORKER", says, 2), replicas("PS", SERVE))])
+    ended = run_to_end(tmp_path, [job(replicas("MASTER", says), replicas("WORKER", says, 2), replicas("PS", SERVE))])
     assert ended.code == 0, ended.err
     assert ended.of("master-0")[1] == "True" and "master-" in ended.of("master-0")[0]
     table = [line.split() for line in ended.lines if line.startswith("story")]
@@ -37,7 +37,7 @@ def test_a_job_runs_to_the_end_with_all_its_logs_and_a_table(tmp_path: Path) -> 
 
 def test_all_output_of_a_fast_pod_is_printed_even_an_unterminated_last_line(tmp_path: Path) -> None:
     says = "import sys\nfor i in range(5000): print('line', i)\nsys.stdout.write('the end')"
-    ended = ran(tmp_path, [job(replicas("MASTER", says, restart="Never"))])
+    ended = run_to_end(tmp_path, [job(replicas("MASTER", says, restart="Never"))])
     assert ended.code == 0
     assert ended.of("master-0") == [*(f"line {i}" for i in range(5000)), "the end"]
 
@@ -52,7 +52,7 @@ def test_every_run_of_a_restarted_container_is_printed_once_and_in_order(tmp_pat
         spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
         spec["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/shared"}]
     (tmp_path / "data").mkdir()
-    ended = ran(tmp_path, [restarted_job], "--mount", f"data={tmp_path / 'data'}")
+    ended = run_to_end(tmp_path, [restarted_job], "--mount", f"data={tmp_path / 'data'}")
     assert ended.code == 0, ended.err
     assert ended.of("worker-0") == ["run 0", "run 1"]
     (row,) = [line.split() for line in ended.lines if line.startswith("story") and "worker-0" in line]
@@ -60,7 +60,7 @@ def test_every_run_of_a_restarted_container_is_printed_once_and_in_order(tmp_pat
 
 
 def test_a_failed_job_ends_with_1_and_its_reason(tmp_path: Path) -> None:
-    ended = ran(tmp_path, [job(replicas("MASTER", "print('oh')\nexit(3)"), replicas("WORKER", SERVE))])
+    ended = run_to_end(tmp_path, [job(replicas("MASTER", "print('oh')\nexit(3)"), replicas("WORKER", SERVE))])
     assert ended.code == 1
     assert ended.of("master-0") == ["oh"]
     assert ended.lines[-1].startswith("TfJob default/story: Failed after 0:")
@@ -84,7 +84,7 @@ def test_a_block_is_reported_once_and_before_the_end(tmp_path: Path) -> None:
         "spec": spec,
     }
     started = Started(tmp_path, [elastic_job], "--timeout", "25")
-    started.until("problem: there is no Service etcd", "stderr")
+    started.read_until("problem: there is no Service etcd", "stderr")
     ended = started.end()
     assert ended.code == 124 and "there is no Service etcd" not in ended.err
 
@@ -100,7 +100,7 @@ def test_workers_that_cannot_meet_end_with_1_and_the_address(tmp_path: Path) -> 
         "metadata": {"name": "e"},
         "spec": spec,
     }
-    ended = ran(tmp_path, [elastic_job])
+    ended = run_to_end(tmp_path, [elastic_job])
     assert ended.code == 1
     assert "the rendezvous at 127.0.0.1:1 cannot be reached" in ended.err
 
@@ -108,7 +108,7 @@ def test_workers_that_cannot_meet_end_with_1_and_the_address(tmp_path: Path) -> 
 def test_of_several_jobs_the_worst_counts_and_the_prefix_names_the_job(tmp_path: Path) -> None:
     good = job(replicas("MASTER", "print('fine')"), name="good")
     bad = job(replicas("MASTER", "print('broken')\nexit(1)"), name="bad")
-    ended = ran(tmp_path, [good, bad])
+    ended = run_to_end(tmp_path, [good, bad])
     assert ended.code == 1
     assert ended.of("good/master-0") == ["fine"] and ended.of("bad/master-0") == ["broken"]
 
@@ -119,12 +119,12 @@ def test_other_objects_may_be_in_the_same_file(tmp_path: Path) -> None:
     master_job["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]["envFrom"] = [
         {"configMapRef": {"name": "s"}}
     ]
-    assert ran(tmp_path, [master_job, settings]).of("master-0") == ["0.5"]
+    assert run_to_end(tmp_path, [master_job, settings]).of("master-0") == ["0.5"]
 
 
 def test_an_invalid_manifest_ends_with_2_and_starts_nothing(tmp_path: Path) -> None:
     two_masters = job(replicas("MASTER", "print(1)"), replicas("MASTER", "print(2)"))
-    ended = ran(tmp_path, [two_masters])
+    ended = run_to_end(tmp_path, [two_masters])
     assert ended.code == 2 and ended.lines == []
     assert "job.yaml:6: spec.replicaSpecs" in ended.err and "MASTER" in ended.err and "Traceback" not in ended.err
     assert not (tmp_path / "cache").exists() and not list((tmp_path / "tmp").iterdir())
@@ -133,7 +133,7 @@ def test_an_invalid_manifest_ends_with_2_and_starts_nothing(tmp_path: Path) -> N
 def test_an_unknown_image_ends_with_3_and_the_fix(tmp_path: Path) -> None:
     master_job = job(replicas("MASTER", ""))
     del master_job["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]["command"]
-    ended = ran(tmp_path, [master_job])
+    ended = run_to_end(tmp_path, [master_job])
     assert ended.code == 3
     assert "cannot run here" in ended.err and "--images" in ended.err
 
@@ -142,7 +142,7 @@ def test_a_cache_that_cannot_be_written_ends_with_3_and_is_named(tmp_path: Path)
     catalogue = tmp_path / "images.yaml"
     catalogue.write_text("images:\n- match: example.invalid/*\n  ways: [{requirements: [nothing==1.0]}]\n")
     arguments = ("--images", str(catalogue), "--cache", "/proc/none")
-    ended = ran(tmp_path, [job(replicas("MASTER", "print(1)"))], *arguments)
+    ended = run_to_end(tmp_path, [job(replicas("MASTER", "print(1)"))], *arguments)
     assert ended.code == 3
     assert "cannot run here" in ended.err and "/proc/none" in ended.err and "Traceback" not in ended.err
 
@@ -160,13 +160,13 @@ def test_a_cache_that_cannot_be_written_ends_with_3_and_is_named(tmp_path: Path)
 def test_an_invalid_command_line_ends_with_2_and_names_the_problem(
     tmp_path: Path, arguments: tuple[str, str], message: str
 ) -> None:
-    ended = ran(tmp_path, [job(replicas("MASTER", "print(1)"))], *arguments)
+    ended = run_to_end(tmp_path, [job(replicas("MASTER", "print(1)"))], *arguments)
     assert ended.code == 2 and message in ended.err and "Traceback" not in ended.err
     assert ended.lines == []
 
 
 def test_the_time_of_timeout_ends_with_124(tmp_path: Path) -> None:
-    ended = ran(tmp_path, [job(replicas("MASTER", SERVE))], "--timeout", "2")
+    ended = run_to_end(tmp_path, [job(replicas("MASTER", SERVE))], "--timeout", "2")
     assert ended.code == 124
     assert "--timeout 2" in ended.err and ended.of("master-0") == ["serving"]
     row = next(line.split() for line in ended.out.splitlines() if line.split()[1:2] == ["master-0"])
@@ -177,7 +177,7 @@ def test_the_time_of_timeout_ends_with_124(tmp_path: Path) -> None:
 def test_a_signal_ends_pods_within_their_grace_period_and_prints_their_last_lines(tmp_path: Path, number: int) -> None:
     says = "import signal,sys,time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(print('good night')))\n"
     started = Started(tmp_path, [job(replicas("MASTER", f"{says}print('up')\ntime.sleep(600)"))])
-    started.until("up")
+    started.read_until("up")
     started.interrupt(number)
     ended = started.end()
     assert ended.code == 130, ended.err
@@ -187,7 +187,7 @@ def test_a_signal_ends_pods_within_their_grace_period_and_prints_their_last_line
 
 def test_an_interrupt_during_the_start_leaves_nothing(tmp_path: Path) -> None:
     started = Started(tmp_path, [job(replicas("MASTER", SERVE))])
-    started.until("network:", "stderr")
+    started.read_until("network:", "stderr")
     started.interrupt()
     ended = started.end()
     assert ended.code == 130 and "Traceback" not in ended.err
@@ -197,7 +197,7 @@ def test_an_interrupt_during_the_start_leaves_nothing(tmp_path: Path) -> None:
 def test_a_second_signal_kills_pods_that_do_not_end(tmp_path: Path) -> None:
     mark = f"mark-{os.getpid()}-{time.time_ns()}"
     started = Started(tmp_path, [job(replicas("MASTER", f"{STUBBORN}#{mark}"))])
-    started.until("stubborn")
+    started.read_until("stubborn")
     began = time.monotonic()
     started.interrupt()
     with pytest.raises(subprocess.TimeoutExpired):
@@ -212,7 +212,7 @@ def test_a_closed_output_pipe_ends_the_run(tmp_path: Path) -> None:
     mark = f"mark-{os.getpid()}-{time.time_ns()}"
     noisy = f"import time\nwhile True: print('x' * 100); time.sleep(.01)  #{mark}"
     started = Started(tmp_path, [job(replicas("MASTER", noisy))])
-    started.until("xxx")
+    started.read_until("xxx")
     assert started.process.stdout
     started.process.stdout.close()
     started.process.stdout = None
@@ -223,7 +223,7 @@ def test_a_closed_output_pipe_ends_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_the_result_has_stdout_for_itself(tmp_path: Path, form: str) -> None:
-    ended = ran(tmp_path, [job(replicas("MASTER", "print('hello')"))], "-o", form)
+    ended = run_to_end(tmp_path, [job(replicas("MASTER", "print('hello')"))], "-o", form)
     assert ended.code == 0
     (document,) = json.loads(ended.out) if form == "json" else yaml.safe_load(ended.out)
     assert (document["kind"], document["metadata"]["name"], document["status"]["state"]) == (
@@ -236,13 +236,13 @@ def test_the_result_has_stdout_for_itself(tmp_path: Path, form: str) -> None:
 
 def test_a_kept_cluster_is_reachable_until_ctrl_c_and_the_code_is_the_jobs(tmp_path: Path) -> None:
     started = Started(tmp_path, [job(replicas("MASTER", "exit(4)"))], "--keep")
-    path = Path(started.until("KUBECONFIG=", "stderr").strip().partition("=")[2])
+    path = Path(started.read_until("KUBECONFIG=", "stderr").strip().partition("=")[2])
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
     access = read_kubeconfig([path])
     assert access.server.startswith("https://127.0.0.1:")
     url = f"{access.server}/apis/tensorflow.org/v1alpha1/namespaces/default/tfjobs/story"
-    asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {access.token}"})  # noqa: S310  (looked at above)
-    with urllib.request.urlopen(asked, context=access.secure()) as answer:  # noqa: S310  (the same)
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {access.token}"})  # noqa: S310  (looked at above)
+    with urllib.request.urlopen(request, context=access.secure()) as answer:  # noqa: S310  (the same)
         assert json.load(answer)["status"]["state"] == "Failed"
     started.interrupt()
     ended = started.end()

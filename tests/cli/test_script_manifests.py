@@ -13,7 +13,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from tests.cli.script_values import made, script
+from tests.cli.script_values import program_job, script
 from trainyard import kinds
 from trainyard.cli.command import manifests
 from trainyard.cli.init import init
@@ -66,7 +66,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def text_of(case: str) -> str:
-    return made("train.py", "--lr", "3", **CASES[case]).manifest_yaml(Path("train.yaml"))
+    return program_job("train.py", "--lr", "3", **CASES[case]).manifest_yaml(Path("train.yaml"))
 
 
 every_case = pytest.mark.parametrize("case", CASES)
@@ -83,7 +83,7 @@ def test_the_manifest_is_the_expected_one(case: str, request: pytest.FixtureRequ
 @every_case
 def test_a_manifest_round_trips_through_yaml(case: str) -> None:
     (document,) = read(text_of(case), "train.yaml")
-    assert document.obj == made("train.py", "--lr", "3", **CASES[case]).job
+    assert document.obj == program_job("train.py", "--lr", "3", **CASES[case]).job
 
 
 @every_case
@@ -121,10 +121,10 @@ def container(job: Json) -> Json:
     [("a b", "a b"), ("$HOME", "$HOME"), ("$(A)", "$$(A)"), ("$$", "$$$$"), ("it's: #1\n", "it's: #1\n"), ("", "")],
 )
 def test_arguments_and_variables_arrive_unchanged(text: str, stored: str) -> None:
-    job = made("train.py", text, env=(f"V={text}",)).job
+    job = program_job("train.py", text, env=(f"V={text}",)).job
     assert container(job)["command"] == ["python", "train.py", stored]
     assert container(job)["env"][-1] == {"name": "V", "value": stored}
-    (document,) = read(made("train.py", text, env=(f"V={text}",)).manifest_yaml(Path("x.yaml")), "x.yaml")
+    (document,) = read(program_job("train.py", text, env=(f"V={text}",)).manifest_yaml(Path("x.yaml")), "x.yaml")
     assert document.obj == job
 
 
@@ -132,7 +132,7 @@ def test_an_env_option_without_a_value_takes_the_shells_and_overrides_ours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "abc")
-    env = container(made("train.py", env=("SECRET_TOKEN", "MASTER_PORT=1")).job)["env"]
+    env = container(program_job("train.py", env=("SECRET_TOKEN", "MASTER_PORT=1")).job)["env"]
     assert [variable for variable in env if variable["name"] in ("SECRET_TOKEN", "MASTER_PORT")] == [
         {"name": "MASTER_PORT", "value": "1"},
         {"name": "SECRET_TOKEN", "value": "abc"},
@@ -152,8 +152,8 @@ def test_an_env_option_without_a_value_takes_the_shells_and_overrides_ours(
 def test_the_command_of_each_framework(form: str, target: str, command: list[str], torchrun: list[str]) -> None:
     script(Path(), "#!/bin/sh\n", "go").chmod(0o755)
     script(Path(), "#!/bin/sh -e\n", "words").chmod(0o644)
-    assert container(made(target, "1", form=form).job)["command"] == command
-    started = container(made(target, "1", form=form, framework="torch").job)
+    assert container(program_job(target, "1", form=form).job)["command"] == command
+    started = container(program_job(target, "1", form=form, framework="torch").job)
     assert started["command"] == ["python", "-m", "torch.distributed.run"]
     assert started["args"] == torchrun
 
@@ -173,7 +173,7 @@ def test_a_cluster_elsewhere_cannot_pull_the_image_of_this_machine(case: str) ->
 @pytest.mark.parametrize("file", ["pack/train.py", "pack/train/__main__.py"])
 def test_the_framework_of_a_module_is_guessed_from_its_file(file: str) -> None:
     script(Path(), "import jax", file)
-    assert made("pack.train", form="module").framework == "jax"
+    assert program_job("pack.train", form="module").framework == "jax"
 
 
 def test_the_working_directory_is_written_down_only_for_a_file_in_another_folder(folder: Path) -> None:

@@ -46,7 +46,7 @@ def start(
     )
 
 
-def ran(
+def run_to_end(
     folder: Path, *arguments: str, prefix: tuple[str, ...] = (), variables: dict[str, str] | None = None
 ) -> tuple[int, str, str]:
     process = start(folder, *arguments, prefix=prefix, variables=variables)
@@ -66,7 +66,7 @@ def facts(folder: Path, count: int) -> list[dict[str, object]]:
 def test_every_worker_runs_in_the_scripts_folder_and_gets_the_peers_addresses(network: str, tmp_path: Path) -> None:
     script(tmp_path, SHOW % (PLAIN,), "project/train.py")
     arguments = ("--network", network, "--workers", "2", "--env", "MINE=$(X) 1", "project/train.py", "--workers", "9")
-    code, out, err = ran(tmp_path, "run", *arguments)
+    code, out, err = run_to_end(tmp_path, "run", *arguments)
     assert code == 0, err
     assert "train.py: runs as plain: no framework among its imports (--framework changes it)" in err
     assert "worker-0 | done" in out and "worker-1 | done" in out
@@ -96,7 +96,7 @@ else:
             time.sleep(0.05)
 """,
     )
-    code, out, err = ran(tmp_path, "run", "--workers", "2", "train.py")
+    code, out, err = run_to_end(tmp_path, "run", "--workers", "2", "train.py")
     assert code == 0, err
     assert "worker-0 | got hello" in out
 
@@ -105,7 +105,7 @@ else:
 def test_the_failure_of_any_worker_is_the_jobs_and_ends_the_others(failing: str, tmp_path: Path) -> None:
     text = f"import os, time\nif os.environ['RANK'] == '{failing}': raise SystemExit(3)\ntime.sleep(600)\n"
     script(tmp_path, text)
-    code, _, err = ran(tmp_path, "run", "--workers", "2", "train.py")
+    code, _, err = run_to_end(tmp_path, "run", "--workers", "2", "train.py")
     assert code == 1, err
     assert f"worker-{failing} ended with exit code 3" in " ".join(err.split())
 
@@ -113,10 +113,10 @@ def test_the_failure_of_any_worker_is_the_jobs_and_ends_the_others(failing: str,
 def test_a_saved_manifest_runs_unchanged_from_another_folder(tmp_path: Path) -> None:
     script(tmp_path, SHOW % (PLAIN,), "project/train.py")
     (tmp_path / "kept").mkdir()
-    code, _, err = ran(tmp_path, "run", "--dry-run", "--save", "kept/job.yaml", "project/train.py", "1")
+    code, _, err = run_to_end(tmp_path, "run", "--dry-run", "--save", "kept/job.yaml", "project/train.py", "1")
     assert code == 0, err
     assert not (tmp_path / "project" / "facts-0.json").exists()
-    code, _, err = ran(tmp_path / "kept", "run", "job.yaml")
+    code, _, err = run_to_end(tmp_path / "kept", "run", "job.yaml")
     assert code == 0, err
     assert [fact["cwd"] for fact in facts(tmp_path / "project", 1)] == [str(tmp_path / "project")]
 
@@ -142,7 +142,7 @@ def test_a_saved_job_of_a_framework_ends_as_the_script_did(
     script(tmp_path, LED % (tuple(variables),))
     words = ("--network", "namespace", "--framework", framework, "--workers", "2", "--save", "job.yaml", "train.py")
     for line in (words, ("--network", "namespace", "job.yaml")):
-        code, out, err = ran(tmp_path, "run", *line)
+        code, out, err = run_to_end(tmp_path, "run", *line)
         assert code == 0, err
         (text,) = [
             text for replica, _, text in (row.partition(" | ") for row in out.splitlines()) if replica.strip() == leader
@@ -155,15 +155,15 @@ def test_a_saved_job_of_a_framework_ends_as_the_script_did(
 
 def test_a_tensorflow_script_alone_knows_its_cluster(tmp_path: Path) -> None:
     script(tmp_path, LED % (("TF_CONFIG",),))
-    code, out, err = ran(tmp_path, "run", "--framework", "tensorflow", "train.py")
+    code, out, err = run_to_end(tmp_path, "run", "--framework", "tensorflow", "train.py")
     assert code == 0, err
     assert '\\"chief\\":[\\"train-chief-0:2222\\"]' in out
 
 
 def test_init_writes_the_manifest_that_run_runs(tmp_path: Path) -> None:
     script(tmp_path, SHOW % (PLAIN,))
-    assert ran(tmp_path, "init", "train.py", "--epochs", "3")[0] == 0
-    code, _, err = ran(tmp_path, "run", "train.yaml")
+    assert run_to_end(tmp_path, "init", "train.py", "--epochs", "3")[0] == 0
+    code, _, err = run_to_end(tmp_path, "run", "train.yaml")
     assert code == 0, err
     assert facts(tmp_path, 1)[0]["args"] == ["--epochs", "3"]
 
@@ -181,7 +181,7 @@ def test_a_module_a_command_and_a_mounted_folder(
 ) -> None:
     script(tmp_path, "import sys\nprint('module', sys.argv[1:])", "pack/train.py")
     script(tmp_path, "content\n", "data/file")
-    exit_code, out, err = ran(tmp_path, "run", *arguments)
+    exit_code, out, err = run_to_end(tmp_path, "run", *arguments)
     assert exit_code == code, err
     assert line in out.splitlines()
 
@@ -191,7 +191,7 @@ def test_mpi_starts_every_process_in_its_place(tmp_path: Path) -> None:
     ranks = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK")
     script(tmp_path, SHOW % (ranks,))
     arguments = ("--framework", "mpi4py", "--workers", "2", "--nproc", "2", "train.py")
-    code, _, err = ran(tmp_path, "run", *arguments)
+    code, _, err = run_to_end(tmp_path, "run", *arguments)
     assert code == 0, err
     script_facts = facts(tmp_path, 4)
     assert [rank_facts["OMPI_COMM_WORLD_LOCAL_RANK"] for rank_facts in script_facts] == ["0", "1", "0", "1"]
@@ -214,7 +214,7 @@ def test_ctrl_c_ends_the_script_and_leaves_no_process(tmp_path: Path) -> None:
 
 def test_a_syntax_error_is_reported_before_anything_starts(tmp_path: Path) -> None:
     script(tmp_path, "import os\ndef f(:\n")
-    code, out, err = ran(tmp_path, "run", "train.py")
+    code, out, err = run_to_end(tmp_path, "run", "train.py")
     assert (code, out) == (2, "")
     assert err.startswith("train.py:2: SyntaxError: ") and "network" not in err
 
@@ -257,10 +257,12 @@ def test_the_shell_chooses_devices_and_a_variable_that_is_not_passed_on_is_named
     )
     script(tmp_path, "\n".join(("import os", 'os.environ["OTHER"] = "is only set"', *lines)))
     variables = {"CUDA_VISIBLE_DEVICES": "1", "HF_HOME": "/data/hf", "MY_OWN": "x", "OTHER": "y"}
-    code, out, err = ran(tmp_path, "run", "--network", network, "train.py", variables=variables)
+    code, out, err = run_to_end(tmp_path, "run", "--network", network, "train.py", variables=variables)
     assert code == 0, err
     assert "worker-0 | sees 1 /data/hf\nworker-0 | None\n" in out
     note = "train.py reads MY_OWN of this shell, but is not given it: write `--env MY_OWN`"
     assert note in " ".join(err.split()) and "OTHER" not in err
-    code, out, err = ran(tmp_path, "run", "--network", network, "--env", "MY_OWN", "train.py", variables=variables)
+    code, out, err = run_to_end(
+        tmp_path, "run", "--network", network, "--env", "MY_OWN", "train.py", variables=variables
+    )
     assert (code, "worker-0 | x\n" in out, "is not given" in err) == (0, True, False)

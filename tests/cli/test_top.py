@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.commands import Answer, TrainyardCommands, commands_of_cluster, role, tfjob
 from tests.kubectl.terminals import Running, _size
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.cli import top
 from trainyard.cli.top import Reading, reading_lines
 from trainyard.objects.resources import ROLE, ROLE_BINDING, SERVICE_ACCOUNT
@@ -41,7 +42,7 @@ async def trainyard(tmp_path: Path) -> AsyncIterator[TrainyardCommands]:
 async def test_the_replicas_of_a_job_and_the_jobs(trainyard: TrainyardCommands) -> None:
     await trainyard.submit(tfjob(role("MASTER", STEPS), role("WORKER", STEPS, 2)))
     figures = r"Running +\d[\d,]* +\d+\.\d\d +\d+m +\d+ MiB +\d+ MiB +local"
-    answer = await until(trainyard, rf"(?s)(.*worker-\d +{figures}\n){{2}}", "mnist")
+    answer = await until_top(trainyard, rf"(?s)(.*worker-\d +{figures}\n){{2}}", "mnist")
     head, *rows = answer.out.splitlines()
     assert answer.err == ""
     assert head.split() == ["REPLICA", "STATE", "STEP", "STEP/S", "CPU", "MEM", "PEAK", "NODE"]
@@ -58,11 +59,14 @@ async def test_the_replicas_of_a_job_and_the_jobs(trainyard: TrainyardCommands) 
     assert [job["name"] for job in json.loads((await trainyard("top", "-A", "-o", "json")).out)["jobs"]] == ["mnist"]
 
 
-async def until(trainyard: TrainyardCommands, pattern: str, *arguments: str) -> Answer:
-    async with asyncio.timeout(20):
-        while not re.search(pattern, (answer := await trainyard("top", *arguments)).out):  # noqa: ASYNC110
-            await asyncio.sleep(0.3)
-    return answer
+async def until_top(trainyard: TrainyardCommands, pattern: str, *arguments: str) -> Answer:
+    """Repeat `trainyard top` until its output matches."""
+    return await until_async(
+        lambda: trainyard("top", *arguments),
+        f"{pattern!r} in `trainyard top {' '.join(arguments)}`",
+        accept=lambda answer: re.search(pattern, answer.out),
+        pause=SLOW_PAUSE,
+    )
 
 
 async def test_without_jobs_and_without_that_job(trainyard: TrainyardCommands) -> None:
@@ -81,7 +85,7 @@ async def test_a_cluster_without_metrics_says_what_to_install(trainyard: Trainya
     await trainyard.submit(tfjob(role("MASTER", STEPS)))
     await trainyard.until("1/1", "get")
     # Steps are those of the log.
-    answer = await until(trainyard, r"master-0 +Running +\d+ +- +- +- +- +local", "mnist")
+    answer = await until_top(trainyard, r"master-0 +Running +\d+ +- +- +- +- +local", "mnist")
     assert "does not serve metrics.k8s.io; install metrics-server" in " ".join(answer.err.split())
     shown = json.loads((await trainyard("top", "-o", "json")).out)
     assert "metrics-server" in shown["missing"] and shown["jobs"][0]["cpu"] is None
@@ -140,18 +144,18 @@ async def test_a_terminal_is_drawn_anew_until_q_or_a_signal_and_then_is_as_befor
     trainyard: TrainyardCommands, end: str | signal.Signals, code: int
 ) -> None:
     await trainyard.submit(tfjob(role("MASTER", STEPS)))
-    await until(trainyard, "master-0 +Running", "mnist")
+    await until_top(trainyard, "master-0 +Running", "mnist")
 
     def look() -> int:
         with terminal(trainyard, "mnist") as screen:
-            screen.until(r"\x1b\[\?1049h")
-            screen.until(r"tfjob/mnist  \d\d:\d\d:\d\d  q ends")
-            screen.until(r"\x1b\[H.*tfjob/mnist")  # the second time
+            screen.read_until(r"\x1b\[\?1049h")
+            screen.read_until(r"tfjob/mnist  \d\d:\d\d:\d\d  q ends")
+            screen.read_until(r"\x1b\[H.*tfjob/mnist")  # the second time
             if isinstance(end, str):
                 os.write(screen._fd, end.encode())
             else:
                 screen.process.send_signal(end)
-            screen.until(r"\x1b\[\?1049l")
+            screen.read_until(r"\x1b\[\?1049l")
             return screen.process.wait(10)
 
     assert await asyncio.to_thread(look) == code

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.run_values import Ended, Started, job, private, ran, replicas
+from tests.cli.run_values import Ended, Started, job, private, replicas, run_to_end
 from tests.window.browsing import rows_of
 from trainyard.objects import Json
 
@@ -129,7 +129,7 @@ def test_the_key_for_links_can_be_read_by_its_owner_alone(up: Path) -> None:
 def test_a_run_has_a_page_while_it_runs(tmp_path: Path) -> None:
     run = Started(tmp_path, [job(replicas("MASTER", "import time; print('here', flush=True); time.sleep(60)"))])
     try:
-        run.until("here")
+        run.read_until("here")
         page, session = session_of(command(tmp_path, "ui").out)
         assert jobs(page, session)["story"]["state"] in ("Created", "Running")
         printed = command(tmp_path, "ui", f"run-{run.process.pid}", "--write")
@@ -143,7 +143,7 @@ def test_a_run_has_a_page_while_it_runs(tmp_path: Path) -> None:
 
 
 def test_the_history_needs_no_cluster(tmp_path: Path) -> None:
-    assert ran(tmp_path, [job(replicas("MASTER", "print('it was here')"))]).code == 0
+    assert run_to_end(tmp_path, [job(replicas("MASTER", "print('it was here')"))]).code == 0
     with served(tmp_path, "--history") as (page, session):
         row = jobs(page, session)["story"]
         assert (row["state"], row["live"]) == ("Succeeded", False)
@@ -206,11 +206,11 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
 def test_the_file_of_a_run_that_was_killed_goes_with_the_next_run(tmp_path: Path) -> None:
     folder = tmp_path / "state" / "trainyard" / ".windows"
     run = Started(tmp_path, [job(replicas("MASTER", "import time; print('here', flush=True); time.sleep(60)"))])
-    run.until("here")
+    run.read_until("here")
     assert command(tmp_path, "ui").code == 0
     run.interrupt(signal.SIGKILL)
     run.end()
     assert [path.name for path in folder.iterdir()] == [f"run-{run.process.pid}.json"]
     assert command(tmp_path, "ui").code == 3
-    assert ran(tmp_path, [job(replicas("MASTER", "print(1)"))]).code == 0
+    assert run_to_end(tmp_path, [job(replicas("MASTER", "print(1)"))]).code == 0
     assert not folder.exists()

@@ -36,8 +36,8 @@ async def test_the_recorded_answer_of_why(
     folder.mkdir()
     async with commands_of_cluster(tmp_path, network, [catalogue] if case.catalogue else []) as trainyard:
         objects = case.objects(folder)
-        made = await trainyard.submit(*objects)
-        assert made.code == 0, made.err
+        submitted = await trainyard.submit(*objects)
+        assert submitted.code == 0, submitted.err
         name = objects[0]["metadata"]["name"]
         output = (await trainyard.until(case.until, "why", name, without="it is ending within")).out
     answer = known(output, folder, tmp_path)

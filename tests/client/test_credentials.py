@@ -34,12 +34,12 @@ class Doorkeeper:
 
     def __init__(self, token: str) -> None:
         self.token = token
-        self.asked: list[str] = []
+        self.tokens: list[str] = []
         self.url = ""
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(request.headers.get("Authorization", ""))
-        if self.asked[-1] != f"Bearer {self.token}":
+        self.tokens.append(request.headers.get("Authorization", ""))
+        if self.tokens[-1] != f"Bearer {self.token}":
             return web.json_response({"kind": "Status", "code": 401, "reason": "Unauthorized"}, status=401)
         return web.json_response({"items": []})
 
@@ -84,7 +84,7 @@ async def test_a_token_file_that_is_swapped_is_read_before_the_next_request(door
         (tmp_path / "new").write_text("two")
         os.replace(tmp_path / "new", path)
         await api.list(POD)
-    assert door.asked == ["Bearer one", "Bearer two"]
+    assert door.tokens == ["Bearer one", "Bearer two"]
 
 
 async def test_after_a_401_the_token_file_is_read_even_if_it_looks_unchanged(door: Doorkeeper, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ async def test_after_a_401_the_token_file_is_read_even_if_it_looks_unchanged(doo
         path.write_text("two")
         os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # same inode, size and time
         await api.list(POD)
-    assert door.asked == ["Bearer one", "Bearer two"]
+    assert door.tokens == ["Bearer one", "Bearer two"]
 
 
 async def test_after_a_401_a_new_client_certificate_is_used_although_no_token_changed(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ async def test_a_401_with_unchanged_credentials_is_not_retried(door: Doorkeeper,
     async with ApiClient(door.url, files(path)) as api:
         with pytest.raises(ApiError) as refused:
             await api.list(POD)
-    assert refused.value.code == 401 and len(door.asked) == 1
+    assert refused.value.code == 401 and len(door.tokens) == 1
 
 
 async def test_a_watch_that_is_refused_has_the_new_token_the_next_time(door: Doorkeeper, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ async def test_a_watch_that_is_refused_has_the_new_token_the_next_time(door: Doo
         with pytest.raises(ApiError):
             await anext(api.watch(POD))
         assert [line async for line in api.watch(POD)] == []
-    assert door.asked == ["Bearer one", "Bearer two"]
+    assert door.tokens == ["Bearer one", "Bearer two"]
 
 
 async def test_a_token_file_that_is_missing_for_a_moment_leaves_the_old_token(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ async def test_a_credential_plugin_is_called_again_after_a_401(door: Doorkeeper,
     who = plugin(tmp_path / "count", 2_000_000_000.0, lambda: 1_000_000.0)
     async with ApiClient(door.url, who) as api:
         await api.list(POD)
-    assert door.asked == ["Bearer t1", "Bearer t2"]
+    assert door.tokens == ["Bearer t1", "Bearer t2"]
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ async def test_a_write_that_the_guard_refuses_is_not_sent(door: Doorkeeper) -> N
     async with api:
         with pytest.raises(Stop):
             await api.list(POD)
-    assert not door.asked and len(looks) == 2
+    assert not door.tokens and len(looks) == 2
 
 
 async def test_the_guard_is_checked_in_the_same_step_as_the_write(door: Doorkeeper) -> None:
@@ -304,9 +304,9 @@ async def test_the_guard_is_checked_in_the_same_step_as_the_write(door: Doorkeep
     async with api:
         with pytest.raises(Unavailable):
             await api.create(POD, "default", {"metadata": {"name": "late"}})
-        assert not door.asked
+        assert not door.tokens
         await api.list(POD)
-    assert door.asked == ["Bearer one"]
+    assert door.tokens == ["Bearer one"]
 
 
 async def test_the_observer_is_called_for_each_response_and_for_none(door: Doorkeeper) -> None:

@@ -16,11 +16,11 @@ class Full(ApiClient):
 
     def __init__(self, times: int, code: int = 429) -> None:
         super().__init__("http://server.test")
-        self.times, self.code, self.asked = times, code, 0
+        self.times, self.code, self.requests = times, code, 0
 
     async def _send(self, request: ApiRequest, identity: Identity) -> bytes:
-        self.asked += 1
-        if self.asked <= self.times:
+        self.requests += 1
+        if self.requests <= self.times:
             raise Unavailable(self.code, "TooManyRequests", "no room", retry_after=0.0)
         return b"{}"
 
@@ -29,7 +29,7 @@ async def test_a_request_that_finds_no_room_is_sent_again(monkeypatch: pytest.Mo
     monkeypatch.setattr("trainyard.client.api.MIN_RETRY_DELAY", 0.0)
     api = Full(3)
     api.too_many_requests_timeout = 60.0
-    assert await api.send(ASK) == b"{}" and api.asked == 4
+    assert await api.send(ASK) == b"{}" and api.requests == 4
 
 
 @pytest.mark.parametrize(("code", "patience"), [(429, 0.0), (503, 60.0)])
@@ -38,7 +38,7 @@ async def test_without_a_time_out_or_for_other_codes_a_request_is_not_retried(co
     api.too_many_requests_timeout = patience
     with pytest.raises(Unavailable):
         await api.send(ASK)
-    assert api.asked == 1
+    assert api.requests == 1
 
 
 async def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:

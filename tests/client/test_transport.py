@@ -19,7 +19,7 @@ class Scripted:
     """A server that answers everything with one function and remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
         self.answer: Answer = self._empty
         self.url = ""
 
@@ -27,7 +27,7 @@ class Scripted:
         return web.json_response({})
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append((request.method, request.path_qs, dict(request.headers), await request.read()))
+        self.requests.append((request.method, request.path_qs, dict(request.headers), await request.read()))
         return await self.answer(request)
 
 
@@ -48,7 +48,7 @@ async def server() -> AsyncIterator[Scripted]:
 async def test_a_request_carries_token_agent_and_no_compression(server: Scripted) -> None:
     async with ApiClient(server.url + "/", token="s3cret") as api:
         assert await api.patch(POD, "n", "p", {"status": {"a": None}}, "status") == {}
-    method, path, headers, body = server.asked[0]
+    method, path, headers, body = server.requests[0]
     assert (method, path) == ("PATCH", "/api/v1/namespaces/n/pods/p/status")
     assert body == b'{"status":{"a":null}}'
     assert headers["Authorization"] == "Bearer s3cret"
@@ -109,8 +109,8 @@ async def test_a_watch_yields_whole_lines_and_ends_with_the_response(server: Scr
     async with ApiClient(server.url) as api:
         lines = [line async for line in api.watch(POD, "n", "41", "trainyard.dev/owner")]
     assert lines == [b'{"type":"ADDED"}', b'{"type":"BOOKMARK"}']
-    assert "resourceVersion=41" in server.asked[0][1] and "allowWatchBookmarks=true" in server.asked[0][1]
-    assert "labelSelector=trainyard.dev%2Fowner" in server.asked[0][1]
+    assert "resourceVersion=41" in server.requests[0][1] and "allowWatchBookmarks=true" in server.requests[0][1]
+    assert "labelSelector=trainyard.dev%2Fowner" in server.requests[0][1]
 
 
 async def test_a_watch_that_breaks_gives_its_lines_and_then_unavailable(server: Scripted) -> None:
@@ -166,7 +166,7 @@ async def test_logs_are_streamed(server: Scripted) -> None:
     async with ApiClient(server.url) as api:
         output = b"".join([chunk async for chunk in api.logs("n", "p", "tensorflow", follow=True, tail_lines=10)])
     assert output == b"loss 0.5\nloss 0.4\n"
-    assert server.asked[0][1] == "/api/v1/namespaces/n/pods/p/log?container=tensorflow&follow=true&tailLines=10"
+    assert server.requests[0][1] == "/api/v1/namespaces/n/pods/p/log?container=tensorflow&follow=true&tailLines=10"
 
 
 async def test_a_hundred_open_streams_do_not_starve_a_write(server: Scripted) -> None:

@@ -11,7 +11,6 @@ import asyncio
 import itertools
 import secrets
 import ssl
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from yarl import URL
 
 from tests.conformance.mutations import Mutation
 from tests.conformance.responses import Response, WatchStream
+from tests.support.waiting import until_async
 from trainyard.objects import Json, encode
 
 TIMEOUT = 20.0
@@ -176,13 +176,10 @@ class Cluster:
             assert code == 200, (path, query, code, content)
             yield WatchStream(http_response, self.mutation, self.timeout)
 
-    async def wait_until(self, condition: Callable[[], Awaitable[Any]]) -> Any:
-        """Poll the condition until it is true and return its value. Raises AssertionError after the deadline."""
-        deadline = time.monotonic() + self.timeout
-        while not (value := await condition()):
-            assert time.monotonic() < deadline, "the condition did not become true in time"
-            await asyncio.sleep(0.02)
-        return value
+    async def wait_until(self, condition: Callable[[], Awaitable[Any]], awaited: str = "") -> Any:
+        """The value of the condition as soon as it is true. `awaited`: in words, by default the function's name."""
+        words = awaited or getattr(condition, "__name__", "").replace("_", " ")
+        return await until_async(condition, words, seconds=self.timeout)
 
     async def wait_gone(self, path: str) -> None:
         """Wait until a GET of the path returns 404."""
@@ -190,7 +187,7 @@ class Cluster:
         async def is_gone() -> bool:
             return (await self.request("GET", path)).code == 404
 
-        await self.wait_until(is_gone)
+        await self.wait_until(is_gone, f"{path} is gone")
 
     async def compact(self) -> None:
         """Compact the store: older resource versions expire, as they do in any cluster after some minutes."""
@@ -237,7 +234,7 @@ class Cluster:
                 async def account_exists() -> bool:
                     return (await self.request("GET", path)).code == 200
 
-                await self.wait_until(account_exists)
+                await self.wait_until(account_exists, "the default ServiceAccount")
             self._pods_allowed = True
 
     async def create_pod(self, name: str, /, *, meta: Json | None = None, **spec: Any) -> Json:

@@ -65,7 +65,7 @@ class WatchStream:
         events = [await self.next() for _ in range(count)]
         return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
 
-    async def until(self, matches: Callable[[Any], bool]) -> Any:
+    async def read_until(self, matches: Callable[[Any], bool]) -> Any:
         """The first event that matches."""
         while True:
             event = await self.next()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.control_plane import ControlPlane
+from tests.support.waiting import until_async
+from tests.support.watched_objects import until_gone, until_object
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.node_agent import JoinedNode, JoinOptions
 from trainyard.client import ApiClient, NotFound
-from trainyard.objects import GVK, Json, decode, encode, find_condition
+from trainyard.objects import GVK, Json, encode, find_condition
 from trainyard.objects.resources import NODE, POD
 
 PATIENCE = 30.0
@@ -41,8 +42,8 @@ class Joined:
 
     async def run(self, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
         """Code, stdout and stderr of a kubectl that may fail."""
-        ran = await asyncio.to_thread(self.plane.run, "kubectl", "-n", self.namespace, *arguments, stdin=stdin)
-        return ran.returncode, ran.stdout, ran.stderr
+        completed = await asyncio.to_thread(self.plane.run, "kubectl", "-n", self.namespace, *arguments, stdin=stdin)
+        return completed.returncode, completed.stdout, completed.stderr
 
     def spec(self, script: str, **more: Any) -> Json:
         """A pod's spec: a shell script on this node, wherever others may be."""
@@ -60,26 +61,17 @@ class Joined:
         await self.kubectl("create", "-f", "-", stdin=encode(listed).decode())
 
     async def until(self, name: str, true: Callable[[Json], object], gvk: GVK = POD) -> Json:
-        """Wait by a watch until that holds of the object."""
+        """Wait until that holds of the object."""
         namespace = "" if gvk is NODE else self.namespace
-        last: Json = {}
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while True:
-                    listed = await self.api.list(gvk, namespace, field_selector=f"metadata.name={name}")
-                    for last in listed["items"]:
-                        if true(last):
-                            return last
-                    revision = listed["metadata"]["resourceVersion"]
-                    async for line in self.api.watch(gvk, namespace, revision, field_selector=f"metadata.name={name}"):
-                        answer = decode(line)
-                        last = answer["object"]
-                        if answer["type"] in ("ADDED", "MODIFIED") and true(last):
-                            return last
-        except TimeoutError:
-            raise AssertionError(
-                f"{name} stays so: {json.dumps(last)[-3000:]}; its messages: {self.messages}"
-            ) from None
+        return await until_object(
+            self.api,
+            gvk,
+            namespace,
+            name,
+            true,
+            f"the condition of {gvk.kind} {name}",
+            context=lambda: f"messages of the node: {self.messages}",
+        )
 
     async def phase(self, name: str, phase: str) -> Json:
         return await self.until(name, lambda pod: pod["status"].get("phase") == phase)
@@ -90,19 +82,11 @@ class Joined:
     async def up(self, name: str) -> None:
         """Wait until the pod is ready and its program, which handles SIGTERM from then on, has printed `up`."""
         await self.ready(name)
-        async with asyncio.timeout(PATIENCE):
-            while await self.kubectl("logs", name) != "up\n":
-                pass
+        await until_async(lambda: self.kubectl("logs", name), f"{name} prints `up`", accept=lambda log: log == "up\n")
 
     async def gone(self, name: str, gvk: GVK = POD) -> None:
-        """Until there is no such object."""
-        namespace = "" if gvk is NODE else self.namespace
-        field = f"metadata.name={name}"
-        async with asyncio.timeout(PATIENCE):
-            while (listed := await self.api.list(gvk, namespace, field_selector=field))["items"]:
-                async for line in self.api.watch(gvk, namespace, listed["metadata"]["resourceVersion"], "", field):
-                    if decode(line)["type"] == "DELETED":
-                        break
+        """Wait until there is no such object."""
+        await until_gone(self.api, gvk, "" if gvk is NODE else self.namespace, name)
 
     async def result(self, name: str) -> str:
         """What a pod printed, once it has ended well."""

@@ -16,13 +16,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.control_plane.readme_table import Row, matches
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_process import ControlPlaneProcess, free_ports
+from tests.support.waiting import SLOW_PAUSE, until
 from tools.generate_manifests import ROOT
 from trainyard.objects import Json, name_of, namespace_of
 
@@ -70,12 +70,12 @@ class Shell:
         """
         then = f"code=$?; env -0 > {self._notes}/env; pwd > {self._notes}/pwd; exit $code"
         argv, out, err = self.argv(command, then), subprocess.PIPE, subprocess.STDOUT
-        ran = subprocess.run(argv, env=self.env, stdout=out, stderr=err, text=True, timeout=180)
-        if ran.returncode == 0:
+        completed = subprocess.run(argv, env=self.env, stdout=out, stderr=err, text=True, timeout=180)
+        if completed.returncode == 0:
             pairs = (self._notes / "env").read_text().split("\0")
             self.env = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
             self.place = Path((self._notes / "pwd").read_text().strip())
-        return ran.returncode, LIBRARY.sub("", ran.stdout)
+        return completed.returncode, LIBRARY.sub("", completed.stdout)
 
 
 def _typed(command: str) -> str:
@@ -116,22 +116,25 @@ class Story:
     def output_of(self, row: Row) -> str:
         if LONG_RUNNING.match(row.command):
             return self.follow(row)
-        until = time.monotonic() + PATIENCE
+        if READS.match(row.command):
+            return until(
+                lambda: self.shell.run(row.command),
+                f"the output of {row}",
+                accept=lambda answer: answer[0] == 0 and matches(row.prints, answer[1]),
+                pause=SLOW_PAUSE,
+            )[1]
         code, output = self.shell.run(row.command)
-        while READS.match(row.command) and not (code == 0 and matches(row.prints, output)):
-            if time.monotonic() > until:
-                break
-            time.sleep(POLL)
-            code, output = self.shell.run(row.command)
         assert code == 0, f"{row}\nended with {code}:\n{output}"
         return output
 
     def follow(self, row: Row) -> str:
         """Start a long-running command; its output when it has printed what the row shows, or has ended."""
         process = self.start(row.command)
-        until = time.monotonic() + PATIENCE
-        while process.alive and time.monotonic() < until and not matches(row.prints, process.log.read_text()):
-            time.sleep(POLL)
+        until(
+            lambda: not process.alive or matches(row.prints, process.log.read_text()),
+            f"the output of {row}",
+            context=process.log.read_text,
+        )
         return process.log.read_text()
 
     def start(self, command: str) -> ControlPlaneProcess:
@@ -162,12 +165,16 @@ class Story:
 
     def end_pods(self, number: str, pattern: str, code: str) -> None:
         """Wait until so many pods match and all of them run; then end their programs with that exit code."""
-        self.wait(lambda: list(map(_runs, self.pods(pattern))) == [True] * int(number), f"{number} pods {pattern} run")
+        until(
+            lambda: list(map(_runs, self.pods(pattern))) == [True] * int(number),
+            f"{number} pods {pattern} run",
+            pause=SLOW_PAUSE,
+        )
         for pod in self.pods(pattern):
             name = pod["spec"]["containers"][0]["name"]
             where = ("-n", namespace_of(pod), name_of(pod), "-c", name)
-            ran = self.plane.run("kubectl", "exec", *where, "--", "sh", "-c", END.format(code))
-            assert ran.returncode in (0, KILLED), ran.stdout + ran.stderr
+            completed = self.plane.run("kubectl", "exec", *where, "--", "sh", "-c", END.format(code))
+            assert completed.returncode in (0, KILLED), completed.stdout + completed.stderr
 
     def open_page(self, url: str) -> None:
         """Open a page in a pod of a job, which resolves the cluster's DNS names."""
@@ -180,12 +187,6 @@ class Story:
     def pods(self, pattern: str) -> list[Json]:
         items: list[Json] = self.plane.ask("GET", "/api/v1/pods")[1]["items"]
         return [pod for pod in items if fnmatch.fnmatch(name_of(pod), pattern)]
-
-    def wait(self, true: Callable[[], bool], description: str) -> None:
-        until = time.monotonic() + PATIENCE
-        while not true():
-            assert time.monotonic() < until, f"not within {PATIENCE:g} s: {description}"
-            time.sleep(POLL)
 
 
 def _runs(pod: Json) -> bool:

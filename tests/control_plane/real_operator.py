@@ -19,17 +19,20 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from tests.support.control_plane import ControlPlane
-from tests.support.control_plane_audit import Asked, of
+from tests.support.control_plane_audit import AuditedRequest, of
 from tests.support.samples import sample
+from tests.support.waiting import SLOW_PAUSE, until_async
+from tests.support.watched_objects import until_object
 from trainyard import kinds
 from trainyard.app.config import shipped_files
 from trainyard.app.install.installation import Install, access
 from trainyard.client import ApiClient, ApiRequest, Forbidden, NotFound
 from trainyard.core import Config, Kind
-from trainyard.objects import GVK, Json, encode, is_condition_true, name_of
+from trainyard.objects import Json, encode, is_condition_true, name_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import POD, ROLE
 from trainyard.operator import Operator
@@ -52,19 +55,16 @@ async def account(plane: ControlPlane, namespace: str) -> tuple[str, str]:
     code, answer = await asyncio.to_thread(plane.ask, "POST", path, {"spec": {"expirationSeconds": 3600}})
     assert code == 201, answer
     token = str(answer["status"]["token"])
-    async with plane.api(token=token) as api, asyncio.timeout(PATIENCE):
+    async with plane.api(token=token) as api:
         for gvk in (*(kind.gvk for kind in kinds.ALL), ROLE):
-            await _let_in(api, gvk, namespace)
+            # The API server learns of a binding, and of a definition, a moment after they are made.
+            await until_async(
+                lambda gvk=gvk: api.list(gvk, namespace, limit=1),
+                f"the operator may list {gvk.plural}",
+                retry_on=(Forbidden, NotFound),
+                pause=SLOW_PAUSE,
+            )
     return f"system:serviceaccount:{namespace}:{install.names.operator}", token
-
-
-async def _let_in(api: ApiClient, gvk: GVK, namespace: str) -> None:
-    """The API server learns of a binding, and of a definition, a moment after they are made."""
-    while True:
-        with contextlib.suppress(Forbidden, NotFound):
-            await api.list(gvk, namespace, limit=1)
-            return
-        await asyncio.sleep(0.05)
 
 
 class Clock:
@@ -93,7 +93,7 @@ class Served:
     async def mark(self) -> int:
         return await asyncio.to_thread(self.plane.audit.mark)
 
-    async def asked(self, mark: int) -> list[Asked]:
+    async def requests(self, mark: int) -> list[AuditedRequest]:
         """Its requests since then, as the API server has written them down."""
         return of(self.user, await asyncio.to_thread(self.plane.audit.since, mark))
 
@@ -107,17 +107,23 @@ class Served:
         for _ in range(2):
             before = self.passes()
             self.operator.resync()
-            await becomes_true(lambda before=before: self.passes() >= before + jobs and idle(self.operator))
-        await becomes_true(lambda: not self.operator.waiting_events)
+
+            def is_reconciled(count: float = before + jobs) -> bool:
+                return self.passes() >= count and idle(self.operator)
+
+            await until_async(is_reconciled, "every job is reconciled")
+        await until_async(lambda: not self.operator.waiting_events, "no event waits")
 
     async def quiet(self) -> None:
         """Until there is nothing more to do: no pass for two seconds. Kubernetes' own controllers tell of pods once a
         second, and counts are written once a second."""
-        async with asyncio.timeout(PATIENCE):
-            before = -1.0
-            while before != (now := self.passes()) or not idle(self.operator):
-                before = now
-                await asyncio.sleep(2.0)
+        counts = [-1.0]
+
+        def is_quiet() -> bool:
+            counts.append(self.passes())
+            return counts[-1] == counts[-2] and idle(self.operator)
+
+        await until_async(is_quiet, "there is no pass for two seconds", pause=2.0)
 
 
 @asynccontextmanager
@@ -137,8 +143,9 @@ async def again(plane: ControlPlane, namespace: str, user: str, token: str) -> A
         try:
             async with asyncio.timeout(PATIENCE):
                 await served.operator.synced
-            await becomes_true(
-                lambda: sum("watch" in dict(each.query) for each in served.sent) >= len(served.operator.watches)
+            await until_async(
+                lambda: sum("watch" in dict(request.query) for request in served.sent) >= len(served.operator.watches),
+                "every watch is open",
             )
             yield served
         finally:
@@ -156,13 +163,6 @@ def idle(operator: Operator) -> bool:
     return all(state == "later" for _, state in operator.queue.states())
 
 
-async def becomes_true(true: Callable[[], object]) -> None:
-    """For what has no event."""
-    async with asyncio.timeout(PATIENCE):
-        while not true():  # noqa: ASYNC110  (counts have no event)
-            await asyncio.sleep(0.02)
-
-
 # --- jobs
 
 
@@ -174,34 +174,15 @@ def bare(kind: Kind, name: str, **spec: Any) -> Json:
     return {"apiVersion": kind.gvk.api_version, "kind": kind.gvk.kind, "metadata": {"name": name}, "spec": whole}
 
 
-async def listed(
-    api: ApiClient, gvk: GVK, namespace: str, true: Callable[[list[Json]], object], **which: Any
-) -> list[Json]:
-    """Wait until that holds of the objects."""
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while not true(items := (response := await api.list(gvk, namespace, **which))["items"]):
-                revision = response["metadata"]["resourceVersion"]
-                async with aclosing(api.watch(gvk, namespace, revision, **which)) as lines:
-                    await anext(lines, None)
-    except TimeoutError:
-        items = (await api.list(gvk, namespace, **which))["items"]
-        text = encode([{"name": name_of(item), "status": item.get("status")} for item in items]).decode()
-        raise AssertionError(f"{gvk.plural} do not come so far: {text}") from None
-    return list(items)
+async def until_condition(api: ApiClient, kind: Kind, namespace: str, name: str, condition: str) -> Json:
+    """Wait until there is such a job, and that condition of it is true."""
+
+    accept = partial(has_condition, condition)
+    return await until_object(api, kind.gvk, namespace, name, accept, f"{name} is {condition}")
 
 
-async def until(api: ApiClient, kind: Kind, namespace: str, name: str, true: Callable[[Json], object]) -> Json:
-    """Wait until there is such a job, and that holds of it."""
-    field = f"metadata.name={name}"
-    listed_objects = await listed(
-        api, kind.gvk, namespace, lambda items: bool(items) and true(items[0]), field_selector=field
-    )
-    return listed_objects[0]
-
-
-def has(condition: str) -> Callable[[Json], object]:
-    return lambda job: is_condition_true((job.get("status") or {}).get("conditions"), condition)
+def has_condition(condition: str, job: Json) -> bool:
+    return is_condition_true((job.get("status") or {}).get("conditions"), condition)
 
 
 async def children(api: ApiClient, kind: Kind, namespace: str, uid: str) -> list[Json]:

@@ -15,10 +15,11 @@ from functools import partial
 
 import pytest
 
-from tests.control_plane.real_operator import Served, bare, children, has, listed, serving, together, until
+from tests.control_plane.real_operator import Served, bare, children, has_condition, serving, together, until_condition
 from tests.kinds import test_admission, test_bad_input
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace
+from tests.support.watched_objects import until_object, until_objects
 from trainyard import kinds
 from trainyard.client import ApiClient, Conflict
 from trainyard.core import Kind
@@ -86,14 +87,14 @@ def older() -> Iterator[ControlPlane]:
         yield plane
 
 
-async def nothing_loops(served: Served) -> None:
+async def assert_nothing_loops(served: Served) -> None:
     """No pass by itself, and no request even when every job is looked at ten minutes later."""
     mark, before = await served.mark(), served.passes()
     await asyncio.sleep(REAL_SECONDS)
     assert served.passes() == before
     served.clock.shift += TEN_MINUTES
     await served.looked()
-    assert [(each.verb, each.resource, each.name) for each in await served.asked(mark)] == []
+    assert [(request.verb, request.resource, request.name) for request in await served.requests(mark)] == []
 
 
 async def test_every_stored_invalid_job_fails_with_the_message_of_lint_without_a_loop(older: ControlPlane) -> None:
@@ -105,9 +106,11 @@ async def test_every_stored_invalid_job_fails_with_the_message_of_lint_without_a
             job = await api.get(row.kind.gvk, "bad", row.name)
             wrong += [text] if (text := await amiss(api, row, job)) else []
         assert wrong == [], "\n".join(wrong)
-        writes = [each for each in served.sent if each.method != "GET" and not each.path.endswith("/events")]
+        writes = [
+            request for request in served.sent if request.method != "GET" and not request.path.endswith("/events")
+        ]
         assert len(writes) == len(ROWS) - len(THEIRS)  # its status, once
-        await nothing_loops(served)
+        await assert_nothing_loops(served)
 
 
 async def amiss(api: ApiClient, row: Row, job: Json) -> str:
@@ -124,8 +127,8 @@ async def amiss(api: ApiClient, row: Row, job: Json) -> str:
         return f"{row.title}: says {failed['message']!r}, and lint says {problems}"
     if failed["reason"] != "InvalidSpec" or status.get("state") != "Failed":
         return f"{row.title}: {failed['reason']}, state {status.get('state')}"
-    made = await children(api, row.kind, "bad", uid_of(job))
-    return f"{row.title}: has children {[name_of(each) for each in made]}" if made else ""
+    job_children = await children(api, row.kind, "bad", uid_of(job))
+    return f"{row.title}: has children {[name_of(child) for child in job_children]}" if job_children else ""
 
 
 def place(path: str) -> str:
@@ -171,14 +174,14 @@ async def test_jobs_that_only_the_api_server_rejects_fail_with_its_message_witho
         for row, phase in rows:
             known_to_lint = kinds.admit(row.kind, row.job)[1]
             assert len(known_to_lint) == ("no quantity" in row.title), row.title
-            job = await until(api, row.kind, "refused", row.name, has("Failed"))
+            job = await until_condition(api, row.kind, "refused", row.name, "Failed")
             failed = find_condition(job["status"]["conditions"], "Failed") or {}
             message = failed["reason"] == "InvalidChild" and "the API server refused" in failed["message"]
             wrong += [] if message and phase in failed["message"] else [f"{row.title}: {failed}"]
         assert wrong == [], "\n".join(wrong)
-        await listed(api, POD, "refused", lambda items: not items)  # what was taken is stopped
+        await until_objects(api, POD, "refused", lambda pods: not pods, "no pod is left")  # what was taken is stopped
         await served.quiet()
-        await nothing_loops(served)
+        await assert_nothing_loops(served)
 
 
 async def edited(api: ApiClient, kind: Kind, spec: object) -> Json:
@@ -191,8 +194,13 @@ async def edited(api: ApiClient, kind: Kind, spec: object) -> Json:
         except Conflict:
             continue
     wanted = job["metadata"]["generation"]
-    return await until(
-        api, kind, "edits", good_name(kind), lambda job_now: job_now["status"].get("observedGeneration", 0) >= wanted
+    return await until_object(
+        api,
+        kind.gvk,
+        "edits",
+        good_name(kind),
+        lambda job: job["status"].get("observedGeneration", 0) >= wanted,
+        f"generation {wanted} of the job is observed",
     )
 
 
@@ -203,7 +211,7 @@ def good_name(kind: Kind) -> str:
 
 async def through_all_bad_edits(api: ApiClient, kind: Kind) -> list[str]:
     """What is wrong with how a started job takes them, one after the other."""
-    good = await until(api, kind, "edits", good_name(kind), has("Created"))
+    good = await until_condition(api, kind, "edits", good_name(kind), "Created")
     before = await uids(api, kind, good)
     wrong = []
     for row in ROWS:
@@ -212,10 +220,12 @@ async def through_all_bad_edits(api: ApiClient, kind: Kind) -> list[str]:
         job = await edited(api, kind, row.job["spec"])
         condition = find_condition(job["status"]["conditions"], "SpecChangeIgnored") or {}
         wrong += (
-            [] if condition.get("status") == "True" and not has("Failed")(job) else [f"{row.title}: {job['status']}"]
+            []
+            if condition.get("status") == "True" and not has_condition("Failed", job)
+            else [f"{row.title}: {job['status']}"]
         )
     job = await edited(api, kind, good["spec"])
-    wrong += ["it is not restored"] if has("SpecChangeIgnored")(job) else []
+    wrong += ["it is not restored"] if has_condition("SpecChangeIgnored", job) else []
     return wrong + ([] if await uids(api, kind, good) == before else [f"{kind.gvk.kind}: the children have changed"])
 
 
@@ -232,5 +242,5 @@ async def test_no_invalid_edit_stops_a_started_job_and_each_is_reported_without_
         wrong = [text for kind in kinds.KINDS for text in await through_all_bad_edits(api, kind)]
         assert wrong == [], "\n".join(wrong)
         await served.quiet()
-        assert [each.path for each in served.sent if each.method == "DELETE"] == []
-        await nothing_loops(served)
+        assert [request.path for request in served.sent if request.method == "DELETE"] == []
+        await assert_nothing_loops(served)

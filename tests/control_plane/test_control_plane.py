@@ -11,8 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,19 +24,13 @@ from tests.support.control_plane_fixtures import install
 from tests.support.control_plane_flags import Options
 from tests.support.control_plane_process import free_ports
 from tests.support.samples import sample
+from tests.support.waiting import SLOW_PAUSE, until
 from trainyard import kinds
 from trainyard.client import ApiClient, Forbidden, Gone, Unavailable
 from trainyard.objects import Json
 from trainyard.objects.resources import CONFIG_MAP, POD
 
 pytestmark = pytest.mark.cluster
-
-
-def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come true"
-        time.sleep(0.05)
 
 
 def pod(name: str, **spec: object) -> Json:
@@ -67,8 +60,8 @@ def test_up_restarts_processes_that_have_died(control_plane: ControlPlane) -> No
 
 
 def test_helm_of_the_same_build_reaches_the_api_server(control_plane: ControlPlane) -> None:
-    ran = control_plane.run("helm", "list", "-o", "json")
-    assert (ran.returncode, json.loads(ran.stdout), ran.stderr) == (0, [], "")
+    completed = control_plane.run("helm", "list", "-o", "json")
+    assert (completed.returncode, json.loads(completed.stdout), completed.stderr) == (0, [], "")
 
 
 @pytest.mark.parametrize("user", ["admin", "alice", "bob", "carol"])
@@ -119,10 +112,10 @@ async def test_etcds_state_survives_a_restart_and_old_watches_are_expired(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     async with control_plane.api() as api:
-        made = await api.create(CONFIG_MAP, namespace, {"metadata": {"name": "kept"}})
+        config_map = await api.create(CONFIG_MAP, namespace, {"metadata": {"name": "kept"}})
         for name in ("etcd", "kube-apiserver"):
             control_plane.restart(name)
-        assert (await api.get(CONFIG_MAP, namespace, "kept"))["metadata"]["uid"] == made["metadata"]["uid"]
+        assert (await api.get(CONFIG_MAP, namespace, "kept"))["metadata"]["uid"] == config_map["metadata"]["uid"]
         with pytest.raises(Gone):
             await old_watch(control_plane, namespace)
 
@@ -140,10 +133,10 @@ async def test_a_paused_api_server_answers_once_it_is_continued(control_plane: C
     async with control_plane.api() as api:
         await api.list(CONFIG_MAP, "default")
         control_plane.pause()
-        asked = asyncio.create_task(api.list(CONFIG_MAP, "default"))
-        assert await asyncio.wait([asked], timeout=0.5) == (set(), {asked})
+        listing = asyncio.create_task(api.list(CONFIG_MAP, "default"))
+        assert await asyncio.wait([listing], timeout=0.5) == (set(), {listing})
         control_plane.resume()
-        assert (await asked)["kind"] == "ConfigMapList"
+        assert (await listing)["kind"] == "ConfigMapList"
 
 
 # --- the audit log
@@ -297,15 +290,25 @@ def test_nothing_is_left_after_any_kind_of_end(started: Started, number: signal.
     assert Path(config).is_file() and {"etcd", "kube-apiserver", "kube-scheduler"} <= started.names()
     started.child.send_signal(number)
     started.child.wait()
-    until(lambda: not started.below() and not list(started.place.iterdir()), 30)
+    until(
+        lambda: not started.below() and not list(started.place.iterdir()),
+        "nothing is left",
+        seconds=30,
+        pause=SLOW_PAUSE,
+    )
 
 
 @pytest.mark.slow
 def test_nothing_is_left_of_a_control_plane_killed_during_its_start(started: Started) -> None:
-    until(lambda: "kube-apiserver" in started.names())
+    until(started.names, "the API server is started", accept=lambda names: "kube-apiserver" in names, pause=SLOW_PAUSE)
     started.child.kill()
     started.child.wait()
-    until(lambda: not started.below() and not list(started.place.iterdir()), 30)
+    until(
+        lambda: not started.below() and not list(started.place.iterdir()),
+        "nothing is left",
+        seconds=30,
+        pause=SLOW_PAUSE,
+    )
 
 
 @pytest.mark.slow
@@ -318,7 +321,7 @@ def test_leftovers_of_the_reaper_are_removed_by_the_next_start(started: Started)
         os.kill(pid, signal.SIGKILL)
     started.child.kill()
     started.child.wait()
-    until(lambda: not started.below())
+    until(started.below, "no process is left", accept=lambda left: not left, pause=SLOW_PAUSE)
     assert left.is_dir()
     with ControlPlane(parent=started.place) as plane:
         assert list(started.place.iterdir()) == [plane.folder]

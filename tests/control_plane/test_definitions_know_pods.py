@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane.played import path_of
+from tests.control_plane.job_life import path_of
 from tests.control_plane.test_definitions_on_a_real_server import wire
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_process import ControlPlaneError
@@ -73,14 +73,14 @@ def pod_without(kind: str, field: str) -> Json:
 
 
 def test_the_server_requires_the_fields_that_our_schema_requires(control_plane: ControlPlane) -> None:
-    asked = 0
+    count = 0
     for kind in paths_to_types():
         for field in required(kind):
             path = "/api/v1/namespaces/default/pods?dryRun=All"
             code, answer = control_plane.ask("POST", path, pod_without(kind, field))
             assert code == 422, (kind, field, answer)
-            asked += 1
-    assert asked > 60
+            count += 1
+    assert count > 60
 
 
 @every_kind
@@ -148,9 +148,9 @@ def test_a_valid_pod_template_is_stored_unchanged(installed: ControlPlane, names
         name = template["spec"]["containers"][0]["name"]
         spec = {**copy.deepcopy(RICH["spec"]), "containers": [{"name": name, **copy.deepcopy(CONTAINER)}]}
         template |= {"metadata": copy.deepcopy(RICH["metadata"]), "spec": spec}
-    code, made = installed.ask("POST", path_of(kind, namespace), job)
-    assert code == 201, made
-    assert templates and list(each_template(made["spec"])) == templates
+    code, created = installed.ask("POST", path_of(kind, namespace), job)
+    assert code == 201, created
+    assert templates and list(each_template(created["spec"])) == templates
     full, problems = kinds.admit(kind, job)
     assert not problems and list(each_template(full["spec"])) == templates
 
@@ -160,6 +160,6 @@ def each_template(part: Any) -> list[Json]:
         here = [part["template"]] if "template" in part else []
         return [
             *here,
-            *(template for name, each in part.items() if name != "template" for template in each_template(each)),
+            *(template for name, value in part.items() if name != "template" for template in each_template(value)),
         ]
-    return [template for each in part for template in each_template(each)] if isinstance(part, list) else []
+    return [template for element in part for template in each_template(element)] if isinstance(part, list) else []

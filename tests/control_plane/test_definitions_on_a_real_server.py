@@ -46,7 +46,7 @@ def test_every_crd_is_accepted_without_a_warning_and_established(installed: Cont
     crds = json.loads(installed.kubectl("get", "crds", "-o", "json"))["items"]
     for kind in kinds.ALL:
         (crd,) = [crd for crd in crds if crd["metadata"]["name"] == f"{kind.gvk.plural}.{kind.gvk.group}"]
-        conditions = {each["type"]: each["status"] for each in crd["status"]["conditions"]}
+        conditions = {condition["type"]: condition["status"] for condition in crd["status"]["conditions"]}
         assert conditions == {"NamesAccepted": "True", "Established": "True"}
         assert crd["status"]["acceptedNames"] == crd["spec"]["names"]
 
@@ -94,7 +94,7 @@ BAD = [
 
 @pytest.mark.parametrize(("kind", "job"), BAD)
 def test_invalid_input_is_refused_with_our_paths_and_messages(installed: ControlPlane, kind: Kind, job: Json) -> None:
-    refused(kind, post(installed, "default", kind, wire(kind, job)), wire(kind, job))
+    assert_refused(kind, post(installed, "default", kind, wire(kind, job)), wire(kind, job))
 
 
 def test_the_server_drops_a_null_in_a_map(installed: ControlPlane, namespace: str) -> None:
@@ -116,29 +116,29 @@ def test_a_violated_rule_is_refused_by_the_server_with_the_rules_message(
 ) -> None:
     job = wire(kind, new)
     if old is None:
-        refused(kind, post(installed, namespace, kind, job), job)
+        assert_refused(kind, post(installed, namespace, kind, job), job)
         return
     before = stored(installed, namespace, kind, old)
     path = f"/apis/{kind.gvk.api_version}/namespaces/{namespace}/{kind.gvk.plural}/{before['metadata']['name']}"
     edited = {**before, "spec": job["spec"]}
-    refused(kind, installed.ask("PUT", path, edited), edited, before)
+    assert_refused(kind, installed.ask("PUT", path, edited), edited, before)
 
 
 def stored(plane: ControlPlane, namespace: str, kind: Kind, job: Json) -> Json:
     """A job in the cluster, with the status that `job` has."""
-    code, made = post(plane, namespace, kind, wire(kind, job))
-    assert code == 201, made
-    path = f"/apis/{kind.gvk.api_version}/namespaces/{namespace}/{kind.gvk.plural}/{made['metadata']['name']}"
-    code, made = plane.ask("PUT", f"{path}/status", {**made, "status": job["status"]})
-    assert code == 200, made
-    return made
+    code, answer = post(plane, namespace, kind, wire(kind, job))
+    assert code == 201, answer
+    path = f"/apis/{kind.gvk.api_version}/namespaces/{namespace}/{kind.gvk.plural}/{answer['metadata']['name']}"
+    code, answer = plane.ask("PUT", f"{path}/status", {**answer, "status": job["status"]})
+    assert code == 200, answer
+    return answer
 
 
 NOT_CHECKED = "some validation rules were not checked because the object was invalid"
 MAP_KEY = re.compile(r"\[([^]\d][^]]*)]")
 
 
-def refused(kind: Kind, answer: tuple[int, Json], new: Json, old: Json | None = None) -> None:
+def assert_refused(kind: Kind, answer: tuple[int, Json], new: Json, old: Json | None = None) -> None:
     """The server refuses, and names every path that we name, and says of rules what we say.
 
     Of a wrong shape it speaks in its own words, and then it asks no rules. When a rule speaks, it writes the key of a

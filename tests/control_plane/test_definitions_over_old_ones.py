@@ -5,6 +5,7 @@ The old definitions said nothing of what is inside, and had no status of its own
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.control_plane.played import operated, path_of, succeeds, until
+from tests.control_plane.job_life import operated, path_of, succeeds
 from tests.control_plane.test_definitions_on_a_real_server import wire
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace, install
 from tests.support.samples import sample
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.objects import Json, encode, find_condition
@@ -89,9 +91,9 @@ async def test_every_object_keeps_every_field_and_is_finished_by_our_operator(ol
             job["spec"] |= {"RuntimeId": f"run{number}"} if "RuntimeId" in job["spec"] else {}
             meta = {"name": f"job-{number}", "labels": {"old": "yes"}}
             sent = {**wire(kind, job), "metadata": meta, "status": STATUS}
-            code, made = old.ask("POST", path_of(kind, namespace), sent)
-            assert code == 201 and made["status"] == STATUS, made
-            stored.append((kind, namespace, made))
+            code, answer = old.ask("POST", path_of(kind, namespace), sent)
+            assert code == 201 and answer["status"] == STATUS, answer
+            stored.append((kind, namespace, answer))
     wrong = wrong_template(old)
     install(old)
     for kind, namespace, before in stored:
@@ -102,7 +104,7 @@ async def test_every_object_keeps_every_field_and_is_finished_by_our_operator(ol
         for kind, namespace, before in stored:
             ended = await succeeds(old, kind, namespace, before["metadata"]["name"])
             assert without_defaults({"spec": ended["spec"]}, before)["spec"] == before["spec"]
-        await fails(old, wrong)
+        await assert_fails(old, wrong)
 
 
 def without_defaults(now: Json, before: Json) -> Json:
@@ -125,18 +127,23 @@ def wrong_template(plane: ControlPlane) -> str:
     create_namespace(plane, "wrong")
     job = wire(kinds.TFJOB, sample("TfJob"))
     next(templates(job["spec"]))["spec"]["containers"][0]["env"] = [{"name": "A", "value": 5}]
-    code, made = plane.ask("POST", path_of(kinds.TFJOB, "wrong"), job)
-    assert code == 201, made
+    code, answer = plane.ask("POST", path_of(kinds.TFJOB, "wrong"), job)
+    assert code == 201, answer
     return path_of(kinds.TFJOB, "wrong", job["metadata"]["name"])
 
 
-async def fails(plane: ControlPlane, path: str) -> None:
+async def assert_fails(plane: ControlPlane, path: str) -> None:
     """Its status can be written although its spec would not be taken today, and so can its labels."""
 
     def failed() -> Json | None:
         return find_condition((plane.ask("GET", path)[1].get("status") or {}).get("conditions") or [], "Failed")
 
-    status = await until(failed, lambda: plane.ask("GET", path)[1])
+    status = await until_async(
+        lambda: asyncio.to_thread(failed),
+        "the job is Failed",
+        context=lambda: plane.ask("GET", path)[1],
+        pause=SLOW_PAUSE,
+    )
     assert status["reason"] == "InvalidSpec" and "containers[0].env[0].value" in status["message"]
     code, now = plane.ask("PATCH", path, {"metadata": {"labels": {"edited": "yes"}}})
     assert code == 200 and now["metadata"]["labels"]["edited"] == "yes", now
@@ -148,5 +155,5 @@ def test_a_readme_job_of_then_is_a_job_of_now(old: ControlPlane, file: str) -> N
     kind = kinds.kind_of(job)
     assert kind is not None
     install(old)
-    code, made = old.ask("POST", path_of(kind, "default") + "?dryRun=All", job)
-    assert code == 201 and without_defaults(made, job)["spec"] == job["spec"], made
+    code, answer = old.ask("POST", path_of(kind, "default") + "?dryRun=All", job)
+    assert code == 201 and without_defaults(answer, job)["spec"] == job["spec"], answer

@@ -10,10 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.faulty import Program, Story, enlist, made, nothing_twice, restarts, so, story, tf_job, writes
-from tests.control_plane.gate import gate
-from tests.support.control_plane import ControlPlane
-from tests.support.control_plane_audit import Asked, of
+from tests.control_plane.admission_webhook import gate
+from tests.control_plane.fault_stories import (
+    Program,
+    Story,
+    assert_no_child_created_twice,
+    count_creates,
+    enlist,
+    restarts,
+    tf_job,
+    writes,
+)
+from tests.support.control_plane_audit import AuditedRequest, of
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.client import ApiClient
 from trainyard.objects import Json
 from trainyard.objects.resources import LEASE
@@ -22,12 +31,6 @@ pytestmark = pytest.mark.cluster
 WORKERS = 40  # more than are on the wire at once
 LEASED = ("--leader-elect", "--lease-duration", "3")
 LONG = ("--leader-elect", "--lease-duration", "15")
-
-
-@pytest.fixture
-async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
-    async with story(installed, namespace, tmp_path) as scenario:
-        yield scenario
 
 
 @pytest.fixture
@@ -41,7 +44,7 @@ async def pair(scenario: Story, request: pytest.FixtureRequest) -> AsyncIterator
     two.end()
 
 
-def asked(scenario: Story, program: Program, mark: int) -> list[Asked]:
+def requests_of(scenario: Story, program: Program, mark: int) -> list[AuditedRequest]:
     return of(program.account.user, scenario.plane.audit.since(mark))
 
 
@@ -59,15 +62,17 @@ async def test_of_two_concurrent_operators_one_leads_and_the_other_only_reads(
     for program in pair:
         program.start()
     await scenario.running(job, MASTER=1, WORKER=2)
-    await so(lambda: all("ok" in program.asked("/readyz") for program in pair), "both are ready")
+    await until_async(
+        lambda: all("ok" in program.get("/readyz") for program in pair), "both are ready", pause=SLOW_PAUSE
+    )
     scenario.kubelet.end("MASTER")
     await scenario.condition("Succeeded", job)
     leader, other = sorted(pair, key=Program.leads, reverse=True)
     assert leader.leads() and not other.leads()
     assert (await lease(scenario.api, scenario.namespace))["leaseTransitions"] == 0
-    nothing_twice(asked(scenario, leader, mark))
-    assert {request.resource for request in asked(scenario, other, mark)} == {"leases"}
-    assert made(asked(scenario, leader, mark)).total() == 4
+    assert_no_child_created_twice(requests_of(scenario, leader, mark))
+    assert {request.resource for request in requests_of(scenario, other, mark)} == {"leases"}
+    assert count_creates(requests_of(scenario, leader, mark)).total() == 4
 
 
 @pytest.mark.slow
@@ -77,30 +82,32 @@ async def test_a_paused_leader_writes_nothing_after_it_is_continued(
     """It is stopped while it makes children: what is on the wire arrives, the other makes the rest."""
     killed, two = pair
     killed.start()
-    await so(killed.leads, "the first leads")
+    await until_async(killed.leads, "the first leads", pause=SLOW_PAUSE)
     two.start()
-    await so(lambda: "ok" in two.asked("/readyz"), "the second stands by")
+    await until_async(lambda: "ok" in two.get("/readyz"), "the second stands by", pause=SLOW_PAUSE)
     mark, job = scenario.plane.audit.mark(), tf_job("fenc", WORKERS)
     async with gate(scenario, tmp_path) as held_up:
         await scenario.submit(job)
-        await so(held_up.held.is_set, "children are on the wire")
+        await until_async(held_up.held.is_set, "children are on the wire")
         killed.process.send(signal.SIGSTOP)
     paused = time.monotonic()
-    await so(two.leads, "the second leads")
+    await until_async(two.leads, "the second leads", pause=SLOW_PAUSE)
     took = time.monotonic() - paused
     await scenario.running(job, MASTER=1, WORKER=WORKERS)
-    first, second = asked(scenario, killed, mark), asked(scenario, two, mark)
-    both = made(first) + made(second)
+    first, second = requests_of(scenario, killed, mark), requests_of(scenario, two, mark)
+    both = count_creates(first) + count_creates(second)
     assert set(both.values()) == {1} and both.total() == WORKERS + 2, both
-    assert made(first) and made(second), both
+    assert count_creates(first) and count_creates(second), both
     scenario.kubelet.end("MASTER")
     await scenario.condition("Succeeded", job)
     before = await scenario.until(lambda job_now: "completionTime" in job_now["status"], job)
     children, again = await scenario.children(), scenario.plane.audit.mark()
     killed.process.send(signal.SIGCONT)
-    await so(lambda: "stopped leading" in killed.output(), "the first knows that it does not lead")
-    await so(lambda: "ok" in killed.asked("/readyz"), "the first stands by")
-    late = [late for late in asked(scenario, killed, again) if late.verb not in ("get", "list", "watch")]
+    await until_async(
+        lambda: "stopped leading" in killed.output(), "the first knows that it does not lead", pause=SLOW_PAUSE
+    )
+    await until_async(lambda: "ok" in killed.get("/readyz"), "the first stands by", pause=SLOW_PAUSE)
+    late = [late for late in requests_of(scenario, killed, again) if late.verb not in ("get", "list", "watch")]
     assert len(writes(late)) <= 1 and all(late.code in (404, 409) for late in writes(late)), late
     assert Counter((request.resource, request.code) for request in late if request not in writes(late)) <= Counter(
         {("leases", 409): 1}
@@ -118,9 +125,9 @@ async def test_a_standby_takes_over_at_once_after_a_release_and_after_the_lease_
 ) -> None:
     first, two = pair
     first.start()
-    await so(first.leads, "the first leads")
+    await until_async(first.leads, "the first leads", pause=SLOW_PAUSE)
     two.start()
-    await so(lambda: "ok" in two.asked("/readyz"), "the second stands by")
+    await until_async(lambda: "ok" in two.get("/readyz"), "the second stands by", pause=SLOW_PAUSE)
     took = {}
     for name, (ends, follows), number in (
         ("told to end", (first, two), signal.SIGTERM),
@@ -133,7 +140,9 @@ async def test_a_standby_takes_over_at_once_after_a_release_and_after_the_lease_
         await scenario.condition("Created", job)
         took[name] = round(time.monotonic() - began, 1)
         ends.start()
-        await so(lambda follows=follows: follows.leads(), "the other leads")  # a default, no argument
+        await until_async(
+            lambda follows=follows: follows.leads(), "the other leads", pause=SLOW_PAUSE
+        )  # a default, no argument
     assert took["told to end"] < 3 and took["killed"] < 8, took
     with capsys.disabled():
         print(f"\ntaken over, first write after: {took}")

@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.faulty import (
+from tests.control_plane.fault_stories import (
     Story,
-    nothing_twice,
+    assert_no_child_created_twice,
+    assert_operator_healthy,
+    growth,
     operating,
     options,
     restarts,
-    so,
-    still,
     story,
     tf_job,
     value,
-    well,
 )
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace, install
 from tests.support.control_plane_flags import Options as PlaneOptions
+from tests.support.waiting import until_async
 from trainyard.app.operating import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -65,21 +65,21 @@ def refused(operator_process: OperatorProcess) -> int:
 async def test_a_429_is_retried_after_retry_after_and_nothing_is_lost(own: ControlPlane, tmp_path: Path) -> None:
     job = tf_job("full", 20)
     async with story(own, "full", tmp_path) as scenario, operating(options(scenario.account)) as operator_process:
-        await so(lambda: operator_process.ready() == "", "everything is listed, one after the other")
+        await until_async(lambda: operator_process.ready() == "", "everything is listed, one after the other")
         async with full(own):
             await scenario.submit(job)
-            await so(lambda: refused(operator_process) > 0, "it is refused")
-            tries = await still(lambda: refused(operator_process), FULL_SECONDS)
+            await until_async(lambda: refused(operator_process) > 0, "it is refused")
+            tries = await growth(lambda: refused(operator_process), FULL_SECONDS)
             assert 1 <= tries <= FULL_SECONDS, tries  # Retry-After: 1, and longer each time
             assert operator_process.alive() == "" and await nobody(scenario)
         await scenario.running(job, MASTER=1, WORKER=20)  # one at a time, so most of them are refused at first
         scenario.kubelet.end("MASTER")
         await scenario.condition("Succeeded", job)
         assert restarts(await scenario.until(lambda job: True, job)) == 0
-        await well(operator_process, scenario)
-        asked = scenario.asked()
-        assert sum(request.code == 429 for request in asked) < 200, len(asked)
-        nothing_twice(asked)
+        await assert_operator_healthy(operator_process, scenario)
+        requests = scenario.requests()
+        assert sum(request.code == 429 for request in requests) < 200, len(requests)
+        assert_no_child_created_twice(requests)
 
 
 async def nobody(scenario: Story) -> bool:

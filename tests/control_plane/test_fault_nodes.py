@@ -8,10 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.faulty import elastic_job, operating, options, restarts, so, story, tf_job, well
+from tests.control_plane.fault_stories import (
+    assert_operator_healthy,
+    elastic_job,
+    operating,
+    options,
+    restarts,
+    story,
+    tf_job,
+)
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace, install
 from tests.support.control_plane_flags import Options as PlaneOptions
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.client import ApiClient
 from trainyard.objects import Json, uid_of
 from trainyard.objects.labels import OWNER
@@ -61,18 +70,20 @@ async def test_replicas_of_a_lost_node_are_recreated_elsewhere_and_count_as_no_f
         assert len(gone) >= 2, "the scheduler has put too few of them on the node"
         mark, began = own.audit.mark(), time.monotonic()
         own.lose_node("lost")
-        await so(lambda: elsewhere(scenario.api, gone), "all run elsewhere", 90)
+        await until_async(lambda: elsewhere(scenario.api, gone), "all run elsewhere", seconds=90, pause=SLOW_PAUSE)
         took = time.monotonic() - began
         await scenario.running(tf, MASTER=1, WORKER=1)
         await scenario.running(elastic, Worker=2)
-        forced = [request for request in scenario.asked(mark) if (request.verb, request.resource) == ("delete", "pods")]
+        forced = [
+            request for request in scenario.requests(mark) if (request.verb, request.resource) == ("delete", "pods")
+        ]
         assert 1 <= len(forced) <= 4, forced
         for role in ("MASTER", "WORKER"):
             scenario.kubelet.end(role)
         for job in (tf, elastic):
             await scenario.condition("Succeeded", job)
             assert restarts(await scenario.until(lambda job_now: True, job)) == 0
-        await well(operator_process, scenario)
+        await assert_operator_healthy(operator_process, scenario)
     with capsys.disabled():
         print(f"\nnode lost: {len(gone)} replicas run elsewhere after {took:.1f} s, {len(forced)} deleted by force")
 

@@ -6,32 +6,29 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
 from itertools import accumulate, count, takewhile
 from pathlib import Path
 
 import pytest
 
-from tests.control_plane.faulty import (
+from tests.control_plane.admission_webhook import gate
+from tests.control_plane.fault_stories import (
     Program,
     Story,
+    assert_no_child_created_twice,
+    assert_operator_healthy,
+    count_creates,
+    growth,
     gvk_of,
-    holds,
-    made,
-    nothing_twice,
+    has_condition,
     operating,
     options,
     restarts,
-    so,
-    still,
-    story,
     tf_job,
     value,
-    well,
     writes,
 )
-from tests.control_plane.gate import gate
-from tests.support.control_plane import ControlPlane
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.app.operating import OperatorProcess, lease_identity, lease_timings, parse_kinds
 from trainyard.controller_runtime.reflector import INITIAL_DELAY, MAX_DELAY
 from trainyard.objects import Json, uid_of
@@ -40,18 +37,12 @@ pytestmark = pytest.mark.cluster
 WORKERS = 40
 
 
-@pytest.fixture
-async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
-    async with story(installed, namespace, tmp_path) as scenario:
-        yield scenario
-
-
 async def ends_well(scenario: Story, job: Json) -> Json:
     """The master ends, and the job has succeeded without a restart."""
     scenario.kubelet.end("MASTER")
     await scenario.condition("Succeeded", job)
     done = await scenario.until(lambda job_now: "completionTime" in job_now["status"], job)
-    assert restarts(done) == 0 and not holds(done, "Failed")
+    assert restarts(done) == 0 and not has_condition(done, "Failed")
     return done
 
 
@@ -61,10 +52,10 @@ async def test_an_operator_killed_during_creation_creates_each_child_once(
 ) -> None:
     job = tf_job("life", WORKERS)
     async with operating(options(scenario.account)) as operator_process:
-        await so(lambda: operator_process.ready() == "", "the operator is ready")
+        await until_async(lambda: operator_process.ready() == "", "the operator is ready")
         async with gate(scenario, tmp_path, passes=8) as held_up:
             await scenario.submit(job)
-            await so(held_up.held.is_set, "some are made and some are on the wire")
+            await until_async(held_up.held.is_set, "some are made and some are on the wire")
             scenario.plane.stop(part)
             assert one_by_one(operator_process) <= 8
             assert (operator_process.ready(), operator_process.alive()) == ("", "")  # no reason to be started again
@@ -73,10 +64,12 @@ async def test_an_operator_killed_during_creation_creates_each_child_once(
         children = await scenario.children()
         await ends_well(scenario, job)
         assert await scenario.children() == children and len(children) == WORKERS + 1
-        await well(operator_process, scenario)
-    asked = scenario.asked()
-    nothing_twice(asked)
-    assert len(writes(asked)) <= 3 * (WORKERS + 1)  # what was under way is asked about once more, not again and again
+        await assert_operator_healthy(operator_process, scenario)
+    requests = scenario.requests()
+    assert_no_child_created_twice(requests)
+    assert len(writes(requests)) <= 3 * (
+        WORKERS + 1
+    )  # what was under way is asked about once more, not again and again
 
 
 def one_by_one(operator_process: OperatorProcess) -> int:
@@ -113,13 +106,13 @@ async def test_requests_back_off_during_an_outage_and_recover_within_ten_seconds
         children = await scenario.children()
         most = watches(operator_process) * most_tries(20) + 20 * leased  # a renewal each second, and no more
         await asyncio.to_thread(scenario.plane.stop)
-        assert await still(lambda: unanswered(operator_process), 20) <= most
+        assert await growth(lambda: unanswered(operator_process), 20) <= most
         assert operator_process.alive() == "" and operator_process.ready() == ""
         await asyncio.to_thread(scenario.plane.begin())
         await scenario.submit(next_job)
         back = [await until_created(scenario, next_job)]
         scenario.plane.pause()
-        assert await still(lambda: unanswered(operator_process), 15) < 20
+        assert await growth(lambda: unanswered(operator_process), 15) < 20
         scenario.plane.resume()
         last_job = await scenario.submit(tf_job("last", 0))
         back.append(await until_created(scenario, last_job))
@@ -130,9 +123,9 @@ async def test_requests_back_off_during_an_outage_and_recover_within_ten_seconds
             await scenario.running(one_job, MASTER=1)
         for one_job in (job, next_job, last_job):
             await ends_well(scenario, one_job)
-        await well(operator_process, scenario)
+        await assert_operator_healthy(operator_process, scenario)
         assert value(operator_process.metrics.render().decode(), "trainyard_leader") == 1
-    nothing_twice(scenario.asked())
+    assert_no_child_created_twice(scenario.requests())
     with capsys.disabled():
         print(f"\nAPI server away, {'with' if leased else 'without'} a lease: served {back} s after its return")
 
@@ -156,11 +149,11 @@ async def test_an_operator_whose_resource_version_the_server_forgot_lists_once_a
         made_jobs = [await scenario.submit(job) for job in (gone, ends, stays)]
         for job in (gone, ends, stays):
             await scenario.running(job, MASTER=1, WORKER=1)
-        await so(lambda: "ok" in program.asked("/readyz"), "the operator is ready")
+        await until_async(lambda: "ok" in program.get("/readyz"), "the operator is ready", pause=SLOW_PAUSE)
         program.process.send(signal.SIGSTOP)
         await scenario.api.delete(gvk_of(gone), scenario.namespace, "gone")
         scenario.kubelet.end("MASTER", 0, uid_of(made_jobs[1]))
-        await so(lambda: any(ended(pod) for pod in scenario.kubelet.pods), "a master has ended")
+        await until_async(lambda: any(ended(pod) for pod in scenario.kubelet.pods), "a master has ended")
         scenario.plane.stop()
         await asyncio.to_thread(scenario.plane.begin())
         await scenario.submit(born)
@@ -168,13 +161,13 @@ async def test_an_operator_whose_resource_version_the_server_forgot_lists_once_a
         program.process.send(signal.SIGCONT)
         await scenario.running(born, MASTER=1, WORKER=1)
         await scenario.condition("Succeeded", ends)
-        assert holds(await scenario.running(stays, MASTER=1, WORKER=1), "Running")
-        await so(lambda: known(program) == 3, "the deleted job is forgotten")
+        assert has_condition(await scenario.running(stays, MASTER=1, WORKER=1), "Running")
+        await until_async(lambda: known(program) == 3, "the deleted job is forgotten")
         assert '"code":410' in program.output()
-        lists = Counter(request.right for request in scenario.asked(mark) if request.verb == "list")
+        lists = Counter(request.right for request in scenario.requests(mark) if request.verb == "list")
         assert set(lists.values()) == {1}, lists
-        nothing_twice(scenario.asked())
-        assert set(made(scenario.asked(mark))) == {
+        assert_no_child_created_twice(scenario.requests())
+        assert set(count_creates(scenario.requests(mark))) == {
             ("jobs", "master-born-0"),
             ("jobs", "worker-born-0"),
             ("services", "tfjob-born"),
@@ -188,4 +181,4 @@ def ended(pod: Json) -> bool:
 
 
 def known(program: Program) -> float:
-    return value(program.asked("/metrics"), "trainyard_watch_objects", resource="tfjobs")
+    return value(program.get("/metrics"), "trainyard_watch_objects", resource="tfjobs")

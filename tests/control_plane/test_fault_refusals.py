@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from tests.control_plane.faulty import (
+from tests.control_plane.fault_stories import (
     Story,
+    assert_no_child_created_twice,
+    assert_operator_healthy,
+    count_creates,
     elastic_job,
-    holds,
-    made,
-    nothing_twice,
+    growth,
+    has_condition,
     operating,
     options,
     restarts,
-    so,
-    still,
     story,
     tf_job,
     value,
-    well,
     writes,
 )
-from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.app.operating import OperatorProcess
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import JOB, NAMESPACE, POD
@@ -35,12 +34,6 @@ from trainyard.objects.resources import JOB, NAMESPACE, POD
 pytestmark = pytest.mark.cluster
 QUOTA = GVK("", "v1", "ResourceQuota", "resourcequotas")
 QUIET = 6.0  # seconds in which a hot loop would be seen
-
-
-@pytest.fixture
-async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
-    async with story(installed, namespace, tmp_path) as scenario:
-        yield scenario
 
 
 def passes(operator_process: OperatorProcess) -> int:
@@ -56,7 +49,11 @@ async def quota(scenario: Story, **hard: str) -> None:
     path = f"/api/v1/namespaces/{scenario.namespace}/resourcequotas"
     code, status = await asyncio.to_thread(scenario.plane.ask, "POST", path, body)
     assert code == 201, status
-    await so(lambda: "used" in scenario.plane.ask("GET", f"{path}/small")[1].get("status", {}), "the quota is counted")
+    await until_async(
+        lambda: "used" in scenario.plane.ask("GET", f"{path}/small")[1].get("status", {}),
+        "the quota is counted",
+        pause=SLOW_PAUSE,
+    )
 
 
 CASES = [
@@ -75,21 +72,21 @@ async def test_a_job_over_the_quota_is_blocked_and_continues_when_the_quota_grow
         condition = await scenario.condition("Blocked", job)
         assert condition["reason"] == "QuotaExceeded" and "exceeded quota: small" in condition["message"], condition
         mark = scenario.plane.audit.mark()
-        assert await still(lambda: passes(operator_process), QUIET) <= 8
-        assert len(writes(scenario.asked(mark))) <= 6
+        assert await growth(lambda: passes(operator_process), QUIET) <= 8
+        assert len(writes(scenario.requests(mark))) <= 6
         known = await scenario.until(lambda job: True, job)
-        assert not holds(known, "Failed") and restarts(known) == 0
+        assert not has_condition(known, "Failed") and restarts(known) == 0
         (name,) = {key.replace("__", "/") for key in hard}
         await scenario.api.patch(QUOTA, scenario.namespace, "small", {"spec": {"hard": {name: "10"}}})
-        done = await scenario.until(lambda job: not holds(job, "Blocked"), job)
+        done = await scenario.until(lambda job: not has_condition(job, "Blocked"), job)
         assert restarts(done) == 0
         roles = {"MASTER": 1, "WORKER": 2} if gvk == JOB else {"Worker": 3}
         await scenario.running(job, **roles)
         for role in ("MASTER", "WORKER"):
             scenario.kubelet.end(role)
         await scenario.condition("Succeeded", job)
-        await well(operator_process, scenario)
-    nothing_twice(scenario.asked())
+        await assert_operator_healthy(operator_process, scenario)
+    assert_no_child_created_twice(scenario.requests())
 
 
 def admission_policy(name: str, namespace: str, resource: str, group: str) -> list[Json]:
@@ -136,14 +133,18 @@ async def test_a_child_refused_by_an_admission_policy_is_blocked_with_its_name_a
     spec = {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}
     probe = {"metadata": {"name": "probe"}, "spec": {"template": {"spec": spec}} if group else spec}
     try:
-        await so(lambda: scenario.plane.ask("POST", dry, probe)[0] == 422, "the policy is in force")
+        await until_async(
+            lambda: scenario.plane.ask("POST", dry, probe)[0] == 422, "the policy is in force", pause=SLOW_PAUSE
+        )
         async with operating(options(scenario.account)) as operator_process:
             await scenario.submit(job)
             condition = await scenario.condition("Blocked", job)
             assert condition["reason"] == "AdmissionPolicy" and name in condition["message"], condition
             scenario.plane.ask("DELETE", f"{POLICY_BINDING}/{name}")
-            await scenario.until(lambda job: not holds(job, "Blocked") and not holds(job, "Failed"), job)
-            await well(operator_process, scenario)
+            await scenario.until(
+                lambda job: not has_condition(job, "Blocked") and not has_condition(job, "Failed"), job
+            )
+            await assert_operator_healthy(operator_process, scenario)
     finally:
         scenario.plane.ask("DELETE", f"{POLICY_BINDING}/{name}")
         scenario.plane.ask("DELETE", f"{POLICY}/{name}")
@@ -167,7 +168,7 @@ async def test_a_limit_from_a_limit_range_blocks_the_job_and_an_invalid_request_
         assert (await scenario.condition("Failed", cannot_be))["reason"] == "InvalidChild"
         scenario.plane.ask("DELETE", f"{path}/small")
         await scenario.running(asks, Worker=1)
-        await well(operator_process, scenario)
+        await assert_operator_healthy(operator_process, scenario)
 
 
 async def test_where_pod_security_is_restricted_tensorboard_and_the_default_ps_are_like_the_master(
@@ -190,12 +191,13 @@ async def test_where_pod_security_is_restricted_tensorboard_and_the_default_ps_a
         await scenario.submit(job)
         pods = f"/api/v1/namespaces/{scenario.namespace}/pods?labelSelector="
         for selector in ("job_type%3DMASTER", "job_type%3DPS", "app%3Dtensorboard"):
-            await so(
-                lambda query=selector: scenario.plane.ask("GET", pods + query)[1].get("items"), f"a pod has {selector}"
+            look = partial(scenario.plane.ask, "GET", pods + selector)
+            await until_async(
+                look, f"a pod has {selector}", accept=lambda answer: answer[1].get("items"), pause=SLOW_PAUSE
             )
         known = await scenario.until(lambda job: True, job)
-        assert not holds(known, "Blocked") and "FailedCreate" not in str(known["status"]["conditions"])
-        await well(operator_process, scenario)
+        assert not has_condition(known, "Blocked") and "FailedCreate" not in str(known["status"]["conditions"])
+        await assert_operator_healthy(operator_process, scenario)
 
 
 async def test_a_pod_refused_by_pod_security_is_reported_and_created_once_allowed(
@@ -211,15 +213,15 @@ async def test_a_pod_refused_by_pod_security_is_reported_and_created_once_allowe
             condition["reason"] == "PodSecurity" and 'violates PodSecurity "restricted:latest"' in condition["message"]
         ), condition
         mark = scenario.plane.audit.mark()
-        assert await still(lambda: passes(operator_process), QUIET) <= 8
-        assert len(writes(scenario.asked(mark))) <= 6
+        assert await growth(lambda: passes(operator_process), QUIET) <= 8
+        assert len(writes(scenario.requests(mark))) <= 6
         await scenario.api.patch(NAMESPACE, "", scenario.namespace, {"metadata": {"labels": {enforce: None}}})
         await scenario.running(job, Worker=2)
-        assert restarts(await scenario.until(lambda job: not holds(job, "Blocked"), job)) == 0
+        assert restarts(await scenario.until(lambda job: not has_condition(job, "Blocked"), job)) == 0
         scenario.kubelet.end("WORKER")
         await scenario.condition("Succeeded", job)
-        await well(operator_process, scenario)
-    nothing_twice(scenario.asked())
+        await assert_operator_healthy(operator_process, scenario)
+    assert_no_child_created_twice(scenario.requests())
 
 
 async def test_a_batch_job_whose_pods_are_refused_is_reported_with_where_the_reason_is(
@@ -239,15 +241,15 @@ async def test_a_batch_job_whose_pods_are_refused_is_reported_with_where_the_rea
         )
         assert "violates PodSecurity" in answer
         mark = scenario.plane.audit.mark()
-        assert await still(lambda: passes(operator_process), QUIET) <= 8
-        assert not writes(scenario.asked(mark))
+        assert await growth(lambda: passes(operator_process), QUIET) <= 8
+        assert not writes(scenario.requests(mark))
         await scenario.api.patch(NAMESPACE, "", scenario.namespace, {"metadata": {"labels": {enforce: None}}})
         await scenario.running(job, MASTER=1, WORKER=1)
-        await scenario.until(lambda job: not holds(job, "Blocked"), job)
+        await scenario.until(lambda job: not has_condition(job, "Blocked"), job)
         scenario.kubelet.end("MASTER")
         await scenario.condition("Succeeded", job)
-        await well(operator_process, scenario)
-    nothing_twice(scenario.asked())
+        await assert_operator_healthy(operator_process, scenario)
+    assert_no_child_created_twice(scenario.requests())
 
 
 async def test_deleting_a_namespace_during_creation_leaves_nothing_and_affects_no_other_job(
@@ -262,7 +264,7 @@ async def test_deleting_a_namespace_during_creation_leaves_nothing_and_affects_n
         admin = options(scenario.account)
         whole = options(doomed.account)
         async with operating(admin) as first, operating(whole) as two:
-            await so(lambda: (first.ready(), two.ready()) == ("", ""), "both are ready")
+            await until_async(lambda: (first.ready(), two.ready()) == ("", ""), "both are ready")
             job = tf_job("doom", 40)
             begun = asyncio.create_task(doomed.first(JOB))
             await doomed.submit(job)
@@ -271,11 +273,15 @@ async def test_deleting_a_namespace_during_creation_leaves_nothing_and_affects_n
             await scenario.api.delete(NAMESPACE, "", name)
             await scenario.submit(tf_job("well", 1))
             await scenario.running(tf_job("well", 1), MASTER=1, WORKER=1)
-            await so(lambda: scenario.plane.ask("GET", f"/api/v1/namespaces/{name}")[0] == 404, "the namespace is gone")
-            asked = doomed.asked(mark)
-            assert len(writes(asked)) < 3 * 42, len(writes(asked))
-            assert max(made(asked).values(), default=1) == 1
+            await until_async(
+                lambda: scenario.plane.ask("GET", f"/api/v1/namespaces/{name}")[0] == 404,
+                "the namespace is gone",
+                pause=SLOW_PAUSE,
+            )
+            requests = doomed.requests(mark)
+            assert len(writes(requests)) < 3 * 42, len(writes(requests))
+            assert max(count_creates(requests).values(), default=1) == 1
             assert value(two.metrics.render().decode(), "trainyard_reconcile_total", outcome="fault") == 0
             scenario.kubelet.end("MASTER")
             await scenario.condition("Succeeded", tf_job("well", 1))
-            await well(first, scenario)
+            await assert_operator_healthy(first, scenario)

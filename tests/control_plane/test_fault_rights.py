@@ -4,42 +4,32 @@ continues."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from tests.control_plane.faulty import (
+from tests.control_plane.fault_stories import (
     NOBODY,
     Story,
     apply,
-    holds,
-    nothing_twice,
+    assert_no_child_created_twice,
+    assert_operator_healthy,
+    growth,
+    has_condition,
     operating,
     options,
     restarts,
-    so,
-    still,
-    story,
     tf_job,
     value,
-    well,
     writes,
 )
 from tests.control_plane.test_requests_at_start import watched
-from tests.support.control_plane import ControlPlane
 from tests.support.samples import chainerjob, pods, worker_set
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.app.operating import OperatorProcess
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import ROLE, ROLE_BINDING
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
-    async with story(installed, namespace, tmp_path) as scenario:
-        yield scenario
 
 
 def forbidden(operator_process: OperatorProcess, **labels: str) -> float:
@@ -54,7 +44,9 @@ async def held(scenario: Story, resource: str, verb: str) -> None:
     }
     path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
     body: Json = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": review}
-    await so(lambda: scenario.plane.ask("POST", path, body)[1]["status"]["allowed"], "it may again")
+    await until_async(
+        lambda: scenario.plane.ask("POST", path, body)[1]["status"]["allowed"], "it may again", pause=SLOW_PAUSE
+    )
 
 
 async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
@@ -68,7 +60,7 @@ async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
         for binding in bindings:
             await scenario.api.delete(ROLE_BINDING, scenario.namespace, binding["metadata"]["name"])
         await scenario.submit(late)
-        await so(
+        await until_async(
             lambda: (
                 forbidden(operator_process, resource="tfjobs/status") + forbidden(operator_process, resource="tfjobs")
                 > 0
@@ -77,9 +69,9 @@ async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
         )
         scenario.plane.stop()
         await asyncio.to_thread(scenario.plane.begin())
-        await so(lambda: failing(operator_process) >= 10, "no watch stands any more")
+        await until_async(lambda: failing(operator_process) >= 10, "no watch stands any more")
         assert operator_process.alive() == ""  # a new start would not help
-        assert await still(lambda: int(forbidden(operator_process)), 8) < 4 * len(
+        assert await growth(lambda: int(forbidden(operator_process)), 8) < 4 * len(
             watched()
         )  # each watch waits longer each time
         assert (
@@ -94,8 +86,8 @@ async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
         await scenario.condition("Succeeded", late)
         assert restarts(await scenario.until(lambda job_now: True, job)) == 0
         assert set(children.items()) <= set((await scenario.children()).items())
-        await well(operator_process, scenario)
-    nothing_twice(scenario.asked())
+        await assert_operator_healthy(operator_process, scenario)
+    assert_no_child_created_twice(scenario.requests())
 
 
 def failing(operator_process: OperatorProcess) -> float:
@@ -112,10 +104,10 @@ async def test_an_operator_without_list_permission_names_it_and_is_ready_once_gr
     await scenario.api.patch(ROLE, scenario.namespace, scenario.account.name, {"rules": without})
     async with operating(options(scenario.account, "tfjob")) as operator_process:
         named = "not listed yet: pods: pods is forbidden"
-        await so(lambda: operator_process.ready().startswith(named), "it says what it may not")
+        await until_async(lambda: operator_process.ready().startswith(named), "it says what it may not")
         assert 'cannot list resource "pods"' in operator_process.ready() and operator_process.alive() == ""
         await scenario.api.patch(ROLE, scenario.namespace, scenario.account.name, {"rules": role["rules"]})
-        await so(lambda: operator_process.ready() == "", "it is ready")
+        await until_async(lambda: operator_process.ready() == "", "it is ready")
         await scenario.submit(tf_job("list", 1))
         await scenario.running(tf_job("list", 1), MASTER=1, WORKER=1)
 
@@ -135,7 +127,7 @@ async def test_a_role_that_may_not_be_patched_blocks_the_job_until_the_permissio
         await scenario.submit(job)
         await scenario.condition("Running", job)
         await scenario.api.patch(ROLE, scenario.namespace, role["metadata"]["name"], {"rules": less})
-        await so(lambda: may_not(scenario), "the right is gone")
+        await until_async(lambda: may_not(scenario), "the right is gone", pause=SLOW_PAUSE)
         spec = {"workerSets": {"ws0": {"replicas": 2}}}
         await scenario.api.patch(kind, scenario.namespace, "grow", {"spec": spec})
         condition = await scenario.condition("Blocked", job)
@@ -145,10 +137,10 @@ async def test_a_role_that_may_not_be_patched_blocks_the_job_until_the_permissio
         assert [item["spec"]["replicas"] for item in grown["items"]] == [2]  # the others were patched all the same
         mark = scenario.plane.audit.mark()
         await asyncio.sleep(4)  # a hot loop would be seen
-        assert len(writes(scenario.asked(mark))) <= 4
+        assert len(writes(scenario.requests(mark))) <= 4
         before = await scenario.api.list(ROLE, scenario.namespace)
         await scenario.api.patch(ROLE, scenario.namespace, role["metadata"]["name"], {"rules": role["rules"]})
-        await scenario.until(lambda job: not holds(job, "Blocked"), job)
+        await scenario.until(lambda job: not has_condition(job, "Blocked"), job)
         after = await scenario.api.list(ROLE, scenario.namespace)
         assert [item["rules"] for item in before["items"]] != [item["rules"] for item in after["items"]]
         scenario.kubelet.end("MASTER")

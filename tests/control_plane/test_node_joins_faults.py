@@ -22,6 +22,7 @@ from tests.control_plane.joined_commands import PATIENCE, POLITE, Joined, condit
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace
 from tests.support.control_plane_flags import Options
+from tests.support.waiting import until_async
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.objects.resources import LEASE, NODE, POD
 from trainyard.server.auth.certificates import CertificateAuthority, write_private_file
@@ -80,9 +81,7 @@ class Program:
 
     async def nothing_left(self) -> None:
         """Until no process, mount or file of it is there."""
-        async with asyncio.timeout(PATIENCE):
-            while self.left():  # noqa: ASYNC110  (the kernel tells nobody)
-                await asyncio.sleep(0.02)
+        await until_async(lambda: not self.left(), f"nothing of {self.folder} is left")
 
     def left(self) -> bool:
         return bool(self.processes()) or str(self.folder) in Path("/proc/mounts").read_text()
@@ -157,7 +156,7 @@ async def test_a_killed_node_leaves_nothing_and_its_successor_continues_its_pods
     plane: ControlPlane, tmp_path: Path, network: str, shown: tuple[Path, Path]
 ) -> None:
     name = f"killed-{network}"
-    once, always, deleted = (f"{each}-{network}" for each in ("once", "always", "deleted"))
+    once, always, deleted = (f"{name}-{network}" for name in ("once", "always", "deleted"))
     async with program(plane, name, tmp_path, network, shown) as (agent, there):
         for pod, policy in ((once, "Never"), (always, "Always"), (deleted, "Never")):
             await there.pod(pod, f": {tmp_path}; {POLITE}", restartPolicy=policy)
@@ -196,9 +195,7 @@ async def test_pods_continue_during_an_outage_of_the_api_server_and_their_ends_a
             await here.ready(f"{name}-{fault}")
         await asyncio.to_thread(plane.stop if fault == "restarted" else plane.pause)
         (tmp_path / "ends").touch()
-        async with asyncio.timeout(PATIENCE):
-            while not (tmp_path / "ends-seen").exists():  # noqa: ASYNC110  (a file has no event)
-                await asyncio.sleep(0.02)
+        await until_async((tmp_path / "ends-seen").exists, "the first pod has seen that it ends")
         (plane.start if fault == "restarted" else plane.resume)()  # here: what a thread of a pool starts dies with it
         done = await here.phase(f"ends-{fault}", "Succeeded")
         assert done["status"]["containerStatuses"][0]["restartCount"] == 0
@@ -223,9 +220,7 @@ async def test_a_killed_task_of_the_node_is_logged_and_restarted(plane: ControlP
         assert killed == {"renew the lease", "heartbeat", "sample usage", *watches}
         await here.pod("later", "echo fine")
         assert await here.result("later") == "fine\n"
-        async with asyncio.timeout(PATIENCE):
-            while any(tasks.failing for tasks in owners):  # noqa: ASYNC110  (a condition of two owners)
-                await asyncio.sleep(0.02)
+        await until_async(lambda: not any(tasks.failing for tasks in owners), "every task runs")
         await here.until(here.name, lambda node: condition_message(node, "Ready") == "True", NODE)
         assert all(any(f"the task {name!r} was cancelled" in line for line in here.messages) for name in killed), (
             here.messages
@@ -243,9 +238,11 @@ async def test_revoked_permissions_are_waited_for(
         await here.ready("refused")
         await here.kubectl("delete", "clusterrolebinding", "bobs")
         (tmp_path / "go").touch()
-        async with asyncio.timeout(PATIENCE):
-            while not any('cannot patch resource "pods/status"' in line for line in here.messages):  # noqa: ASYNC110  (a list)
-                await asyncio.sleep(0.02)
+        await until_async(
+            lambda: any('cannot patch resource "pods/status"' in line for line in here.messages),
+            "a status is refused",
+            context=lambda: here.messages,
+        )
         await here.kubectl(*grant)
         await here.phase("refused", "Succeeded")
         assert len([line for line in here.messages if "pods/status" in line]) == 1
@@ -255,14 +252,14 @@ async def test_a_stop_does_not_wait_for_an_api_server_that_is_away(
     plane: ControlPlane, tmp_path: Path, shown: tuple[Path, Path]
 ) -> None:
     async with program(plane, "alone", tmp_path, "shared", shown) as (agent, there):
-        seen = tmp_path.with_name("alone-seen")
-        await there.pod("alone", f": {tmp_path}; trap 'touch {seen}; exit 7' TERM; while :; do sleep 0.05; done")
+        mark = tmp_path.with_name("alone-seen")
+        await there.pod("alone", f": {tmp_path}; trap 'touch {mark}; exit 7' TERM; while :; do sleep 0.05; done")
         await there.ready("alone")
         await asyncio.to_thread(plane.stop)
         try:
             assert await agent.end(signal.SIGTERM) == 0
             await agent.nothing_left()
-            assert seen.exists()  # it had its grace
+            assert mark.exists()  # it had its grace
         finally:
             plane.start()
         node = await there.until("alone", lambda node: condition_message(node, "Ready") == "Unknown", NODE)

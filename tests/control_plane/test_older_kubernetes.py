@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.control_plane.played import children, operated, path_of, succeeds
+from tests.control_plane.job_life import children, operated, path_of, succeeds
 from tests.control_plane.test_definitions_on_a_real_server import wire
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace, install
@@ -36,8 +36,8 @@ async def test_a_job_runs_from_its_creation_to_its_success(older: ControlPlane, 
     namespace = f"{kind.gvk.plural}-{kind.gvk.group.replace('.', '-')}"
     create_namespace(older, namespace)
     job = wire(kind, sample(kind.gvk.kind))
-    code, made = older.ask("POST", path_of(kind, namespace), job)
-    assert code == 201, made
+    code, answer = older.ask("POST", path_of(kind, namespace), job)
+    assert code == 201, answer
     async with operated(older):
         ended = await succeeds(older, kind, namespace, job["metadata"]["name"])
     made_of = set(children(older, namespace, ended))

@@ -13,6 +13,8 @@ import pytest
 
 from tests.support import running_operator
 from tests.support.control_plane import ControlPlane
+from tests.support.waiting import until_async
+from tests.support.watched_objects import until_object
 from trainyard.app.config import shipped_files
 from trainyard.app.install.installation import Install, access
 from trainyard.app.kubeconfig import read_kubeconfig
@@ -24,7 +26,7 @@ from trainyard.app.operating import (
     lease_timings,
     parse_kinds,
 )
-from trainyard.client import ApiClient, NotFound
+from trainyard.client import ApiClient
 from trainyard.core import Config
 from trainyard.objects import GVK, Json, encode
 from trainyard.objects.resources import LEASE
@@ -90,26 +92,23 @@ async def test_two_operators_share_one_lease_and_no_request_of_theirs_is_refused
     monkeypatch.setattr("trainyard.app.operating.RELEASE_SECONDS", 5.0)  # a server that is slow today may take its time
     async with installed.api() as api:
         async with operating(options(installed, account)) as operator_process:
-            made = asyncio.create_task(created(api, namespace, "a"))
+            creation = asyncio.create_task(created(api, namespace, "a"))
             await api.create(TFJOB, namespace, tf_job("a"))
-            await made
+            await creation
             async with operating(options(installed, account)) as two:
-                for _ in range(500):
-                    if two.ready() == "":
-                        break
-                    await asyncio.sleep(0.02)
+                await until_async(two.ready, "the standby is ready", accept=lambda missing: missing == "")
                 assert (leads(operator_process), leads(two)) == (True, False)
         spec = (await api.get(LEASE, "default", lease_name(namespace)))["spec"]
         assert not spec.get("holderIdentity") and spec["leaseDurationSeconds"] == 1
         async with operating(options(installed, account)) as three:
-            made = asyncio.create_task(created(api, namespace, "b"))
+            creation = asyncio.create_task(created(api, namespace, "b"))
             await api.create(TFJOB, namespace, tf_job("b"))
-            await made
+            await creation
             assert leads(three)
         spec = (await api.get(LEASE, "default", lease_name(namespace)))["spec"]
         assert spec["leaseTransitions"] == 1
-    for each in (operator_process, two, three):
-        answer = each.metrics.render().decode()
+    for process in (operator_process, two, three):
+        answer = process.metrics.render().decode()
         assert 'code="403"' not in answer and 'code="401"' not in answer and 'code="422"' not in answer
 
 
@@ -125,11 +124,4 @@ async def test_a_deleted_lease_is_created_again(installed: ControlPlane, namespa
 
 
 async def exists(api: ApiClient, namespace: str) -> None:
-    for _ in range(500):
-        try:
-            await api.get(LEASE, "default", lease_name(namespace))
-        except NotFound:
-            await asyncio.sleep(0.02)
-        else:
-            return
-    raise AssertionError("there is no lease")
+    await until_object(api, LEASE, "default", lease_name(namespace), bool, "there is a lease")

@@ -14,6 +14,7 @@ from tests.control_plane.readme_node import joined
 from tests.control_plane.readme_story import Story
 from tests.control_plane.readme_table import PAGE, rows
 from tests.support.control_plane import ControlPlane
+from tests.support.waiting import until
 from tools.generate_manifests import ROOT
 from trainyard.objects import Json, name_of, uid_of
 
@@ -36,7 +37,10 @@ def running(plane: ControlPlane) -> dict[str, str]:
     for group, plural in CHILDREN:
         for obj in items(plane, group, plural):
             if obj["metadata"].get("ownerReferences") and "tf-job-operator" not in name_of(obj):
-                counts = [each["restartCount"] for each in obj.get("status", {}).get("containerStatuses") or []]
+                counts = [
+                    container_status["restartCount"]
+                    for container_status in obj.get("status", {}).get("containerStatuses") or []
+                ]
                 kinds_by_uid[uid_of(obj)] = f"{plural} {name_of(obj)} {counts}"
     return kinds_by_uid
 
@@ -52,8 +56,8 @@ def holder(plane: ControlPlane) -> str:
 
 
 def helm(plane: ControlPlane, *arguments: str) -> None:
-    ran = plane.run("helm", *arguments, "--wait")
-    assert ran.returncode == 0, ran.stderr
+    completed = plane.run("helm", *arguments, "--wait")
+    assert completed.returncode == 0, completed.stderr
 
 
 def test_a_running_job_stays_through_upgrade_rollback_and_uninstall(tmp_path: Path) -> None:
@@ -61,16 +65,14 @@ def test_a_running_job_stays_through_upgrade_rollback_and_uninstall(tmp_path: Pa
         story = Story(plane, tmp_path)
         helm(plane, "install", "tf-job", CHART, "--set", "cloud=gke")
         plane.kubectl("create", "-f", str(ROOT / "examples" / "tf_job.yaml"))
-        story.wait(lambda: plane.ask("GET", JOBS)[1].get("status", {}).get("phase") == "Running", "the job runs")
-        story.wait(
-            lambda: [pod["status"]["phase"] for pod in story.pods("*-[01]-*")] == ["Running"] * 4, "its pods run"
-        )
+        until(lambda: plane.ask("GET", JOBS)[1].get("status", {}).get("phase") == "Running", "the job runs")
+        until(lambda: [pod["status"]["phase"] for pod in story.pods("*-[01]-*")] == ["Running"] * 4, "its pods run")
         before, first = running(plane), holder(plane)
         assert len(before) == 1 + 4 + 4 + 1 + 1
 
         for arguments in (("upgrade", "tf-job", CHART, "--set", "cloud=azure"), ("rollback", "tf-job", "1")):
             helm(plane, *arguments)
-            story.wait(partial(leads, plane, first), f"another operator leads after {arguments[0]}")
+            until(partial(leads, plane, first), f"another operator leads after {arguments[0]}")
             assert running(plane) == before
             first = holder(plane)
 
@@ -81,7 +83,7 @@ def test_a_running_job_stays_through_upgrade_rollback_and_uninstall(tmp_path: Pa
 
         helm(plane, "install", "tf-job", CHART, "--set", "cloud=gke")
         story.end_pods("1", "master-*", "0")
-        story.wait(lambda: plane.ask("GET", JOBS)[1]["status"].get("state") == "Succeeded", "the job succeeds")
+        until(lambda: plane.ask("GET", JOBS)[1]["status"].get("state") == "Succeeded", "the job succeeds")
         assert set(running(plane)) == set(before)
 
 
@@ -91,12 +93,12 @@ def test_helm_does_not_take_the_form_of_the_readme_any_more(control_plane: Contr
         candidate for candidate in rows(PAGE.read_text()) if (candidate.readme, candidate.line) == ("TfJob", line)
     )
     printed = row.printed.replace("${CHART}", CHART).replace("<gke or azure>", "gke")
-    ran = control_plane.run(*printed.split())
-    assert ran.returncode != 0 and "must either provide a name" in ran.stderr
+    completed = control_plane.run(*printed.split())
+    assert completed.returncode != 0 and "must either provide a name" in completed.stderr
 
 
 def test_the_old_proxy_path_leads_nowhere(installed: ControlPlane) -> None:
-    ran = installed.run("kubectl", "get", "--raw", "/api/v1/proxy/namespaces/default/services/kubernetes:443/")
-    assert ran.returncode != 0 and "NotFound" in ran.stderr
+    completed = installed.run("kubectl", "get", "--raw", "/api/v1/proxy/namespaces/default/services/kubernetes:443/")
+    assert completed.returncode != 0 and "NotFound" in completed.stderr
     now = installed.run("kubectl", "get", "--raw", "/api/v1/namespaces/default/services/kubernetes:443/proxy/")
     assert "no endpoints available for service" in now.stderr

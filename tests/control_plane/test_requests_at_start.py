@@ -14,15 +14,14 @@ from tests.control_plane.real_operator import (
     account,
     again,
     bare,
-    becomes_true,
     ending,
-    has,
     idle,
     serving,
     together,
-    until,
+    until_condition,
 )
 from tests.support.control_plane import ControlPlane
+from tests.support.waiting import until_async
 from trainyard import kinds
 from trainyard.client import ApiClient
 from trainyard.controller_runtime.reflector import PAGE_SIZE
@@ -42,14 +41,14 @@ async def test_a_thousand_finished_jobs_cost_a_new_operator_their_list(peopled: 
         user, token = await account(peopled, namespace)
         mark = await asyncio.to_thread(peopled.audit.mark)
         async with again(peopled, namespace, user, token) as served:
-            await becomes_true(lambda: served.passes() == TOTAL and idle(served.operator))
-            await nothing_more(served)
-            asked = Counter((each.verb, each.resource, each.group) for each in await served.asked(mark))
+            await until_async(lambda: served.passes() == TOTAL and idle(served.operator), "every job is reconciled")
+            await assert_no_further_request(served)
+            counts = Counter((request.verb, request.resource, request.group) for request in await served.requests(mark))
         held = {gvk: len((await api.list(gvk, namespace))["items"]) for gvk in {*watched()}}
     wanted = Counter({("watch", gvk.plural, gvk.group): 1 for gvk in watched()})
     wanted += Counter({("list", gvk.plural, gvk.group): pages(held[gvk]) for gvk in watched()})
     assert sum(held[kind.gvk] for kind, _ in JOBS) == TOTAL == 1000
-    assert asked == wanted
+    assert counts == wanted
 
 
 def watched() -> list[GVK]:
@@ -68,7 +67,7 @@ def pages(objects: int) -> int:
     return max(1, math.ceil(objects / PAGE_SIZE))
 
 
-async def nothing_more(served: Served) -> None:
+async def assert_no_further_request(served: Served) -> None:
     before = served.passes()
     await asyncio.sleep(REAL_SECONDS)
     assert served.passes() == before
@@ -79,7 +78,7 @@ async def lives(plane: ControlPlane, api: ApiClient, namespace: str) -> dict[GVK
     async with serving(plane, namespace) as served:
         jobs = [await api.create(kind.gvk, namespace, bare(kind, "first")) for kind, _ in JOBS]
         async with ending(api, namespace, map(uid_of, jobs)):
-            done = [await until(api, kind, namespace, "first", has("Succeeded")) for kind, _ in JOBS]
+            done = [await until_condition(api, kind, namespace, "first", "Succeeded") for kind, _ in JOBS]
             await served.quiet()
     return {kind.gvk: job["status"] for (kind, _), job in zip(JOBS, done, strict=True)}
 
@@ -88,7 +87,7 @@ async def copies(api: ApiClient, namespace: str, kind: Kind, count: int, status:
     """As many more as make the number full, each finished as the first one."""
 
     async def create(number: int) -> None:
-        made = await api.create(kind.gvk, namespace, bare(kind, f"done-{number}"))
-        await api.patch(kind.gvk, namespace, name_of(made), {"status": status}, "status")
+        created = await api.create(kind.gvk, namespace, bare(kind, f"done-{number}"))
+        await api.patch(kind.gvk, namespace, name_of(created), {"status": status}, "status")
 
     await together([partial(create, number) for number in range(1, count)])

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.control_plane.real_operator import EVENT, Served, bare, children, ending, has, serving, until
+from tests.control_plane.real_operator import EVENT, Served, bare, children, ending, serving, until_condition
 from tests.support.builders import replicas
 from tests.support.control_plane import ControlPlane
-from tests.support.control_plane_audit import Asked
+from tests.support.control_plane_audit import AuditedRequest
 from tests.support.samples import mx_set
 from trainyard import kinds
 from trainyard.client import ApiRequest
@@ -32,7 +32,7 @@ TEN_MINUTES = 600.0
 class Play:
     kind: Kind
     job: Json
-    made: int  # C: the objects that the operator makes
+    objects: int  # C: the objects that the operator makes
 
 
 def plays() -> dict[str, Play]:
@@ -57,8 +57,8 @@ def counts_only(request: ApiRequest) -> bool:
     return patches and b'"conditions"' not in (request.body or b"")
 
 
-def without_events(asked: list[Asked]) -> list[Asked]:
-    return [request for request in asked if request.resource != EVENT]
+def without_events(requests: list[AuditedRequest]) -> list[AuditedRequest]:
+    return [request for request in requests if request.resource != EVENT]
 
 
 @pytest.mark.parametrize("name", PLAYS)
@@ -69,26 +69,30 @@ async def test_a_job_without_failures_costs_one_request_per_object_and_five_and_
     async with peopled.api() as api, serving(peopled, namespace) as served:
         mark, sent = await served.mark(), len(served.sent)
         job = await api.create(play.kind.gvk, namespace, play.job)
-        await until(api, play.kind, namespace, name, has("Running"))
+        await until_condition(api, play.kind, namespace, name, "Running")
         await served.quiet()
-        made = await children(api, play.kind, namespace, uid_of(job))
+        job_children = await children(api, play.kind, namespace, uid_of(job))
         async with ending(api, namespace, [uid_of(job)]):
-            await until(api, play.kind, namespace, name, has("Succeeded"))
+            await until_condition(api, play.kind, namespace, name, "Succeeded")
             await served.quiet()
-        everything = await served.asked(mark)
+        everything = await served.requests(mark)
         assert len(everything) == len(served.sent) - sent  # so the client's requests are those of the log
-        asked = without_events(everything)
+        requests = without_events(everything)
         light = sum(map(counts_only, served.sent[sent:]))
 
-        creates = [each for each in asked if each.verb == "create"]
-        assert len(made) == len(creates) == play.made, [(each.resource, each.name) for each in creates]
-        assert [each for each in asked if not each.allowed or each.code >= 400] == []
-        assert {each.verb for each in asked} <= {"create", "patch"}, Counter(each.right for each in asked)
-        assert len(asked) - light <= play.made + 5, (light, Counter(each.right for each in asked))
-        await nothing_in_ten_minutes(served, 0)
+        creates = [request for request in requests if request.verb == "create"]
+        assert len(job_children) == len(creates) == play.objects, [
+            (request.resource, request.name) for request in creates
+        ]
+        assert [request for request in requests if not request.allowed or request.code >= 400] == []
+        assert {request.verb for request in requests} <= {"create", "patch"}, Counter(
+            request.right for request in requests
+        )
+        assert len(requests) - light <= play.objects + 5, (light, Counter(request.right for request in requests))
+        await assert_no_request_in_ten_minutes(served, 0)
 
 
-async def nothing_in_ten_minutes(served: Served, seconds: float = REAL_SECONDS) -> None:
+async def assert_no_request_in_ten_minutes(served: Served, seconds: float = REAL_SECONDS) -> None:
     """Neither in these real seconds, in which not even a pass is begun, nor when ten minutes are over by its clock."""
     mark, before = await served.mark(), served.passes()
     await asyncio.sleep(seconds)
@@ -96,7 +100,7 @@ async def nothing_in_ten_minutes(served: Served, seconds: float = REAL_SECONDS) 
     served.clock.shift += TEN_MINUTES
     await served.looked()
     assert served.passes() > before
-    assert [(each.verb, each.resource, each.name) for each in await served.asked(mark)] == []
+    assert [(request.verb, request.resource, request.name) for request in await served.requests(mark)] == []
 
 
 async def test_an_idle_operator_sends_no_requests(peopled: ControlPlane, namespace: str) -> None:
@@ -111,10 +115,10 @@ async def test_an_idle_operator_sends_no_requests(peopled: ControlPlane, namespa
         refused["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["containers"][0] |= broken
         await api.create(kinds.ELASTICJOB.gvk, namespace, refused)
         for name, play in PLAYS.items():
-            await until(api, play.kind, namespace, name, has("Running"))
-        await until(api, kinds.TFJOB, namespace, "waits", has("Suspended"))
-        await until(api, kinds.ELASTICJOB, namespace, "refused", has("Failed"))
+            await until_condition(api, play.kind, namespace, name, "Running")
+        await until_condition(api, kinds.TFJOB, namespace, "waits", "Suspended")
+        await until_condition(api, kinds.ELASTICJOB, namespace, "refused", "Failed")
         await served.quiet()
         jobs = (await api.list(JOB, namespace))["items"]
-        assert jobs and not any(is_condition_true(each["status"].get("conditions"), "Complete") for each in jobs)
-        await nothing_in_ten_minutes(served)
+        assert jobs and not any(is_condition_true(job["status"].get("conditions"), "Complete") for job in jobs)
+        await assert_no_request_in_ten_minutes(served)

@@ -3,7 +3,6 @@ fields, and the rules (CEL) that the schemas alone do not check."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from tests.conversion.test_trainjob import SAMPLES
 from tests.conversion.trainer_schemas import PLURALS, definition_text
 from tests.support.control_plane import ControlPlane
+from tests.support.waiting import SLOW_PAUSE, until
 from trainyard.conversion import TRAINJOB, convert
 from trainyard.objects import Json, is_condition_true
 
@@ -28,13 +28,13 @@ def with_trainer(control_plane: ControlPlane, tmp_path: Path) -> ControlPlane:
 
 def wait_until_served(plane: ControlPlane, name: str) -> None:
     """`kubectl wait` fails for a definition that has no conditions yet."""
-    until = time.monotonic() + 60
-    conditions: list[Json] = []
-    while not is_condition_true(conditions, "Established"):
-        assert time.monotonic() < until, f"{name} is not served: {conditions}"
-        time.sleep(0.05)
-        obj = plane.ask("GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")[1]
-        conditions = (obj.get("status") or {}).get("conditions") or []
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+    until(
+        lambda: plane.ask("GET", path)[1],
+        f"{name} is served",
+        accept=lambda obj: is_condition_true((obj.get("status") or {}).get("conditions"), "Established"),
+        pause=SLOW_PAUSE,
+    )
 
 
 @pytest.mark.parametrize("obj", SAMPLES)

@@ -12,6 +12,8 @@ import pytest
 
 from tests.controller_runtime.fake_clock import run
 from tests.support.builders import tfjob
+from tests.support.waiting import until_async
+from tests.support.watched_objects import until_object
 from trainyard.app.history.record_index import HistoryOptions
 from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import NOT_SERVED, LocalCluster, LocalClusterOptions
@@ -145,12 +147,12 @@ async def test_a_killed_lease_renewal_is_restarted() -> None:
     )
     running = asyncio.create_task(operating.run(stop))
     async with ApiClient(server.url) as api, asyncio.timeout(20):
-        while not is_leading(operating):  # noqa: ASYNC110  (what people read)
-            await asyncio.sleep(0.01)
+        await until_async(lambda: is_leading(operating), "the operator leads")
         assert _kill(operating.tasks) == {"hold the lease"}
         before = (await api.get(LEASE, "default", identity.name))["spec"]["renewTime"]
-        while (await api.get(LEASE, "default", identity.name))["spec"]["renewTime"] == before:  # noqa: ASYNC110  (as others see it)
-            await asyncio.sleep(0.01)
+        await until_object(
+            api, LEASE, "default", identity.name, lambda lease: lease["spec"]["renewTime"] != before, "it is renewed"
+        )
         assert is_leading(operating) and not operating.tasks.failing
         stop.set()
         await running
@@ -190,11 +192,8 @@ async def test_a_killed_task_of_a_cluster_is_logged_and_restarted(tmp_path: Path
     async with LocalCluster(LocalClusterOptions(network="shared", say=messages.append, history=history)) as cluster:
         owners = cluster.task_supervisors
         killed = {component: _kill(tasks) for component, tasks in owners.items()}
-        async with asyncio.timeout(20):
-            while not all(map(_all_run, owners.values())):  # noqa: ASYNC110  (a condition of several owners)
-                await asyncio.sleep(0.01)
-            while not await _node_is_ready(cluster):  # noqa: ASYNC110  (seldom more than once)
-                await asyncio.sleep(0.01)
+        await until_async(lambda: all(map(_all_run, owners.values())), "every task runs")
+        await until_async(lambda: _node_is_ready(cluster), "the node is ready")
         for component, names in killed.items():
             for name in names:
                 assert any(f"{component}: the task {name!r} was cancelled; restarting" in text for text in messages), (
@@ -223,8 +222,7 @@ async def test_a_killed_task_of_a_run_does_not_stop_the_output_of_its_job(tmp_pa
             session = Session(cluster, Submission(jobs=[(TFJOB, job)]), screen)
             await session.submit()
             killed = _kill(session.tasks)
-            while not _all_run(session.tasks):  # noqa: ASYNC110  (a condition of several tasks)
-                await asyncio.sleep(0.01)
+            await until_async(lambda: _all_run(session.tasks), "every task of the session runs")
             (tmp_path / "go").touch()
             await session.wait_until_ended()
             await session.watch.logs.finish(ended_pods_only=True)

@@ -336,7 +336,10 @@ def test_mpi_runs_in_the_main_container_of_a_worker(name: str, image: str | None
     conversion = convert(obj, TRAINJOB)
     assert unmapped(conversion) == paths
     node, _ = conversion.objects[0]["spec"]["template"]["spec"]["replicatedJobs"]
-    containers = {each["name"]: each["image"] for each in node["template"]["spec"]["template"]["spec"]["containers"]}
+    containers = {
+        container["name"]: container["image"]
+        for container in node["template"]["spec"]["template"]["spec"]["containers"]
+    }
     assert containers["node"] == (image or "example/train:1")
 
 

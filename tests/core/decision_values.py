@@ -53,10 +53,12 @@ def begun_job(kind: Kind, spec: Json) -> tuple[Json, dict[str, Json]]:
     after = plan(kind, job, Observed(), NOW - 60)
     job = {**job, "status": after.status}
     config = Observed().config
-    made = {f"{create.gvk.kind} {create.name}": render_object(kind, job, create, config) for create in after.creates}
-    for name, obj in made.items():
+    rendered = {
+        f"{create.gvk.kind} {create.name}": render_object(kind, job, create, config) for create in after.creates
+    }
+    for name, obj in rendered.items():
         obj["metadata"] |= {"uid": f"uid of {name}", "creationTimestamp": format_time(NOW - 60)}
-    return job, made
+    return job, rendered
 
 
 def plan_for(kind: Kind, job: Json, *children: Json, now: float = NOW) -> Plan:
@@ -86,8 +88,12 @@ def ended_pod_of(job: Json, code: int, container: str, **status: Any) -> Json:
 
 def small_gang() -> tuple[Json, list[Json], list[Json]]:
     """A gang, its Jobs (SCHEDULER, SERVER, WORKER) and its other children."""
-    job, made = begun_job(MXJOB, gang().spec)
-    return job, [child for name, child in made.items() if name.startswith("Job ")], [made[f"Service {_subdomain(job)}"]]
+    job, children = begun_job(MXJOB, gang().spec)
+    return (
+        job,
+        [child for name, child in children.items() if name.startswith("Job ")],
+        [children[f"Service {_subdomain(job)}"]],
+    )
 
 
 def _subdomain(job: Json) -> str:

@@ -105,8 +105,8 @@ def restarted_after_a_drain(job: Any, replicas: Any, *rest: Any) -> Restarts:
 
 
 def kept_when_it_ended_well(job: Any, slot: Any, child: Any, pods: Any, pod: Any) -> Any:
-    well = child.phase == "Complete" or any(pod.phase == "Succeeded" for pod in pods)
-    return Replica(slot, child, "Succeeded") if well else OBSERVED(job, slot, child, pods, pod)
+    succeeded = child.phase == "Complete" or any(pod.phase == "Succeeded" for pod in pods)
+    return Replica(slot, child, "Succeeded") if succeeded else OBSERVED(job, slot, child, pods, pod)
 
 
 def failure_first(job: Any, replicas: Any, now: float) -> Outcome:

@@ -68,12 +68,12 @@ def test_clean_pod_policy_running_stops_a_master_whose_sidecar_still_runs() -> N
 
 
 def test_a_worker_removed_from_the_spec_is_stopped_at_the_end() -> None:
-    job, made = begun_job(ELASTICJOB, elastic(2).spec)
+    job, children = begun_job(ELASTICJOB, elastic(2).spec)
     sets = {"Worker": {**job["spec"]["replicaSpecs"]["Worker"], "replicas": 1}}
-    first = ended_pod(made.pop("Pod small-worker-0"), 0, "elasticjob-worker")
+    first = ended_pod(children.pop("Pod small-worker-0"), 0, "elasticjob-worker")
     edited = with_status(job, Plan(job["status"]), replicaSpecs=sets)
-    planned = plan_for(ELASTICJOB, edited, first, *made.values())
+    planned = plan_for(ELASTICJOB, edited, first, *children.values())
     assert planned.status["state"] == "Succeeded"
     assert [delete.name for delete in planned.deletes] == ["small-worker-1"]
-    again = plan_for(ELASTICJOB, with_status(edited, planned), first, *made.values())
+    again = plan_for(ELASTICJOB, with_status(edited, planned), first, *children.values())
     assert [delete.name for delete in again.deletes] == ["small-worker-1"]

@@ -74,30 +74,30 @@ def children() -> tuple[Child, ...]:
     return tuple(decode_child(obj) for obj in objects)
 
 
-def settled(job: Json, seen: Observed) -> None:
+def settled(job: Json, observed: Observed) -> None:
     """The plan is made, its children can be rendered, and the status it writes is not written again."""
-    first = plan(TFJOB, job, seen, NOW)
+    first = plan(TFJOB, job, observed, NOW)
     for create in first.creates:
         encode(render_object(TFJOB, {**job, "status": first.status}, create, Config()))
     encode(first.status)
-    again = plan(TFJOB, {**job, "status": first.status}, seen, NOW)
+    again = plan(TFJOB, {**job, "status": first.status}, observed, NOW)
     if not first.spec_patch and not again.urgent:
-        third = plan(TFJOB, {**job, "status": again.status}, seen, NOW)
+        third = plan(TFJOB, {**job, "status": again.status}, observed, NOW)
         assert not third.status_changed
 
 
 @settings(max_examples=80, deadline=None)
 @given(spec=SPECS | ANY, seen=st.booleans())
 @example(spec={"replicaSpecs": [{"replicas": float("inf")}]}, seen=False)
-def test_any_json_as_spec_gives_a_plan(spec: Any, seen: bool) -> None:
+def test_any_json_as_spec_gives_a_plan(spec: Any, observe_children: bool) -> None:
     job = {**tfjob(), "spec": spec}
-    settled(job, Observed(children() if seen else ()))
+    settled(job, Observed(children() if observe_children else ()))
 
 
 @settings(max_examples=80, deadline=None)
 @given(status=STATUSES | ANY, seen=st.booleans())
-def test_any_json_as_status_gives_a_plan(status: Any, seen: bool) -> None:
-    settled({**tfjob(), "status": status}, Observed(children() if seen else ()))
+def test_any_json_as_status_gives_a_plan(status: Any, observe_children: bool) -> None:
+    settled({**tfjob(), "status": status}, Observed(children() if observe_children else ()))
 
 
 @settings(max_examples=60, deadline=None)

@@ -123,24 +123,24 @@ def children(kind: Kind) -> tuple[Child, ...]:
     return tuple(decode_child(obj) for obj in simulated.objects.values())
 
 
-def settled(kind: Kind, job: Json, seen: Observed) -> None:
-    first = plan(kind, job, seen, NOW)
+def settled(kind: Kind, job: Json, observed: Observed) -> None:
+    first = plan(kind, job, observed, NOW)
     for create in first.creates:
         encode(render_object(kind, {**job, "status": first.status}, create, Config()))
     encode(first.status)
-    again = plan(kind, {**job, "status": first.status}, seen, NOW)
+    again = plan(kind, {**job, "status": first.status}, observed, NOW)
     if not first.spec_patch and not again.urgent:
-        assert not plan(kind, {**job, "status": again.status}, seen, NOW).status_changed
+        assert not plan(kind, {**job, "status": again.status}, observed, NOW).status_changed
 
 
 @every_kind
 def test_any_json_as_spec_and_status_gives_a_plan_that_comes_to_rest(kind: Kind) -> None:
-    job, seen = sample(kind.gvk.kind), children(kind)
+    job, job_children = sample(kind.gvk.kind), children(kind)
 
     @settings(max_examples=50, deadline=None)
     @given(spec=specs(kind), status=st.none() | STATUSES | ANY, known=st.booleans())
     def rests(spec: Any, status: Any, known: bool) -> None:
-        settled(kind, {**job, "spec": spec, "status": status}, Observed(seen if known else ()))
+        settled(kind, {**job, "spec": spec, "status": status}, Observed(job_children if known else ()))
 
     rests()
 
@@ -160,12 +160,12 @@ def test_any_json_as_an_edit_of_a_job_that_runs_gives_a_plan_that_comes_to_rest(
     simulated = simulate(kind, copy.deepcopy(sample(kind.gvk.kind)))
     simulated.run()
     simulated.settle()
-    seen = simulated.seen()
+    observed = simulated.observed()
 
     @settings(max_examples=50, deadline=None)
     @given(spec=specs(kind))
     def rests(spec: Any) -> None:
-        settled(kind, {**simulated.job, "spec": spec}, seen)
+        settled(kind, {**simulated.job, "spec": spec}, observed)
 
     rests()
 
@@ -193,12 +193,12 @@ def test_the_operator_can_create_the_children_of_every_admitted_job(kind: Kind) 
 
     @settings(max_examples=50, deadline=None)
     @given(spec=specs(kind))
-    def made(spec: Any) -> None:
+    def reads(spec: Any) -> None:
         full, problems = kinds.admit(kind, {**job, "spec": spec})
         if not problems:
             assert not kind.api.read(full["spec"], "example").problems
 
-    made()
+    reads()
 
 
 INSIDE = ("env", "args", "volumeMounts", "resources")

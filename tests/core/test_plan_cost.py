@@ -32,7 +32,7 @@ def test_what_blocks_creates_is_worked_out_a_bounded_number_of_times(
         if kind == "PyTorchJob":
             job = samples.sample(kind)
             job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = replicas - 1
-        served = next(each for each in kinds.ALL if each.gvk.kind == kind)
+        served = next(candidate for candidate in kinds.ALL if candidate.gvk.kind == kind)
         plan = core.plan(served, job, Observed(()), 0.0)
         assert len(plan.creates) >= 2 * replicas
         numbers.append(len(calls))

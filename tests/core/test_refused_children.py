@@ -13,8 +13,8 @@ WORKER = Ref("Job", "worker-76no-0")
 
 
 def refused(refusal: Refusal, *children: Json, ref: Ref = WORKER, now: float = NOW) -> Plan:
-    seen = Observed(tuple(map(decode_child, (service(), *children))), refused={ref: refusal})
-    return plan(TFJOB, started(), seen, now)
+    observed = Observed(tuple(map(decode_child, (service(), *children))), refused={ref: refusal})
+    return plan(TFJOB, started(), observed, now)
 
 
 def condition(planned: Plan, kind: str) -> Json:
@@ -57,7 +57,7 @@ def test_any_other_refusal_blocks_with_its_reason(refusal: Refusal, reason: str)
     assert (job_condition["status"], job_condition["reason"]) == ("True", reason) and refusal.message in job_condition[
         "message"
     ]
-    assert all(each["type"] != "NameConflict" for each in planned.status["conditions"])
+    assert all(condition["type"] != "NameConflict" for condition in planned.status["conditions"])
 
 
 @pytest.mark.parametrize(("tries", "seconds"), [(1, 10), (2, 20), (3, 40), (5, 160), (6, 300), (9, 300), (99, 300)])

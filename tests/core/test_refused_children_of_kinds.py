@@ -30,11 +30,11 @@ def test_no_pod_is_created_with_another_owners_service_account(sets: Json | None
     assert any(create.slot for create in simulated.look().creates)
 
 
-@pytest.mark.parametrize(("ran", "phase"), [(False, "Failed"), (True, "Done")])
-def test_a_child_that_is_refused_fails_the_setup_or_a_job_that_ran(ran: bool, phase: str) -> None:
+@pytest.mark.parametrize(("has_run", "phase"), [(False, "Failed"), (True, "Done")])
+def test_a_child_that_is_refused_fails_the_setup_or_a_job_that_ran(has_run: bool, phase: str) -> None:
     job = started()
     worker = batch_job("WORKER")
-    if ran:
+    if has_run:
         job["status"] = look(job, batch_job("MASTER"), worker, pod_of(worker)).status
     refused = {Ref("Job", "master-76no-0"): Refusal(422, "Invalid", "no such priority class", NOW)}
     planned = plan(TFJOB, job, Observed((decode_child(worker),), refused=refused), NOW)

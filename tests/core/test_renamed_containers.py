@@ -26,8 +26,10 @@ def running(pod: Json, container: str) -> Json:
 
 @pytest.mark.parametrize(("before", "after"), [("elasticjob-worker", "trainer"), ("trainer", "elasticjob-worker")])
 def test_the_container_of_an_older_template_still_determines_the_replicas_state(before: str, after: str) -> None:
-    job, made = begun_job(ELASTICJOB, spec(before))
+    job, children = begun_job(ELASTICJOB, spec(before))
     edited: dict[str, Any] = {**job, "spec": spec(after)}
-    pod, service = (next(child for name, child in made.items() if name.startswith(kind)) for kind in ("Pod", "Service"))
+    pod, service = (
+        next(child for name, child in children.items() if name.startswith(kind)) for kind in ("Pod", "Service")
+    )
     assert plan_for(ELASTICJOB, edited, running(pod, before), service).status["state"] == "Running"
     assert plan_for(ELASTICJOB, edited, ended_pod(pod, 3, before), service).status["state"] == "Failed"

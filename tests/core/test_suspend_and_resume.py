@@ -145,8 +145,8 @@ def test_a_gang_failure_observed_after_the_resumption_counts() -> None:
 
 
 def test_a_failed_worker_observed_after_the_resumption_is_counted_before_it_is_deleted() -> None:
-    job, made = begun_job(ELASTICJOB, elastic(1).spec)
-    pod, service = made["Pod small-worker-0"], made["Service small-worker-0"]
+    job, children = begun_job(ELASTICJOB, elastic(1).spec)
+    pod, service = children["Pod small-worker-0"], children["Service small-worker-0"]
     unseen = plan_for(ELASTICJOB, with_status(job, Plan(job["status"]), suspend=True), service)
     resumed = plan_for(ELASTICJOB, with_status(job, unseen, suspend=False), service)
     planned = plan_for(
@@ -157,9 +157,9 @@ def test_a_failed_worker_observed_after_the_resumption_is_counted_before_it_is_d
 
 
 def test_a_suspension_keeps_a_succeeded_master_whose_job_status_lags() -> None:
-    job, made = begun_job(CHAINERJOB, chainer(1).spec)
-    pod = ended_pod_of(made["Job small-master"], 0, "chainer")
-    planned = plan_for(CHAINERJOB, with_status(job, Plan(job["status"]), suspend=True), *made.values(), pod)
+    job, children = begun_job(CHAINERJOB, chainer(1).spec)
+    pod = ended_pod_of(children["Job small-master"], 0, "chainer")
+    planned = plan_for(CHAINERJOB, with_status(job, Plan(job["status"]), suspend=True), *children.values(), pod)
     assert planned.deletes == ()
     assert planned.status["state"] == "Succeeded"
 

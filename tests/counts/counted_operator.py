@@ -6,7 +6,6 @@ a burst the operator does not run, and between two bursts it has nothing left to
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ import pytest
 
 from tests.support import steady_jobs
 from tests.support.steady_jobs import NAMESPACE, PYTORCHJOB
+from tests.support.waiting import until_async
 from trainyard import core, kinds
 from trainyard.app.local import NOT_SERVED
 from trainyard.client import ApiClient, ApiRequest, request_info
@@ -69,28 +69,29 @@ class CountedOperator:
     def lists(self, resource: str) -> int:
         return self.requests["list", resource]
 
-    async def until(self, predicate: Callable[[], bool]) -> None:
-        """Wait until it is true. Raises TimeoutError after five minutes."""
-        async with asyncio.timeout(300):
-            while not predicate():  # noqa: ASYNC110  (stores and queues have no event)
-                await asyncio.sleep(0.02)
+    async def until(self, condition: Callable[[], bool], awaited: str) -> None:
+        """Wait for what stores and queues tell by no event, for five minutes at most."""
+        await until_async(condition, awaited, context=lambda: self.requests, seconds=300)
 
     def jobs_with(self, condition: str) -> int:
         return sum(condition in dict(job.conditions) for job in self.operator.jobs(PYTORCHJOB))
 
     async def handled(self) -> None:
         """Wait until no job is due now. One whose counts have changed may be due later."""
-        await self.until(lambda: {state for _, state in self.operator.queue.states()} <= {"later"})
+        await self.until(lambda: {state for _, state in self.operator.queue.states()} <= {"later"}, "no job is due")
 
     async def settled(self) -> None:
         """Wait until no job is due, now or later, and the stores show every write: a watch event makes its job due."""
         writes, states = self.operator.writes, self.operator._states
-        await self.until(lambda: not any(self.operator.queue.states()) and not any(map(writes.has_pending, states)))
+        await self.until(
+            lambda: not any(self.operator.queue.states()) and not any(map(writes.has_pending, states)),
+            "the operator is idle",
+        )
 
     async def events_sent(self) -> None:
         """Wait until the operator has sent every event that it has recorded."""
-        await self.until(lambda: not self.operator.waiting_events)
-        await self.until(lambda: self.server.verbs["create", "events"] == self.events)
+        await self.until(lambda: not self.operator.waiting_events, "no event waits")
+        await self.until(lambda: self.server.verbs["create", "events"] == self.events, "each event is accepted")
 
 
 @asynccontextmanager
@@ -142,7 +143,7 @@ async def set_pods(counted: CountedOperator, burst: int, change: Callable[[Json]
         pod["status"] = change(pod)
         log.append("pods", key, record._replace(revision=revision, body=encode(pod)), record.revision)
         if number % burst == 0 or number == len(pods):
-            await counted.until(lambda reached=str(revision): store.has_reached(reached))
+            await counted.until(lambda reached=str(revision): store.has_reached(reached), "the stores are up to date")
             await counted.handled()
 
 
@@ -161,7 +162,7 @@ async def start(counted: CountedOperator, jobs: int, pods: int) -> None:
     """Create so many jobs with so many pods each, and wait for their pods."""
     for number in range(jobs):
         await counted.user.create(PYTORCHJOB, NAMESPACE, small_job(f"job-{number:05}", pods))
-    await counted.until(lambda: counted.requests["create", "pods"] == jobs * pods)
+    await counted.until(lambda: counted.requests["create", "pods"] == jobs * pods, "every pod is created")
     await counted.settled()
 
 
@@ -169,7 +170,7 @@ async def live(counted: CountedOperator, jobs: int, pods: int, burst: int) -> No
     """The whole life of so many jobs with so many pods each: these run, and then succeed, so many in one burst."""
     await start(counted, jobs, pods)
     await set_pods(counted, burst, running)
-    await counted.until(lambda: counted.jobs_with("Running") == jobs)
+    await counted.until(lambda: counted.jobs_with("Running") == jobs, "every job is Running")
     await set_pods(counted, burst, succeeded)
-    await counted.until(lambda: counted.jobs_with("Succeeded") == jobs)
+    await counted.until(lambda: counted.jobs_with("Succeeded") == jobs, "every job is Succeeded")
     await counted.settled()

@@ -59,7 +59,7 @@ async def test_a_single_change_is_planned_at_most_once(monkeypatch: pytest.Monke
 async def test_a_restart_beside_steady_jobs_lists_each_resource_once(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs, pods = 120, 10
     async with counted_operator(monkeypatch, jobs, pods) as counted:
-        await counted.until(lambda: counted.operator.counts.get("reconciles") == jobs)
+        await counted.until(lambda: counted.operator.counts.get("reconciles") == jobs, "each job is reconciled")
         await counted.settled()
         assert counted.lists("pytorchjobs") == 1
         assert counted.lists("pods") == counted.lists("services") == math.ceil(jobs * pods / PAGE_SIZE)
@@ -72,7 +72,7 @@ async def test_a_thousand_steady_jobs_wake_the_operator_never(monkeypatch: pytes
     """No timer is left, so nothing happens until an object changes."""
     jobs, pods = 1000, 4
     async with counted_operator(monkeypatch, jobs, pods) as counted:
-        await counted.until(lambda: counted.operator.counts.get("reconciles") == jobs)
+        await counted.until(lambda: counted.operator.counts.get("reconciles") == jobs, "each job is reconciled")
         await counted.settled()
         assert counted.operator.queue.next_due_time() is None
         assert counted.writes == counted.events == 0

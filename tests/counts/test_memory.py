@@ -64,7 +64,7 @@ async def test_few_parsed_specs_are_kept_and_none_of_a_job_that_runs_on_or_has_e
 ) -> None:
     monkeypatch.setattr(operator, "MAX_PARSED_SPECS", 8)
     async with counted_operator(monkeypatch, 20, 1) as counted:
-        await counted.until(lambda: counted.operator.counts.get("reconciles") == 20)
+        await counted.until(lambda: counted.operator.counts.get("reconciles") == 20, "each job is reconciled")
         await counted.settled()
         states = counted.operator._states
 

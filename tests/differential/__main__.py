@@ -59,9 +59,9 @@ def main(**wish: Any) -> None:
     """Play random sequences on the real API server and on ours, and print where they differ."""
     wanted = Wish(**wish)
     differences = asyncio.run(_run(wanted))
-    text = "\n".join(str(each) for each in differences)
+    text = "\n".join(str(difference) for difference in differences)
     if wanted.open_:
-        wanted.open_.write_text("".join(sorted(f"{each.difference.cause}\n" for each in differences)))
+        wanted.open_.write_text("".join(sorted(f"{group.difference.cause}\n" for group in differences)))
     if wanted.report:
         wanted.report.write_text(text)
     else:
@@ -80,12 +80,12 @@ async def _run(wish: Wish) -> list[Found]:
             cases.keep(await cases.recorded(theirs, kept), wish.keep or cases.FOLDER)
     for entry in ALLOWED:
         _say(f"allowed {pair.used[entry.why]} times: {entry.why}")
-    differing = sum(each.count for each in differences.values())
+    differing = sum(group.count for group in differences.values())
     _say(
         f"{len(numbers)} sequences, {pair.steps} steps in {seconds:.0f} s: "
         f"{differing} differ, {len(differences)} causes"
     )
-    return sorted(differences.values(), key=lambda each: -each.count)
+    return sorted(differences.values(), key=lambda group: -group.count)
 
 
 def _say(text: str) -> None:

@@ -136,10 +136,10 @@ def gadget(rng: Random) -> Json:
         "pod": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"odd": 1}},
         "surprise": 1,
     }
-    made: Json = {"spec": {"replicas": rng.randint(0, 3), **some(rng, good, 5)}}
+    body: Json = {"spec": {"replicas": rng.randint(0, 3), **some(rng, good, 5)}}
     if rng.random() < 0.2:
-        made["status"] = gadget_status(rng)
-    return made
+        body["status"] = gadget_status(rng)
+    return body
 
 
 def gadget_status(rng: Random) -> Json:
@@ -245,10 +245,10 @@ VALUES: tuple[Any, ...] = (None, "", "text", "Never", 0, 1, -1, 7.5, 2**40, True
 
 def spoiled(rng: Random, obj: Json) -> Json:
     """One field of the object gets another value, is removed, or gets an unknown sibling."""
-    made = copy.deepcopy(obj)
-    places = list(_places(made))
+    body = copy.deepcopy(obj)
+    places = list(_places(body))
     if not places:
-        return made
+        return body
     inside, key = rng.choice(places)
     how = rng.random()
     if how < 0.6:
@@ -259,7 +259,7 @@ def spoiled(rng: Random, obj: Json) -> Json:
         inside["surprise"] = rng.choice(VALUES)
     else:
         inside.append(copy.deepcopy(inside[key]))
-    return made
+    return body
 
 
 def _places(value: Any) -> Any:

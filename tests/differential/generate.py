@@ -101,7 +101,7 @@ class Author:
         """A reference to what an earlier step gave."""
         return f"{{{self.rng.choice(self.objects)}.{field}}}"
 
-    def seen(self) -> str:
+    def list_version(self) -> str:
         """The version of a list that an earlier step gave, or any."""
         return f"{{{self.rng.choice(self.lists)}.version}}" if self.lists and self.chance(0.3) else self.version()
 
@@ -214,7 +214,7 @@ class Author:
         if self.chance(0.3):
             query["limit"] = rng.choice(["1", "1", "2", "0", "x", "-1"])
         if self.chance(0.2):
-            query["resourceVersion"] = self.seen()
+            query["resourceVersion"] = self.list_version()
             if self.chance(0.7):
                 query["resourceVersionMatch"] = rng.choice(["Exact", "NotOlderThan", "Odd"])
         return Step("GET", self.subject.path, query, accept=self.accept())
@@ -338,8 +338,8 @@ class Author:
             "dryRun": rng.choice([["All"], ["Some"], []]),
         }  # fmt: skip
         kinds = {"kind": "DeleteOptions", "apiVersion": "v1"} if self.chance(0.7) else {}
-        made = {**kinds, **bodies.some(rng, fields, 2)}
-        return bodies.spoiled(rng, made) if made and self.chance(0.1) else made
+        body = {**kinds, **bodies.some(rng, fields, 2)}
+        return bodies.spoiled(rng, body) if body and self.chance(0.1) else body
 
     def delete(self) -> Step:
         query = {}
@@ -365,7 +365,7 @@ class Author:
     def watch(self) -> Step:
         query = {"watch": "true"}
         if self.chance(0.8):
-            query["resourceVersion"] = f"{{{self.objects[0]}.version}}" if self.chance(0.7) else self.seen()
+            query["resourceVersion"] = f"{{{self.objects[0]}.version}}" if self.chance(0.7) else self.list_version()
         if self.chance(0.3):
             query["labelSelector"] = self.rng.choice(["app=x", "app!=x", "!tier"])
         if self.chance(0.15):

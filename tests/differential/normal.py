@@ -64,30 +64,32 @@ class Symbols:
             self._order.insert(at, number)
         return self._versions[number]
 
-    def learn(self, value: Any, asked: Sequence[str] = ()) -> None:
-        """The names that the server has made up. `asked`: their beginnings, where the answer does not say so."""
+    def learn(self, value: Any, generated_prefixes: Sequence[str] = ()) -> None:
+        """The names that the server has made up. `generated_prefixes`: their beginnings, where the answer does not say
+        so."""
         if isinstance(value, list):
             for part in value:
-                self.learn(part, asked)
+                self.learn(part, generated_prefixes)
         if isinstance(value, dict):
             name, prefix = value.get("name"), value.get("generateName")
-            prefixes = (prefix,) if isinstance(prefix, str) and prefix else asked
+            prefixes = (prefix,) if isinstance(prefix, str) and prefix else generated_prefixes
             if isinstance(name, str) and any(_made_of(prefix, name) for prefix in prefixes):
                 self._names.setdefault(name, f"<name {len(self._names)}>")
             for part in value.values():
-                self.learn(part, asked)
+                self.learn(part, generated_prefixes)
 
 
 def _made_of(prefix: str, name: str) -> bool:
     return re.fullmatch(re.escape(prefix[:58]) + "[a-z0-9]{5}", name) is not None
 
 
-def normal(answers: Sequence[Answer], namespace: str, asked: Sequence[str] = ()) -> list[Json]:
-    """The answers of one run as values that can be compared with those of another. `asked`: what generateName said."""
+def normal(answers: Sequence[Answer], namespace: str, generated_prefixes: Sequence[str] = ()) -> list[Json]:
+    """The answers of one run as values that can be compared with those of another. `generated_prefixes`: what
+    generateName was."""
     symbols = Symbols(namespace)
     causes = []
     for answer in answers:
-        symbols.learn(answer.body, asked)
+        symbols.learn(answer.body, generated_prefixes)
         body = _value(answer.body, "", symbols)
         headers = {name: _value(value, name, symbols) for name, value in sorted(answer.headers.items())}
         causes.append({"code": answer.code, "headers": headers, "body": body})
@@ -114,18 +116,18 @@ def _by_field(cause: Any) -> str:
 
 
 def _object(value: Mapping[str, Any], name: str, symbols: Symbols) -> Json:
-    made: Json = {}
+    normalized: Json = {}
     for key in sorted(value):
         part = value[key]
         if key == "managedFields":
             continue
         if key == "continue" and part:
-            made[key] = "<continue>"
+            normalized[key] = "<continue>"
         elif key == "resourceVersion" and name == "metadata":
-            made[key] = symbols.version(str(part)) if "uid" in value else ("<list>" if part else part)
+            normalized[key] = symbols.version(str(part)) if "uid" in value else ("<list>" if part else part)
         elif key == "cells":
-            made[key] = ["<age>" if isinstance(cell, str) and _AGE.match(cell) else cell for cell in part]
-            made[key] = _value(made[key], key, symbols)
+            normalized[key] = ["<age>" if isinstance(cell, str) and _AGE.match(cell) else cell for cell in part]
+            normalized[key] = _value(normalized[key], key, symbols)
         else:
-            made[symbols.text(key)] = _value(part, key, symbols)
-    return made
+            normalized[symbols.text(key)] = _value(part, key, symbols)
+    return normalized

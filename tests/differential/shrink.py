@@ -69,12 +69,12 @@ def _less(value: Any) -> Iterator[Any]:
     """Copies with one part gone, the largest parts first."""
     places = sorted(_places(value, ()), key=lambda place: -len(encode(place[1])))
     for path, _ in places:
-        made = copy.deepcopy(value)
-        inside = made
+        smaller = copy.deepcopy(value)
+        inside = smaller
         for step in path[:-1]:
             inside = inside[step]
         del inside[path[-1]]
-        yield made
+        yield smaller
 
 
 def _places(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:

@@ -7,7 +7,6 @@ Rules for this file:
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import tempfile
 import time
@@ -22,6 +21,7 @@ from tests.differential.bodies import DEFINITIONS
 from tests.differential.normal import HEADERS, normal
 from tests.differential.steps import Answer, Step, Unresolved, resolved
 from tests.support.control_plane import ControlPlane
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.objects import Json, decode, encode
 from trainyard.server import Server
 from trainyard.server.auth.certificates import CertificateAuthority
@@ -48,9 +48,13 @@ class Target:
             spec = definition["spec"]
             for version in spec["versions"]:
                 path = f"/apis/{spec['group']}/{version['name']}/namespaces/default/{spec['names']['plural']}"
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    while (await self.ask(Step("GET", path))).code != 200:  # noqa: ASYNC110  nothing tells us
-                        await asyncio.sleep(0.05)
+                await until_async(
+                    lambda path=path: self.ask(Step("GET", path)),
+                    f"{path} is served",
+                    accept=lambda answer: answer.code == 200,
+                    seconds=ANSWER_SECONDS,
+                    pause=SLOW_PAUSE,
+                )
 
     async def play(self, steps: Sequence[Step]) -> list[Json]:
         """The normalized answers to a sequence."""

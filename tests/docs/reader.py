@@ -17,12 +17,12 @@ import subprocess
 import sys
 import termios
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.control_plane_build import find_kubectl
+from tests.support.waiting import SLOW_PAUSE, until
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -146,13 +146,16 @@ class Terminal:
 
     def look(self, command: Command) -> tuple[list[str], list[str]]:
         """What the command printed, and the lines of the page that were not among it."""
-        end = time.monotonic() + LONGEST
-        while True:
+        printed: list[str] = []
+
+        def look() -> bool:
+            nonlocal printed
             printed = self.type(command.line, command.shown)[1]
-            missing = self.missing(command.shown, printed)
-            if not missing or not _SHOWS.match(command.line) or time.monotonic() > end:
-                return printed, missing
-            time.sleep(0.5)
+            return not self.missing(command.shown, printed) or not _SHOWS.match(command.line)
+
+        with contextlib.suppress(AssertionError):  # the caller tells which lines are missing
+            until(look, "it prints what the page shows", seconds=LONGEST, pause=0.5)
+        return printed, self.missing(command.shown, printed)
 
     def type(self, line: str, shown: tuple[str, ...] = ()) -> tuple[int, list[str]]:
         """Exit code and lines of one command. One that never ends is interrupted when it has printed what is shown."""
@@ -183,12 +186,12 @@ class Terminal:
         return code, _lines(bytes(output.printed))
 
     def _wait_for(self, shell: subprocess.Popen[bytes], output: _Output, shown: tuple[str, ...]) -> None:
-        end = time.monotonic() + LONGEST
-        while shell.poll() is None and time.monotonic() < end:
+        def look() -> bool:
             printed = _lines(bytes(output.printed))
-            if printed and not self.missing(shown, printed):
-                return
-            time.sleep(0.1)
+            return shell.poll() is not None or (bool(printed) and not self.missing(shown, printed))
+
+        with contextlib.suppress(AssertionError):  # the caller tells which lines are missing
+            until(look, "it prints what the page shows", seconds=LONGEST, pause=SLOW_PAUSE)
 
     def missing(self, shown: tuple[str, ...], printed: list[str]) -> list[str]:
         """The lines of the page that were not printed."""

@@ -135,9 +135,9 @@ def test_all_filters_of_png_are_undone() -> None:
 
 def test_few_colours_stay_as_they_are() -> None:
     lines = [bytes([9, 8, 7, 1, 2, 3]), bytes([1, 2, 3, 1, 2, 3])]
-    made = with_few_colours(png([0, 0], lines))
-    (palette,) = re.findall(rb"PLTE(.{6})", made, re.S)
-    (data,) = re.findall(rb"IDAT(.*)....\0\0\0\0IEND", made, re.S)
+    picture = with_few_colours(png([0, 0], lines))
+    (palette,) = re.findall(rb"PLTE(.{6})", picture, re.S)
+    (data,) = re.findall(rb"IDAT(.*)....\0\0\0\0IEND", picture, re.S)
     indices = zlib.decompress(data)
     assert [palette[3 * at : 3 * at + 3] for at in (*indices[1:3], *indices[4:6])] == [
         lines[0][:3], lines[0][3:], lines[1][:3], lines[1][3:]

@@ -21,6 +21,9 @@ from tools.vague_names import vague_names
         ("try: ...\nexcept OSError as said: ...", ["said"]),
         ("if found := 1: ...", ["found"]),
         ("match x:\n    case [one, *told]: ...", ["one", "told"]),
+        ("async def well(asked): ...", ["asked", "well"]),
+        ("made = [each for each in pods]", ["each", "made"]),
+        ("asked_by, every_pod = seen(still)", []),
     ],
 )
 def test_vague_names_are_reported(text: str, names: list[str]) -> None:

@@ -7,15 +7,15 @@ machine makes the round trip long.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import time
 from collections.abc import Callable, Mapping
 
 from tests.drop_in.jobs import MPIJOB2, PYTORCHJOB, JobKind
-from tests.drop_in.quiet import LOOK, Objects
+from tests.drop_in.quiet import Objects
 from tests.drop_in.snapshot import PLUGINS_GROUP, VOLCANO_GROUP
+from tests.support.waiting import until_async
 from trainyard.client import ApiClient, NotFound
 from trainyard.objects import GVK, Json, name_of, uid_of
 from trainyard.objects.resources import CONFIG_MAP, POD
@@ -37,7 +37,7 @@ class Canary:
     async def start(self) -> None:
         """Create the job, and wait for its pod."""
         jobs = [kind.job(name="canary", **roles) for kind, roles in KINDS]
-        job = next(each for each in jobs if (each["apiVersion"], each["kind"]) in self._kinds)
+        job = next(manifest for manifest in jobs if (manifest["apiVersion"], manifest["kind"]) in self._kinds)
         job["metadata"]["namespace"] = self.namespace
         await self._api.create(self._kinds[job["apiVersion"], job["kind"]], self.namespace, job)
         await self._until(lambda: bool(self._pods() or self._pod_groups()), "children of the canary's job")
@@ -79,10 +79,7 @@ class Canary:
         return [name_of(item) for item in self._objects.items(gvk, self.namespace)]
 
     async def _until(self, condition: Callable[[], bool], description: str) -> None:
-        until = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < until, f"there was not {description} in {PATIENCE:.0f} s in {self.namespace}"
-            await asyncio.sleep(LOOK / 5)
+        await until_async(condition, f"{description} in {self.namespace}", seconds=PATIENCE)
 
 
 async def set_pod_group_phase(api: ApiClient, namespace: str, phase: str) -> None:

@@ -58,7 +58,9 @@ def differences(recorded: Sequence[Json], ours: Sequence[Json], unstable: Sequen
 def unstable_paths(runs: Sequence[Sequence[Json]]) -> list[str]:
     """`step N: PATH` of everything in which several runs of one operator differ."""
     first, *others = runs
-    return sorted({f"step {each.step}: {each.path}" for other in others for each in differences(first, other)})
+    return sorted(
+        {f"step {difference.step}: {difference.path}" for other in others for difference in differences(first, other)}
+    )
 
 
 def common_differences(
@@ -66,8 +68,10 @@ def common_differences(
 ) -> list[Difference]:
     """The differences of the first run from the recorded one at those paths at which every other run differs, too."""
     first, *others = (differences(recorded, run, unstable) for run in runs)
-    everywhere = [{(each.step, each.path) for each in other} for other in others]
-    return [each for each in first if all((each.step, each.path) in places for places in everywhere)]
+    everywhere = [{(difference.step, difference.path) for difference in other} for other in others]
+    return [
+        difference for difference in first if all((difference.step, difference.path) in places for places in everywhere)
+    ]
 
 
 def covers(pattern: str, path: str) -> bool:

@@ -163,10 +163,18 @@ ACCEPTED: tuple[Accepted, ...] = (
 def unaccepted(scenario: str, differences: Iterable[Difference], accepted: Iterable[Accepted] = ACCEPTED) -> list[str]:
     """The differences that no entry accepts, a line each."""
     entries = list(accepted)
-    return [f"{scenario} {each}" for each in differences if not any(entry.matches(scenario, each) for entry in entries)]
+    return [
+        f"{scenario} {difference}"
+        for difference in differences
+        if not any(entry.matches(scenario, difference) for entry in entries)
+    ]
 
 
 def unhit(differences: Mapping[str, Iterable[Difference]], accepted: Iterable[Accepted]) -> list[Accepted]:
     """The certain entries that accept none of the differences, which are by scenario."""
-    listed = [(scenario, difference) for scenario, each in differences.items() for difference in each]
-    return [entry for entry in accepted if entry.certain and not any(entry.matches(*each) for each in listed)]
+    listed = [(scenario, difference) for scenario, of_scenario in differences.items() for difference in of_scenario]
+    return [
+        entry
+        for entry in accepted
+        if entry.certain and not any(entry.matches(*scenario_and_difference) for scenario_and_difference in listed)
+    ]

@@ -30,6 +30,7 @@ from tests.drop_in.canary import Canary, set_pod_group_phase
 from tests.drop_in.quiet import Objects
 from tests.drop_in.scenario import Scenario
 from tests.drop_in.snapshot import SECTIONS, snapshot
+from tests.support.watched_objects import until_object
 from trainyard.client import ApiClient, ApiError, NotFound
 from trainyard.objects import GVK, Json, format_time, name_of
 from trainyard.objects.resources import EVENT, NAMESPACE, POD, SERVICE_ACCOUNT
@@ -143,12 +144,8 @@ class Driver:
         namespace = f"{prefix}-{next(_numbers)}-{time.time_ns() % 10**6:06}"
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
         await self._api.create(NAMESPACE, "", body)
-        async with asyncio.timeout(60):
-            while True:
-                with contextlib.suppress(NotFound):
-                    await self._api.get(SERVICE_ACCOUNT, namespace, "default")
-                    return namespace
-                await asyncio.sleep(0.1)
+        await until_object(self._api, SERVICE_ACCOUNT, namespace, "default", bool, "the default ServiceAccount")
+        return namespace
 
 
 class _Run:
@@ -282,7 +279,9 @@ def pod_status(pod: Json, step: Json) -> Json:
     conditions[:0] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": now}]
     status: Json = {"phase": phase, "conditions": conditions, "startTime": now}
     if phase != "Pending" and ("exitCode" in step or ready):
-        status["containerStatuses"] = [_container_status(each, step, now) for each in pod["spec"]["containers"]]
+        status["containerStatuses"] = [
+            _container_status(container, step, now) for container in pod["spec"]["containers"]
+        ]
     return status
 
 

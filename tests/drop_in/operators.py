@@ -102,7 +102,7 @@ class TrainingOperator:
             "--controller-threads=4",
             *flags,
         ]
-        urls = [each["clientConfig"]["url"] for each in self.webhooks(port)["webhooks"]]
+        urls = [webhook["clientConfig"]["url"] for webhook in self.webhooks(port)["webhooks"]]
         return command, [f"http://127.0.0.1:{health}/readyz", *urls]
 
     def _secret(self) -> Json:
@@ -235,7 +235,9 @@ def gvks_of(definition: Json) -> list[GVK]:
     """What it defines: a kind in each version that is served."""
     spec, names = definition["spec"], definition["spec"]["names"]
     return [
-        GVK(spec["group"], each["name"], names["kind"], names["plural"]) for each in spec["versions"] if each["served"]
+        GVK(spec["group"], version["name"], names["kind"], names["plural"])
+        for version in spec["versions"]
+        if version["served"]
     ]
 
 

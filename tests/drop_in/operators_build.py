@@ -25,7 +25,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tests.support.control_plane_build import BuildError, Go, build_lock, cache_folder, find_go, go_environment
+from tests.support.control_plane_build import (
+    BuildError,
+    Go,
+    build_lock,
+    cache_folder,
+    exit_code,
+    find_go,
+    go_environment,
+)
 from tests.support.control_plane_process import LAUNCH
 
 Say = Callable[[str], object]
@@ -116,11 +124,11 @@ def _download(go: Go, module: Module) -> Path:
 def _go(go: Go, arguments: list[str], folder: Path) -> str:
     """Run Go, which ends when this process does. Raises BuildError with what it printed."""
     command = [*LAUNCH, str(os.getpid()), go.path, *arguments]
-    ran = subprocess.run(command, cwd=folder, env=go_environment(), capture_output=True, text=True)
-    if ran.returncode:
-        tail = "\n".join((ran.stderr or ran.stdout).splitlines()[-20:])
+    completed = subprocess.run(command, cwd=folder, env=go_environment(), capture_output=True, text=True)
+    if completed.returncode:
+        tail = "\n".join((completed.stderr or completed.stdout).splitlines()[-20:])
         raise BuildError(f"`go {' '.join(arguments)}` failed; a module proxy must be reachable:\n{tail}")
-    return ran.stdout
+    return completed.stdout
 
 
 def write_certificates(folder: Path) -> None:
@@ -146,7 +154,7 @@ def write_certificates(folder: Path) -> None:
         key = issuer_key if is_ca else rsa.generate_private_key(65537, 2048)
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0])])
         issuer = subject if is_ca else issuer
-        alternatives: list[x509.GeneralName] = [x509.DNSName(each) for each in names]
+        alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
         alternatives += [] if is_ca else [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         certificate = (
             x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
@@ -160,14 +168,5 @@ def write_certificates(folder: Path) -> None:
         (folder / f"{name}.key").write_bytes(key.private_bytes(Encoding.PEM, pkcs1, NoEncryption()))
 
 
-def main() -> int:
-    try:
-        operators(lambda text: print(f"make: {text}", file=sys.stderr, flush=True))
-    except BuildError as error:
-        print(f"make: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(operators))

@@ -87,8 +87,10 @@ class Objects:
         busy: frozenset[str] | None = None
         since, trips = 0.0, 0
         while True:
-            now, still = time.monotonic(), max(seconds, ROUND_TRIPS * self._round_trip)
-            current = frozenset(each for each, last in self._last.items() if now - last < still) - {ignored}
+            now, unchanged_for = time.monotonic(), max(seconds, ROUND_TRIPS * self._round_trip)
+            current = frozenset(namespace for namespace, last in self._last.items() if now - last < unchanged_for) - {
+                ignored
+            }
             if current != busy:
                 busy, since, trips = current, now, 0
             if busy and now - since < patience:

@@ -11,7 +11,6 @@ counts as different where none of its runs is as recorded.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -33,7 +32,8 @@ from tests.drop_in.scenario import MPI, TRAINING, Scenario
 from tests.drop_in.scenarios import all_scenarios
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_flags import Options
-from trainyard.client import ApiClient, NotFound
+from tests.support.watched_objects import until_gone
+from trainyard.client import ApiClient
 from trainyard.objects import GVK, Json, name_of, uid_of
 from trainyard.objects.resources import CONFIG_MAP
 
@@ -50,14 +50,16 @@ OPTIONS = Options(more={"kube-controller-manager": ["--controllers=-horizontal-p
 def record(patterns: Sequence[str], *, write: bool) -> int:
     """Run the scenarios that a pattern matches, and write what the operators answered, or compare it with what is
     stored. The exit code: 1 when a scenario failed, or differs."""
-    selected = [each for each in all_scenarios() if any(fnmatchcase(each.path, pattern) for pattern in patterns)]
+    selected = [
+        scenario for scenario in all_scenarios() if any(fnmatchcase(scenario.path, pattern) for pattern in patterns)
+    ]
     begin, failures = time.monotonic(), 0
     for name, operator in ((TRAINING, TrainingOperator), (MPI, MpiOperator)):
-        if scenarios := [each for each in selected if each.operator == name]:
+        if scenarios := [scenario for scenario in selected if scenario.operator == name]:
             failures += _record_operator(operator(), scenarios, write)
     _print(f"{len(selected)} scenarios, {failures} failed or differ, {time.monotonic() - begin:.0f} s")
     if write and list(patterns) == ["*"]:
-        _remove_stale({each.path for each in selected})
+        _remove_stale({scenario.path for scenario in selected})
     return 1 if failures else 0
 
 
@@ -74,9 +76,9 @@ def _record_operator(operator: OperatorUnderTest, scenarios: Sequence[Scenario],
         operator.install(plane)
         collected = False
         for gang in sorted(
-            {each.gang for each in scenarios}, reverse=True
+            {scenario.gang for scenario in scenarios}, reverse=True
         ):  # an operator looks at all jobs that it finds
-            chosen = [each for each in scenarios if each.gang == gang]
+            chosen = [scenario for scenario in scenarios if scenario.gang == gang]
             with operator.running(plane, gang):
                 if not collected:
                     asyncio.run(_collect_garbage(plane, operator, chosen[0]))
@@ -102,17 +104,13 @@ async def collect_garbage(api: ApiClient, job_kinds: Iterable[GVK], manifest: Js
     metadata = {"name": "owned", "ownerReferences": [reference]}
     await api.create(CONFIG_MAP, "default", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
     await api.delete(gvk, "default", "unmanaged")
-    async with asyncio.timeout(GARBAGE_SECONDS):
-        with contextlib.suppress(NotFound):
-            while True:
-                await api.get(CONFIG_MAP, "default", "owned")
-                await asyncio.sleep(0.5)
+    await until_gone(api, CONFIG_MAP, "default", "owned", seconds=GARBAGE_SECONDS)
 
 
 async def _record_all(plane: ControlPlane, job_kinds: Sequence[GVK], scenarios: Sequence[Scenario], write: bool) -> int:
     """Returns how many scenarios differ. One that differs runs again, with the next of PAUSES."""
     async with plane.api() as api, Driver(api, job_kinds, SETTLE[scenarios[0].operator]) as driver:
-        runs: dict[str, list[list[Json]]] = {each.path: [] for each in scenarios}
+        runs: dict[str, list[list[Json]]] = {scenario.path: [] for scenario in scenarios}
         left = list(scenarios)
         for pause in PAUSES[:1] if write else PAUSES:
             copies = max(RUNS, BATCH // len(left)) if pause and left else RUNS
@@ -122,7 +120,7 @@ async def _record_all(plane: ControlPlane, job_kinds: Sequence[GVK], scenarios: 
                     runs[scenario.path] += answers[number * copies : (number + 1) * copies]
                     if write:
                         _write(scenario, runs[scenario.path])
-            left = [] if write else [each for each in left if _differing(each, runs[each.path])]
+            left = [] if write else [scenario for scenario in left if _differing(scenario, runs[scenario.path])]
     for scenario in left:
         for difference in _differing(scenario, runs[scenario.path]):
             _print(f"{scenario.path}: {difference}")
@@ -133,12 +131,15 @@ def batches(scenarios: Sequence[Scenario], size: int) -> list[Sequence[Scenario]
     """The scenarios in groups that run at one time. Those in which a time passes are first, in small groups of their
     own: their other steps must take less than that time, so no job of another scenario may be left that writes, and
     all of a group wait in the same step."""
-    waits = {each.path: [number for number, step in enumerate(each.steps) if "wait" in step] for each in scenarios}
-    others = [each for each in scenarios if not waits[each.path]]
+    waits = {
+        scenario.path: [number for number, step in enumerate(scenario.steps) if "wait" in step]
+        for scenario in scenarios
+    }
+    others = [scenario for scenario in scenarios if not waits[scenario.path]]
     small = max(1, size // 8)
     groups: list[Sequence[Scenario]] = []
     for numbers in sorted({tuple(numbers) for numbers in waits.values() if numbers}):
-        timed = [each for each in scenarios if tuple(waits[each.path]) == numbers]
+        timed = [scenario for scenario in scenarios if tuple(waits[scenario.path]) == numbers]
         groups += [timed[start : start + small] for start in range(0, len(timed), small)]
     return [*groups, *(others[start : start + size] for start in range(0, len(others), size))]
 

@@ -36,8 +36,8 @@ def tensorflow() -> Iterator[Scenario]:
     more = patch(tfReplicaSpecs={"Worker": {"replicas": 3}})
     yield make("dynamic-scale-up", dynamic, START, more, START)
     for name in ("", "AllWorkers", "ChiefOnly"):
-        each: tuple[Json, ...] = ({"Worker": 2, "PS": 1}, {"Chief": 1, "Worker": 2})
-        for roles in each:
+        role_counts: tuple[Json, ...] = ({"Worker": 2, "PS": 1}, {"Chief": 1, "Worker": 2})
+        for roles in role_counts:
             title = f"success-policy-{name or 'default'}-{'chief' if 'Chief' in roles else 'workers'}".lower()
             manifest = job({"successPolicy": name}, **roles)
             yield make(title, manifest, START, succeeded("j-worker-1"), succeeded("j-worker-0"), FINISH)

@@ -151,7 +151,7 @@ def _spec(section: str, spec: Json) -> Json:
         spec = {key: value for key, value in spec.items() if key not in CLUSTER_ADDRESSES}
         if spec.get("clusterIP") != "None":
             spec.pop("clusterIP", None)
-        ports = [_without(each, PORT_DEFAULTS) for each in spec.get("ports", [])]
+        ports = [_without(port, PORT_DEFAULTS) for port in spec.get("ports", [])]
         return _without({**spec, "ports": ports}, SERVICE_DEFAULTS)
     if section == "pods":
         return _pod_spec(spec)
@@ -164,10 +164,12 @@ def _spec(section: str, spec: Json) -> Json:
 
 def _pod_spec(spec: Json) -> Json:
     content = {key: value for key, value in spec.items() if key not in SCHEDULING}
-    content["tolerations"] = [each for each in spec.get("tolerations", []) if not _given_toleration(each)]
-    content["volumes"] = [each for each in spec.get("volumes", []) if not TOKEN_VOLUME.fullmatch(each["name"])]
+    content["tolerations"] = [
+        toleration for toleration in spec.get("tolerations", []) if not _given_toleration(toleration)
+    ]
+    content["volumes"] = [volume for volume in spec.get("volumes", []) if not TOKEN_VOLUME.fullmatch(volume["name"])]
     for key in ("containers", "initContainers"):
-        content[key] = [_container(each) for each in spec.get(key, [])]
+        content[key] = [_container(container_spec) for container_spec in spec.get(key, [])]
     return _without(content, POD_DEFAULTS)
 
 
@@ -182,11 +184,11 @@ def _given_toleration(toleration: Json) -> bool:
 
 
 def _container(container: Json) -> Json:
-    mounts = [each for each in container.get("volumeMounts", []) if not TOKEN_VOLUME.fullmatch(each["name"])]
-    ports = [_without(each, PORT_DEFAULTS) for each in container.get("ports", [])]
+    mounts = [mount for mount in container.get("volumeMounts", []) if not TOKEN_VOLUME.fullmatch(mount["name"])]
+    ports = [_without(port, PORT_DEFAULTS) for port in container.get("ports", [])]
     content = {**container, "volumeMounts": mounts, "ports": ports}
     if "env" in container:
-        content["env"] = [_without(each, VARIABLE_DEFAULTS) for each in container["env"]]
+        content["env"] = [_without(variable, VARIABLE_DEFAULTS) for variable in container["env"]]
     return _without(content, CONTAINER_DEFAULTS)
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from tests.control_plane.readme_node import joined
 from tests.drop_in.operators import TrainingOperator, create
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace
+from tests.support.waiting import SLOW_PAUSE, until
 from trainyard.objects import Json, is_condition_true, name_of, uid_of
 from trainyard.objects.labels import OWNER
 
@@ -74,14 +74,12 @@ class Cluster:
     def steps_go_on(self) -> None:
         """Every pod makes ten more."""
         begin = {pod: len(steps) for pod, steps in self.steps().items()}
-        until(lambda: all(len(steps) >= begin[pod] + 10 for pod, steps in self.steps().items()), "steps go on")
-
-
-def until(condition: Callable[[], bool], description: str) -> None:
-    begin = time.monotonic()
-    while not condition():
-        assert time.monotonic() < begin + PATIENCE, f"not in {PATIENCE:.0f} s: {description}"
-        time.sleep(0.1)
+        until(
+            lambda: all(len(steps) >= begin[pod] + 10 for pod, steps in self.steps().items()),
+            "steps go on",
+            seconds=PATIENCE,
+            pause=SLOW_PAUSE,
+        )
 
 
 def job(resource: str, folder: Path) -> Json:
@@ -117,8 +115,13 @@ def training(folder: Path) -> Iterator[Cluster]:
         cluster.folder.mkdir()
         with theirs.running(plane):
             create(plane, *(job(resource, cluster.folder) for resource in JOBS))
-            until(lambda: len(cluster.steps()) == 4, "four pods train")
-            until(lambda: all(cluster.has(resource, "Running") for resource in JOBS), "both jobs are Running")
+            until(lambda: len(cluster.steps()) == 4, "four pods train", seconds=PATIENCE, pause=SLOW_PAUSE)
+            until(
+                lambda: all(cluster.has(resource, "Running") for resource in JOBS),
+                "both jobs are Running",
+                seconds=PATIENCE,
+                pause=SLOW_PAUSE,
+            )
         yield cluster
 
 
@@ -141,27 +144,45 @@ def test_the_operator_is_replaced_while_jobs_train(tmp_path: Path) -> None:
             children = [*cluster.items("pods").values(), *cluster.items("services").values()]
             return all((child["metadata"].get("labels") or {}).get(OWNER) in owners for child in children)
 
-        until(adopted, "all children have the label of their job")
-        until(lambda: all(cluster.job(resource)["status"].get("roles") for resource in JOBS), "a status of ours")
+        until(adopted, "all children have the label of their job", seconds=PATIENCE, pause=SLOW_PAUSE)
+        until(
+            lambda: all(cluster.job(resource)["status"].get("roles") for resource in JOBS),
+            "a status of ours",
+            seconds=PATIENCE,
+            pause=SLOW_PAUSE,
+        )
         cluster.steps_go_on()
         assert uids(cluster.items("pods")) == uids(pods) and uids(cluster.items("services")) == uids(services)
         for resource in JOBS:
             status = cluster.job(resource)["status"]
             assert status["startTime"] == left[resource]["startTime"] and status["restarts"] == 0
-            assert [each["type"] for each in status["conditions"]] == ["Created", "Running"]
+            assert [condition["type"] for condition in status["conditions"]] == ["Created", "Running"]
 
         (cluster.folder / "end").touch()
         for resource, (kind, *_) in JOBS.items():
-            until(lambda resource=resource: cluster.has(resource, "Succeeded"), f"{resource} succeed")
             until(
-                lambda resource=resource: len(events(cluster, resource)) > len(sent[resource]), "the event of the end"
+                lambda resource=resource: cluster.has(resource, "Succeeded"),
+                f"{resource} succeed",
+                seconds=PATIENCE,
+                pause=SLOW_PAUSE,
+            )
+            until(
+                lambda resource=resource: len(events(cluster, resource)) > len(sent[resource]),
+                "the event of the end",
+                seconds=PATIENCE,
+                pause=SLOW_PAUSE,
             )
             (ours,) = events(cluster, resource) - sent[resource]
             assert ours.startswith(f"{kind}Succeeded {kind} "), ours
-        until(lambda: all(pod["status"]["phase"] == "Succeeded" for pod in cluster.items("pods").values()), "all end")
+        until(
+            lambda: all(pod["status"]["phase"] == "Succeeded" for pod in cluster.items("pods").values()),
+            "all end",
+            seconds=PATIENCE,
+            pause=SLOW_PAUSE,
+        )
         assert uids(cluster.items("pods")) == uids(pods)
         for pod in cluster.items("pods").values():
-            assert [each["restartCount"] for each in pod["status"]["containerStatuses"]] == [0]
+            assert [container_status["restartCount"] for container_status in pod["status"]["containerStatuses"]] == [0]
         assert all(steps == list(range(len(steps))) for steps in cluster.steps().values()), cluster.steps()
 
 
@@ -173,8 +194,10 @@ def exchange(plane: ControlPlane, command: str) -> None:
     kubectl = str(plane.programs["kubectl"])
     env = {"KUBECONFIG": str(plane.kubeconfig), "HOME": str(plane.folder), "PATH": "/usr/bin:/bin"}
     line = re.sub(r"\bkubectl ", f"{kubectl} ", command.replace("trainyard manifests", f"{trainyard}manifests"))
-    ran = subprocess.run(["sh", "-ec", line], env=env, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
+    completed = subprocess.run(
+        ["sh", "-ec", line], env=env, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+    assert completed.returncode == 0, f"{command}\n{completed.stdout}{completed.stderr}"
 
 
 def events(cluster: Cluster, resource: str) -> set[str]:

@@ -110,11 +110,11 @@ CASES: dict[str, tuple[Json, Json, list[str]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_differences_are_listed_by_path(case: str) -> None:
     left, right, expected = CASES[case]
-    assert [str(each) for each in differences([left], [right])] == expected
+    assert [str(difference) for difference in differences([left], [right])] == expected
 
 
 def test_a_run_with_fewer_steps_is_a_difference() -> None:
-    assert [str(each) for each in differences([step(), step()], [step()])] == ["step 1: steps: 2 != 1"]
+    assert [str(difference) for difference in differences([step(), step()], [step()])] == ["step 1: steps: 2 != 1"]
 
 
 def test_where_two_runs_of_the_recorded_operator_differ_anything_is_accepted() -> None:
@@ -149,7 +149,7 @@ def test_what_one_run_has_as_it_is_recorded_is_a_race_of_theirs() -> None:
     late[0]["snapshot"]["events"] = []
     changed[0]["snapshot"]["events"] = []
     sometimes = [step(events=["Normal A Job/j: a"], phases={"j-0": "Failed"})]
-    assert [str(each) for each in common_differences(recorded, [changed, sometimes])] == [
+    assert [str(difference) for difference in common_differences(recorded, [changed, sometimes])] == [
         "step 0: phases/j-0: 'Running' != 'Failed'"
     ]
     assert common_differences(recorded, [changed, late, sometimes]) == []

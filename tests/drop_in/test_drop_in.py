@@ -25,7 +25,11 @@ COMPATIBILITY = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md
 
 def check(compared: Mapping[str, list[Difference]]) -> None:
     """No difference but the accepted ones."""
-    lines = [line for scenario, each in compared.items() for line in unaccepted(scenario, each)]
+    lines = [
+        line
+        for scenario, scenario_differences in compared.items()
+        for line in unaccepted(scenario, scenario_differences)
+    ]
     assert not lines, f"{len(lines)} differences from the recorded operator:\n" + "\n".join(lines)
 
 

@@ -30,7 +30,7 @@ def schemas() -> dict[str, Schema]:
     }
 
 
-def made() -> dict[str, Json]:
+def manifests() -> dict[str, Json]:
     """The jobs of kubeflow.org/v1: those of scripts, and the converted examples."""
     jobs = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "testdata" / "scripts").glob("*.yaml")}
     jobs = {name: job for name, job in jobs.items() if job["apiVersion"] == "kubeflow.org/v1"}
@@ -41,8 +41,8 @@ def made() -> dict[str, Json]:
     return jobs
 
 
-@pytest.mark.parametrize("name", sorted(made()))
+@pytest.mark.parametrize("name", sorted(manifests()))
 def test_the_definitions_of_the_training_operator_accept_it(name: str, schemas: dict[str, Schema]) -> None:
-    job = made()[name]
+    job = manifests()[name]
     assert schemas[job["kind"]].validate(job) == []
     assert schemas[job["kind"]].unknown_fields(job) == []

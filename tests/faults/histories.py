@@ -208,9 +208,9 @@ class Cluster:
         """Wait until every job that was not deleted has ended, and nothing of deleted ones is left; or until nothing
         moves any more."""
         gvk, entries, writes = KINDS[kind].gvk, self.entries[namespace], 0
-        seen, until = len(entries), time.monotonic() + HANG_SECONDS
+        read, until = len(entries), time.monotonic() + HANG_SECONDS
         while True:
-            new, seen = entries[seen:], len(entries)
+            new, read = entries[read:], len(entries)
             if new:
                 until = time.monotonic() + HANG_SECONDS
             if new_writes := sum(entry.store != LEASES for entry in new):

@@ -110,9 +110,9 @@ def names_are_random() -> None:
     original = core.render_child
 
     def render(*arguments: Any) -> Any:
-        made = original(*arguments)
-        made["metadata"]["name"] += f"-{secrets.token_hex(2)}"
-        return made
+        result = original(*arguments)
+        result["metadata"]["name"] += f"-{secrets.token_hex(2)}"
+        return result
 
     core.render_child = render
 
@@ -123,9 +123,9 @@ def children_have_no_owner() -> None:
     original = core.render_child
 
     def render(*arguments: Any) -> Any:
-        made = original(*arguments)
-        made["metadata"].pop("ownerReferences", None)
-        return made
+        result = original(*arguments)
+        result["metadata"].pop("ownerReferences", None)
+        return result
 
     core.render_child = render
 

@@ -22,7 +22,7 @@ def messages() -> list[str]:
 def make(tmp_path: Path, messages: list[str]) -> Callable[..., Images]:
     """Images of catalogues given as text, with a cache of their own."""
 
-    def made(*texts: str, uv: str | None = None, cache: Path | None = None, **more: Any) -> Images:
+    def make_images(*texts: str, uv: str | None = None, cache: Path | None = None, **more: Any) -> Images:
         files = []
         for at, text in enumerate(texts):
             files.append(tmp_path / f"images-{at}.yaml")
@@ -30,7 +30,7 @@ def make(tmp_path: Path, messages: list[str]) -> Callable[..., Images]:
         more = {"python": sys.executable, **more}
         return Images(files, cache or tmp_path / "cache", messages.append, uv=uv, **more)
 
-    return made
+    return make_images
 
 
 async def refused(images: Images, image: str, need_command: bool = False) -> ImageProblem:

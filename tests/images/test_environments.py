@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.images.image_fixtures import make, messages, output, refused
+from tests.support.waiting import until_async
 from trainyard.node.images import Images, catalogue, environments, interpreters
 
 pytestmark = pytest.mark.slow
@@ -42,13 +43,13 @@ PROVIDER = "images:\n- match: x\n  providers:\n  - {requirements: [a==1], name: 
 def installer(tmp_path: Path) -> Callable[[str], str]:
     """A program that is called as uv is, and does what a line of Python says instead of `pip install`."""
 
-    def made(install: str) -> str:
+    def write_installer(install: str) -> str:
         program = tmp_path / "installer"
         program.write_text(SCRIPT.format(python=sys.executable, log=str(tmp_path / "log"), install=install))
         program.chmod(0o755)
         return str(program)
 
-    return made
+    return write_installer
 
 
 async def test_an_environment_is_built_once_and_its_scripts_name_their_folder(
@@ -166,7 +167,7 @@ async def test_a_builder_that_is_killed_takes_its_programs_along_and_the_next_on
     assert len(left) == 1
     runner.send_signal(signal.SIGKILL)
     await runner.wait()
-    await until(lambda: not alive(pid))
+    await until_async(lambda: not alive(pid), "the installer is gone")
     prepared = await make(PROVIDER, uv=installer("pass")).prepare("x", False)
     assert (Path(prepared.path[0]) / "tool").exists()
     assert not [path for path in (tmp_path / "cache" / "environments").iterdir() if path.name.startswith(".")]
@@ -178,9 +179,13 @@ async def test_a_second_builder_waits_for_the_first_and_uses_its_environment(
     wait = f"\n    while not pathlib.Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.01)"
     first, second = make(PROVIDER, uv=installer(wait)), make(PROVIDER, uv="/not/used")
     building = asyncio.create_task(first.prepare("x", False))
-    await until(lambda: "pip" in (tmp_path / "log").read_text() if (tmp_path / "log").exists() else False)
+    await until_async(
+        (tmp_path / "log").read_text, "pip runs", accept=lambda log: "pip" in log, retry_on=FileNotFoundError
+    )
     waiting = asyncio.create_task(second.prepare("x", False))
-    await until(lambda: any("another process is installing Tiny One" in line for line in messages))
+    await until_async(
+        lambda: any("another process is installing Tiny One" in line for line in messages), "the second builder waits"
+    )
     (tmp_path / "go").touch()
     assert await waiting == await building
 
@@ -203,15 +208,8 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not true():  # noqa: ASYNC110 - files and processes of others tell no event
-            await asyncio.sleep(0.01)
-
-
 async def written(file: Path) -> int:
-    await until(lambda: file.exists() and file.read_text() != "")
-    return int(await asyncio.to_thread(file.read_text))
+    return int(await until_async(file.read_text, f"{file.name} is written", retry_on=FileNotFoundError))
 
 
 # --- Environments, for real -----------------------------------------------------------------------------------------
@@ -248,7 +246,9 @@ async def test_an_index_that_does_not_answer_is_named(
 
 
 def test_the_shipped_locks_are_complete(tmp_path: Path) -> None:
-    (entry,) = [each for each in catalogue.read(catalogue.SHIPPED) if "tensorflow/tensorflow*" in each.match]
+    (entry,) = [
+        candidate for candidate in catalogue.read(catalogue.SHIPPED) if "tensorflow/tensorflow*" in candidate.match
+    ]
     names = [line.split("==")[0] for line in entry.providers[1].requirements or ()]
     assert {"numpy", "protobuf", "grpcio", "keras", "setuptools"} <= set(names)
     builder = environments.Builder(tmp_path, "", print)

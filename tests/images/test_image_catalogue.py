@@ -23,12 +23,12 @@ KUBEFLOW = "ghcr.io/kubeflow/training-v1"
 def make(tmp_path: Path) -> Make:
     """Images of one catalogue given as text, with a cache of its own."""
 
-    def made(text: str = "images: []\n", uv: str | None = None) -> Images:
+    def make_images(text: str = "images: []\n", uv: str | None = None) -> Images:
         file = tmp_path / "images.yaml"
         file.write_text(text)
         return Images([file], tmp_path / "cache", lambda text: None, uv=uv)
 
-    return made
+    return make_images
 
 
 async def refused(images: Images, image: str, need_command: bool = False) -> str:

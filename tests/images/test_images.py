@@ -62,9 +62,9 @@ async def test_the_shipped_catalogue_is_read_for_the_first_pod_or_ahead_of_it(
     files: list[Path] = []
     read = catalogue.read
     monkeypatch.setattr(catalogue, "read", lambda file: files.append(file) or read(file))
-    asked, prepared = make(), make()
+    for_check, prepared = make(), make()
     assert files == []
-    assert asked.find("tensorflow/tensorflow") is asked.find("tensorflow/tensorflow")
+    assert for_check.find("tensorflow/tensorflow") is for_check.find("tensorflow/tensorflow")
     assert files == [catalogue.SHIPPED]
     prepared.prepare_ahead("")
     assert prepared._ahead is not None

@@ -205,7 +205,8 @@ def test_an_interpreter_is_queried_once_until_it_changes(tmp_path: Path) -> None
     asking = Interpreters()
     with ThreadPoolExecutor(8) as pool:
         versions = {
-            each.python.full_version for each in pool.map(lambda _: asking.describe(str(program), {}), range(8))
+            interpreter.python.full_version
+            for interpreter in pool.map(lambda _: asking.describe(str(program), {}), range(8))
         }
     assert versions == {VERSION} and log.read_text() == "\n"
     os.utime(program, (1, 1))

@@ -111,18 +111,18 @@ async def test_a_report_names_the_image_and_ends_with_the_build(
     installer.write_text(INSTALLER.format(python=sys.executable, folder=tmp_path))
     installer.chmod(0o755)
     reports: list[tuple[str, str | None]] = []
-    seen = asyncio.Event()
+    reported = asyncio.Event()
 
     def report(image: str, text: str | None) -> None:
         reports.append((image, text))
         if text and "downloading" in text:
-            seen.set()
+            reported.set()
 
     entry = "images:\n- match: x\n  providers: [{requirements: [a==1], name: Tiny, download: 5 MB}]\n"
     images = make(entry, uv=str(installer), progress=report)
     building = asyncio.create_task(images.prepare("x", False))
     async with asyncio.timeout(30):
-        await seen.wait()
+        await reported.wait()
     (tmp_path / "go").touch()
     await building
     assert {image for image, _ in reports} == {"x"} and reports[-1] == ("x", None)

@@ -81,8 +81,8 @@ def mx_jobs() -> Iterator[Pair]:
         [scheduler, server, {**worker, "template": pods("main")}],
         [scheduler, worker, worker],
     )
-    for each in (scheduler, {**worker, "replicas": 2}):
-        yield from in_both_spellings(mxjob(jobMode="local"), [each])
+    for replica_set in (scheduler, {**worker, "replicas": 2}):
+        yield from in_both_spellings(mxjob(jobMode="local"), [replica_set])
     yield mxjob(jobMode="Dist"), None
     yield mxjob(replica_specs=rest), None
     yield mxjob(name="x" * 64), None

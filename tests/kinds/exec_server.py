@@ -19,6 +19,7 @@ from typing import NamedTuple
 import pytest
 from aiohttp import WSMsgType, web
 
+from tests.support.waiting import until_async
 from trainyard import kinds
 from trainyard.objects import Json
 from trainyard.server.auth.certificates import CertificateAuthority
@@ -55,14 +56,14 @@ class Toy:
     exec_trouble: list[tuple[int, str]] = field(default_factory=list)  # the same, to exec alone
     protocols: tuple[str, ...] = (V5, V4)
     script: Script | None = None  # plays exec, in place of a real command
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     execs: list[web.Request] = field(default_factory=list)
     tokens: set[str] = field(default_factory=set)
     port: int = 0
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["pod"]
-        self.asked.append(request.path)
+        self.requests.append(request.path)
         self.tokens.add(request.headers.get("Authorization", ""))
         if self.trouble:
             return refused(*self.trouble.pop(0))
@@ -193,10 +194,9 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
         yield place
 
 
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not true():  # noqa: ASYNC110  # what happens in another process sets no event of ours
-            await asyncio.sleep(0.01)
+async def until_requested(server: Toy, count: int) -> None:
+    """Wait until the server has had so many requests."""
+    await until_async(lambda: len(server.requests), f"{count} requests", accept=lambda number: number >= count)
 
 
 async def code_of(process: asyncio.subprocess.Process) -> int:

@@ -217,7 +217,7 @@ def test_a_failed_master_job_is_counted_and_reported_with_or_without_its_pods(
     simulated.finish("example-master", reason)
     simulated.get("Job", "example-master")["status"]["failed"] = failed
     status = simulated.settle()
-    (condition,) = [each for each in status["conditions"] if each["type"] == "Failed"]
+    (condition,) = [candidate for candidate in status["conditions"] if candidate["type"] == "Failed"]
     assert status.get("failed", 0) == failed and status["state"] == "Failed"
     assert condition["reason"] == reason and text in condition["message"], condition["message"]
     limit = "raise activeDeadlineSeconds" if reason == "DeadlineExceeded" else "raise backoffLimit"

@@ -127,7 +127,7 @@ def test_a_pod_and_a_service_for_each_worker_with_the_labels_of_the_old_operator
             "replica-index": str(index),
         }
         pod, service = (simulated.get(kind, f"imagenet-worker-{index}") for kind in ("Pod", "Service"))
-        assert all(each["metadata"]["labels"].items() >= wanted.items() for each in (pod, service))
+        assert all(obj["metadata"]["labels"].items() >= wanted.items() for obj in (pod, service))
         assert service["spec"]["selector"] == wanted
         assert service["spec"]["clusterIP"] == "None" and "ports" not in service["spec"]
 
@@ -146,9 +146,9 @@ def planned_events(plan: Plan) -> list[tuple[str, str, str]]:
 
 def test_the_conditions_and_events_of_a_job_are_as_documented() -> None:
     simulated = SimulatedJob(kinds.ELASTICJOB, job())
-    made = planned_events(simulated.step())
-    assert ("Normal", "SuccessfulCreatePod", "Created pod: imagenet-worker-0") in made
-    assert ("Normal", "SuccessfulCreateService", "Created service: imagenet-worker-1") in made
+    recorded_events = planned_events(simulated.step())
+    assert ("Normal", "SuccessfulCreatePod", "Created pod: imagenet-worker-0") in recorded_events
+    assert ("Normal", "SuccessfulCreateService", "Created service: imagenet-worker-1") in recorded_events
     simulated.run()
     assert planned_events(simulated.step()) == []
     assert event_and_condition(simulated, "Running") == ("ElasticJobRunning", "ElasticJob imagenet is running.")

@@ -15,7 +15,19 @@ from typing import Any
 import pytest
 from aiohttp import WSMsgType, web
 
-from tests.kinds.exec_server import AGENT, SHELL, SUCCESS, V4, V5, Place, code_of, ended_with, place, pod, until
+from tests.kinds.exec_server import (
+    AGENT,
+    SHELL,
+    SUCCESS,
+    V4,
+    V5,
+    Place,
+    code_of,
+    ended_with,
+    place,
+    pod,
+    until_requested,
+)
 from tests.support.interpreters import every_python
 from trainyard.server.auth.certificates import CertificateAuthority
 
@@ -34,9 +46,9 @@ async def test_a_command_runs_in_the_pod_as_by_ssh(place: Place) -> None:
         WORKER, "PATH=$PATH; export PATH;", "printf", "'%s|'", '"two words"', "$TRAINYARD_POD_NAME"
     )
     assert (done.code, done.out, done.err) == (0, f"two words|{WORKER}|".encode(), "")
-    (asked,) = place.toy.execs
-    assert asked.query.getall("command")[:2] == ["/bin/sh", "-c"]
-    assert {name: asked.query[name] for name in ("container", "stdin", "stdout", "stderr")} == {
+    (exec_request,) = place.toy.execs
+    assert exec_request.query.getall("command")[:2] == ["/bin/sh", "-c"]
+    assert {name: exec_request.query[name] for name in ("container", "stdin", "stdout", "stderr")} == {
         "container": "chainer",
         "stdin": "true",
         "stdout": "true",
@@ -75,7 +87,7 @@ async def test_the_pods_own_name_runs_the_command_locally(place: Place) -> None:
     assert await place.agent(*command) == (-signal.SIGPIPE, b"a  b\n", "")  # the signal is not ignored, either
     other: dict[str, Any] = {"TRAINYARD_POD_NAME": "", "POD_NAME": "j-master-y"}
     assert (await place.agent("j-master-y", "exit 5", **other)).code == 5
-    assert not place.toy.asked
+    assert not place.toy.requests
 
 
 async def test_the_shell_script_starts_the_agent_beside_it(place: Place, tmp_path: Path) -> None:
@@ -258,13 +270,13 @@ async def test_closed_standard_streams_do_no_harm(place: Place) -> None:
 async def test_a_worker_that_does_not_run_yet_is_waited_for(place: Place) -> None:
     place.toy.pods.clear()
     process = asyncio.create_task(place.agent(WORKER, "exit 3"))
-    await until(lambda: bool(place.toy.asked))
+    await until_requested(place.toy, 1)
     place.toy.pods[WORKER] = pod(WORKER, "Pending")
-    before = len(place.toy.asked)
-    await until(lambda: len(place.toy.asked) > before + 1)
+    before = len(place.toy.requests)
+    await until_requested(place.toy, before + 2)
     place.toy.pods[WORKER] = pod(WORKER, "Running", deletionTimestamp="2024-01-01T00:00:00Z")
-    before = len(place.toy.asked)
-    await until(lambda: len(place.toy.asked) > before + 1)
+    before = len(place.toy.requests)
+    await until_requested(place.toy, before + 2)
     (place.folder / "token").write_text("second")
     place.toy.pods[WORKER] = pod(WORKER)
     done = await process

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.kinds.exec_server import Place, code_of, place, pod, until
+from tests.kinds.exec_server import Place, code_of, place, pod, until_requested
 
 __all__ = ["place"]
 
@@ -23,11 +23,11 @@ async def test_the_hostfile_is_written_atomically_once_every_worker_runs(place: 
     place.toy.pods = {"j-workerset-b-1": pod("j-workerset-b-1")}
     place.toy.trouble = [(403, "not yet"), (500, "not now")]
     process = asyncio.create_task(place.agent("--hostfile", str(hosts), "j-master-x", "slots=3", str(sets)))
-    await until(lambda: len(place.toy.asked) > 6)
+    await until_requested(place.toy, 7)
     place.toy.pods["j-workerset-b-0"] = pod("j-workerset-b-0")
     place.toy.pods[WORKER] = pod(WORKER, "Pending")
-    before = len(place.toy.asked)
-    await until(lambda: len(place.toy.asked) > before + 4)  # a whole round has seen both
+    before = len(place.toy.requests)
+    await until_requested(place.toy, before + 5)  # a whole round has seen both
     assert not hosts.exists()
     place.toy.pods[WORKER] = pod(WORKER)
     done = await process
@@ -62,6 +62,6 @@ async def test_a_malformed_line_of_the_sets_file_is_reported(place: Place, line:
 async def test_a_wait_for_workers_ends_with_a_signal_and_leaves_no_hostfile(place: Place) -> None:
     (place.folder / "sets").write_text("gone slots=1 replicas=1\n")
     process = await place.start("--hostfile", str(place.folder / "h"), "m", "slots=1", f"{place.folder}/sets")
-    await until(lambda: bool(place.toy.asked))
+    await until_requested(place.toy, 1)
     process.send_signal(signal.SIGTERM)
     assert await code_of(process) == 128 + signal.SIGTERM and not (place.folder / "h").exists()

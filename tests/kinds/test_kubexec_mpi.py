@@ -53,13 +53,13 @@ if shutil.which("mpiexec"):
         say = f'echo "$OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE|$OMPI_MCA_some_word|$MINE|$(pwd)|{os.getpid()}"'
         arguments = ["-n", "3", "--mca", "some_word", WORD, "-x", "MINE=" + WORD, "sh", "-c", say]
         env = {"OMPI_MCA_plm_rsh_no_tree_spawn": tree}
-        code, out, asked = await mpiexec(tmp_path, socket.gethostname(), arguments, **env)
-        assert code == 0 and asked == list(WORKERS)
+        code, out, requests = await mpiexec(tmp_path, socket.gethostname(), arguments, **env)
+        assert code == 0 and requests == list(WORKERS)
         assert sorted(out.splitlines()) == [f"{rank}/3|{WORD}|{WORD}|{os.getcwd()}|{os.getpid()}" for rank in range(3)]
 
     async def test_a_master_whose_pod_name_is_not_its_host_name_runs_its_processes_itself(tmp_path: Path) -> None:
-        code, out, asked = await mpiexec(tmp_path, "j-master-x", ["-n", "3", "sh", "-c", "echo ran"])
-        assert code == 0 and out == "ran\n" * 3 and asked == list(WORKERS)
+        code, out, requests = await mpiexec(tmp_path, "j-master-x", ["-n", "3", "sh", "-c", "echo ran"])
+        assert code == 0 and out == "ran\n" * 3 and requests == list(WORKERS)
 
     async def test_a_worker_that_fails_fails_the_job(tmp_path: Path) -> None:
         arguments = ["-n", "3", "sh", "-c", 'test "$OMPI_COMM_WORLD_RANK" != 1 || exit 9']

@@ -111,12 +111,12 @@ def test_every_field_of_a_kind_is_known(kind: Kind) -> None:
         """A value that has every field of the schema."""
         if node.get("properties"):
             return {name: whole(part) for name, part in node["properties"].items()}
-        for misspelling, made in (
+        for misspelling, suggested in (
             ("items", lambda part: [whole(part)]),
             ("additionalProperties", lambda part: {"k": whole(part)}),
         ):
             if isinstance(node.get(misspelling), dict):
-                return made(node[misspelling])
+                return suggested(node[misspelling])
         return None
 
     assert not kinds.misspelling_problems(kind, whole(schema(kind)))[0]

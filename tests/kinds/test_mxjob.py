@@ -22,7 +22,7 @@ WORKED_EXAMPLE = [
 
 def env(simulated: SimulatedJob, job: str, container: str = "mxnet") -> list[tuple[str, str]]:
     listed = simulated.get("Job", job)["spec"]["template"]["spec"]["containers"]
-    (expected,) = [each for each in listed if each["name"] == container]
+    (expected,) = [candidate for candidate in listed if candidate["name"] == container]
     return [(variable["name"], variable.get("value", "")) for variable in expected.get("env", [])]
 
 

@@ -23,10 +23,10 @@ def names(most: int) -> list[str]:
 
 
 def test_no_two_chainer_jobs_have_a_set_of_one_name() -> None:
-    seen: dict[str, tuple[str, str]] = {}
+    owners: dict[str, tuple[str, str]] = {}
     for pair in product(names(3), filter(is_unambiguous_set_name, names(3))):
-        assert seen.setdefault(stateful_set_name(*pair), pair) == pair
-    assert len(seen) > 10_000
+        assert owners.setdefault(stateful_set_name(*pair), pair) == pair
+    assert len(owners) > 10_000
 
 
 def test_without_the_rule_two_would() -> None:

@@ -58,8 +58,8 @@ JOBS: dict[str, Callable[[Any], Json]] = {
 def test_labels_that_are_none_fail_the_job_with_their_path(kind: Kind, meta: Json) -> None:
     job = JOBS[kind.gvk.kind](meta)
     assert any("template.metadata" in problem.path for problem in kinds.admit(kind, job)[1])
-    problems, made = first(kind, job)
-    assert problems.status["state"] == "Failed" and not made
+    problems, children = first(kind, job)
+    assert problems.status["state"] == "Failed" and not children
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
@@ -71,8 +71,8 @@ def test_null_values_that_the_old_operators_stored_in_a_template_are_accepted(ki
 
 def started_with(kind: Kind, good: Json, odd: Json) -> Plan:
     """What is planned when the template of a job that runs becomes another one, past every definition."""
-    problems, made = first(kind, good)
-    assert made
+    problems, children = first(kind, good)
+    assert children
     return plan(kind, {**odd, "status": problems.status}, Observed(), NOW)
 
 
@@ -84,8 +84,8 @@ def test_mounts_that_are_none_fail_a_new_job_and_leave_one_that_runs_alone(mount
         tfjob(replicas("MASTER"), replicas("PS", template=each_template, IsDefaultPS=True))
         for each_template in (None, template)
     )
-    failed, made = first(TFJOB, odd)
-    assert "containers[0].volumeMounts" in failed.status["reason"] and not made
+    failed, children = first(TFJOB, odd)
+    assert "containers[0].volumeMounts" in failed.status["reason"] and not children
     condition_types = {condition["type"] for condition in started_with(TFJOB, good, odd).status["conditions"]}
     assert "SpecChangeIgnored" in condition_types and "Failed" not in condition_types
 
@@ -102,8 +102,8 @@ def test_a_variable_with_a_null_name_fails_a_new_job_and_does_not_affect_a_runni
     template = pods("mxnet")
     template["spec"]["containers"][0]["env"] = [{"name": {"a": 1}}]
     odd = mxjob(mx_set("SCHEDULER", template=template), mx_set("SERVER"), mx_set("WORKER"))
-    failed, made = first(MXJOB, odd)
-    assert "containers[0].env[0].name" in failed.status["reason"] and not made
+    failed, children = first(MXJOB, odd)
+    assert "containers[0].env[0].name" in failed.status["reason"] and not children
     condition_types = {condition["type"] for condition in started_with(MXJOB, mxjob(), odd).status["conditions"]}
     assert "SpecChangeIgnored" in condition_types and "Failed" not in condition_types
 
@@ -111,14 +111,14 @@ def test_a_variable_with_a_null_name_fails_a_new_job_and_does_not_affect_a_runni
 def test_a_limit_of_gpus_without_end_counts_as_one_slot() -> None:
     template = pods("chainer")
     template["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "9" * 5000}}
-    _, made = first(CHAINERJOB, chainerjob({"ws0": worker_set(template=template)}))
-    files = next(obj["data"] for obj in made if obj["kind"] == "ConfigMap")
+    _, children = first(CHAINERJOB, chainerjob({"ws0": worker_set(template=template)}))
+    files = next(obj["data"] for obj in children if obj["kind"] == "ConfigMap")
     assert files["statefulsets_and_slots"] == "example-workerset-ws0 slots=1 replicas=2\n"
 
 
 def test_null_replicas_are_one_worker_even_if_an_older_crd_stored_them() -> None:
-    _, made = first(ELASTICJOB, elasticjob(worker={"replicas": None}))
-    pod = next(obj for obj in made if obj["kind"] == "Pod")
+    _, children = first(ELASTICJOB, elasticjob(worker={"replicas": None}))
+    pod = next(obj for obj in children if obj["kind"] == "Pod")
     assert pod["spec"]["containers"][0]["args"][3] == "--nnodes=1:1"
 
 

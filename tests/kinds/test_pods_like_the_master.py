@@ -33,9 +33,11 @@ def pods(*items: Json, **spec: Any) -> dict[str, Json]:
     """The pod specs of all that the first pass makes, by name."""
     job = tfjob(*items, **spec)
     first = plan(TFJOB, job, Observed(), NOW)
-    made = (render_object(TFJOB, {**job, "status": first.status}, create, Config()) for create in first.creates)
+    rendered = (render_object(TFJOB, {**job, "status": first.status}, create, Config()) for create in first.creates)
     return {
-        obj["metadata"]["name"]: obj["spec"]["template"]["spec"] for obj in made if "template" in obj.get("spec", {})
+        obj["metadata"]["name"]: obj["spec"]["template"]["spec"]
+        for obj in rendered
+        if "template" in obj.get("spec", {})
     }
 
 

@@ -18,7 +18,7 @@ from trainyard.objects import Json, decode, encode, labels
 PROGRAM = {"grpc_tensorflow_server.py": "# the server\n"}
 
 
-def made(job: Json, config: Config | None = None) -> dict[str, Json]:
+def created_objects(job: Json, config: Config | None = None) -> dict[str, Json]:
     """Everything that the first pass makes, by name."""
     config = config or Config(program_files=PROGRAM)
     first: Plan = plan(TFJOB, job, Observed(config=config), NOW)
@@ -48,33 +48,33 @@ CLUSTER = (
 
 @pytest.mark.parametrize(("kind", "index"), [("master", 0), ("worker", 0), ("ps", 0), ("ps", 1)])
 def test_tf_config_is_byte_for_byte_the_old_operators(kind: str, index: int) -> None:
-    assert env(made(tfjob(*README))[f"Job/{kind}-76no-{index}"]) == [("TF_CONFIG", CLUSTER % (kind, index))]
+    assert env(created_objects(tfjob(*README))[f"Job/{kind}-76no-{index}"]) == [("TF_CONFIG", CLUSTER % (kind, index))]
 
 
 @pytest.mark.parametrize(("role", "task"), [("master", "chief"), ("worker", "worker"), ("ps", "ps")])
 def test_the_master_may_be_called_chief_and_keeps_its_host_name(role: str, task: str) -> None:
-    children = made(tfjob(*README, masterTaskType="chief"))
+    children = created_objects(tfjob(*README, masterTaskType="chief"))
     document = json.loads(env(children[f"Job/{role}-76no-0"])[0][1])
     assert document["cluster"]["chief"] == ["master-76no-0:2222"] and "master" not in document["cluster"]
     assert document["task"] == {"type": task, "index": 0}
 
 
 def test_the_default_ps_serves_a_cluster_with_a_chief() -> None:
-    command = container(made(tfjob(replicas("MASTER"), replicas("PS"), masterTaskType="chief"))["Job/ps-76no-0"])[
-        "command"
-    ]
+    command = container(
+        created_objects(tfjob(replicas("MASTER"), replicas("PS"), masterTaskType="chief"))["Job/ps-76no-0"]
+    )["command"]
     assert "chief|master-76no-0:2222,ps|ps-76no-0:2222" in command
 
 
 def test_tf_config_sorts_task_types_with_their_own_ports_and_an_empty_list_for_zero_replicas() -> None:
     items = replicas("WORKER", 0, tfPort=3333), replicas("PS", 1, tfPort=4444), replicas("MASTER")
-    value = env(made(tfjob(*items))["Job/master-76no-0"])[0][1]
+    value = env(created_objects(tfjob(*items))["Job/master-76no-0"])[0][1]
     cluster = '{"master":["master-76no-0:2222"],"ps":["ps-76no-0:4444"],"worker":[]}'
     assert value == f'{{"cluster":{cluster},"task":{{"type":"master","index":0}},"environment":"cloud"}}'
 
 
 def test_a_type_that_the_spec_does_not_have_is_not_in_the_cluster() -> None:
-    value = env(made(tfjob(replicas("MASTER")))["Job/master-76no-0"])[0][1]
+    value = env(created_objects(tfjob(replicas("MASTER")))["Job/master-76no-0"])[0][1]
     assert json.loads(value)["cluster"] == {"master": ["master-76no-0:2222"]}
 
 
@@ -83,7 +83,7 @@ def test_every_container_tensorflow_gets_tf_config_after_the_users_variables_and
     containers = [mine, {"name": "sidecar", "image": "x", "env": [{"name": "A", "value": "1"}]}]
     init = [{"name": "tensorflow", "image": "x"}]
     job = tfjob(replicas("MASTER", template={"spec": {"containers": containers, "initContainers": init}}))
-    master = made(job)["Job/master-76no-0"]
+    master = created_objects(job)["Job/master-76no-0"]
     assert [name for name, _ in env(master)] == ["TF_CONFIG", "TF_CONFIG"] and env(master)[0][1] == "mine"
     assert env(master, "sidecar") == [("A", "1")]
     assert master["spec"]["template"]["spec"]["initContainers"] == init
@@ -92,12 +92,12 @@ def test_every_container_tensorflow_gets_tf_config_after_the_users_variables_and
 def test_the_users_object_is_never_changed() -> None:
     job = tfjob(*README, tensorboard={"logDir": "/l"})
     before = encode(job)
-    made(job, Config({"gpu": {"envVars": [{"name": "A", "value": "1"}]}}, PROGRAM))
+    created_objects(job, Config({"gpu": {"envVars": [{"name": "A", "value": "1"}]}}, PROGRAM))
     assert encode(job) == before
 
 
 def test_child_names_are_as_documented_in_creation_order() -> None:
-    names = list(made(tfjob(*README, tensorboard={"logDir": "/l"})))
+    names = list(created_objects(tfjob(*README, tensorboard={"logDir": "/l"})))
     assert names[0] == "Service/tfjob-76no" and names[1] == "ConfigMap/cm-ps-76no"
     assert names[2:6] == ["Job/master-76no-0", "Job/worker-76no-0", "Job/ps-76no-0", "Job/ps-76no-1"]
     assert names[6:] == ["Service/tensorboard-76no", "Deployment/tensorboard-76no"]
@@ -105,7 +105,7 @@ def test_child_names_are_as_documented_in_creation_order() -> None:
 
 def test_children_carry_the_documented_labels_on_themselves_and_on_their_pods() -> None:
     job = tfjob(replicas("MASTER"), replicas("PS", 2))
-    ps = made(job)["Job/ps-76no-1"]
+    ps = created_objects(job)["Job/ps-76no-1"]
     documented = {"tensorflow.org": "", "job_type": "PS", "runtime_id": RUNTIME_ID, "tf_job_name": "example-job"}
     ours = {labels.OWNER: UID, labels.ROLE: "PS", labels.INDEX: "1", labels.ATTEMPT: "0"}
     for meta in (ps["metadata"], ps["spec"]["template"]["metadata"]):
@@ -117,7 +117,7 @@ def test_the_users_labels_and_annotations_are_kept_and_the_operators_override_th
         **template(),
         "metadata": {"labels": {"team": "a", "job_type": "x"}, "annotations": {"note": "b"}},
     }
-    master = made(tfjob(replicas("MASTER", template=given_template)))["Job/master-76no-0"]
+    master = created_objects(tfjob(replicas("MASTER", template=given_template)))["Job/master-76no-0"]
     meta = master["spec"]["template"]["metadata"]
     assert meta["labels"]["team"] == "a" and meta["labels"]["job_type"] == "MASTER"
     assert meta["annotations"]["note"] == "b"
@@ -125,13 +125,13 @@ def test_the_users_labels_and_annotations_are_kept_and_the_operators_override_th
 
 def test_every_child_has_the_job_as_its_controller() -> None:
     owner = {"apiVersion": "tensorflow.org/v1alpha1", "kind": "TfJob", "name": "example-job", "uid": UID}
-    for child in made(tfjob(*README, tensorboard={"logDir": "/l"})).values():
+    for child in created_objects(tfjob(*README, tensorboard={"logDir": "/l"})).values():
         assert child["metadata"]["ownerReferences"] == [{**owner, "controller": True, "blockOwnerDeletion": True}]
         assert child["metadata"]["namespace"] == "default"
 
 
 def test_pods_resolve_each_other_through_one_headless_service() -> None:
-    objects = made(tfjob(replicas("MASTER"), replicas("WORKER", 3, tfPort=3333)))
+    objects = created_objects(tfjob(replicas("MASTER"), replicas("WORKER", 3, tfPort=3333)))
     service = objects["Service/tfjob-76no"]["spec"]
     assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"] is True
     assert [port["port"] for port in service["ports"]] == [2222, 3333]
@@ -146,7 +146,9 @@ def test_pods_resolve_each_other_through_one_headless_service() -> None:
 def test_the_cluster_domain_is_configured_and_the_users_dns_is_kept() -> None:
     own = template(dnsConfig={"searches": ["corp.example"], "nameservers": ["10.0.0.1"]})
     config = Config(cluster_domain="k8s.corp")
-    pod = made(tfjob(replicas("MASTER", template=own)), config)["Job/master-76no-0"]["spec"]["template"]["spec"]
+    pod = created_objects(tfjob(replicas("MASTER", template=own)), config)["Job/master-76no-0"]["spec"]["template"][
+        "spec"
+    ]
     assert pod["dnsConfig"]["searches"] == ["tfjob-76no.default.svc.k8s.corp", "corp.example"]
     assert pod["dnsConfig"]["nameservers"] == ["10.0.0.1"]
 
@@ -159,7 +161,7 @@ def test_the_cluster_domain_is_configured_and_the_users_dns_is_kept() -> None:
 def test_restart_policies_and_limits_of_the_batch_jobs(policy: str | None, master: str, worker: str) -> None:
     """S13, S14, S31: one Job object is one attempt where the slot decides; else the limit is the operator's."""
     own = template(restartPolicy=policy)
-    objects = made(tfjob(replicas("MASTER", template=own), replicas("WORKER", template=own), backoffLimit=3))
+    objects = created_objects(tfjob(replicas("MASTER", template=own), replicas("WORKER", template=own), backoffLimit=3))
     for name, expected, limit in (("master", master, 0), ("worker", worker, 2147483647)):
         spec = objects[f"Job/{name}-76no-0"]["spec"]
         assert spec["template"]["spec"]["restartPolicy"] == expected
@@ -170,7 +172,7 @@ def test_restart_policies_and_limits_of_the_batch_jobs(policy: str | None, maste
 
 
 def test_a_ps_without_a_template_runs_the_shipped_server() -> None:
-    objects = made(tfjob(*README))
+    objects = created_objects(tfjob(*README))
     assert objects["ConfigMap/cm-ps-76no"]["data"] == PROGRAM
     server = container(objects["Job/ps-76no-1"])
     cluster = "master|master-76no-0:2222,ps|ps-76no-0:2222;ps-76no-1:2222,worker|worker-76no-0:2222"
@@ -183,24 +185,24 @@ def test_a_ps_without_a_template_runs_the_shipped_server() -> None:
 
 
 def test_the_default_ps_runs_the_jobs_tensorflow() -> None:
-    assert container(made(tfjob(*README, tfImage="mine:2"))["Job/ps-76no-0"])["image"] == "mine:2"
+    assert container(created_objects(tfjob(*README, tfImage="mine:2"))["Job/ps-76no-0"])["image"] == "mine:2"
 
 
 def test_a_ps_with_a_program_of_its_own_is_left_alone() -> None:
-    objects = made(tfjob(replicas("MASTER"), replicas("PS", template=template())))
+    objects = created_objects(tfjob(replicas("MASTER"), replicas("PS", template=template())))
     assert "ConfigMap/cm-ps-76no" not in objects
     assert "command" not in container(objects["Job/ps-76no-0"])
 
 
 def test_a_server_is_added_beside_a_users_sidecar() -> None:
-    pod = made(tfjob(replicas("MASTER"), replicas("PS", template=template("proxy"))))["Job/ps-76no-0"]
-    names = [each["name"] for each in pod["spec"]["template"]["spec"]["containers"]]
+    pod = created_objects(tfjob(replicas("MASTER"), replicas("PS", template=template("proxy"))))["Job/ps-76no-0"]
+    names = [container["name"] for container in pod["spec"]["template"]["spec"]["containers"]]
     assert names == ["proxy", "tensorflow"] and container(pod)["command"][0] == "python"
 
 
 def test_a_ps_marked_as_default_keeps_its_image_and_gets_the_servers_command() -> None:
     own = {"spec": {"containers": [{"name": "tensorflow", "image": "mine", "command": ["x"]}]}}
-    objects = made(tfjob(replicas("MASTER"), replicas("PS", template=own, IsDefaultPS=True)))
+    objects = created_objects(tfjob(replicas("MASTER"), replicas("PS", template=own, IsDefaultPS=True)))
     server = container(objects["Job/ps-76no-0"])
     assert server["image"] == "mine" and server["command"][:2] == ["python", "/ps-server/grpc_tensorflow_server.py"]
     assert "ConfigMap/cm-ps-76no" in objects
@@ -236,7 +238,7 @@ def with_gpu(where: str, first: Json | None = None) -> Json:
 
 @pytest.mark.parametrize("where", ["limits", "requests"])
 def test_a_container_that_names_an_accelerator_gets_its_volumes_mounts_and_variables(where: str) -> None:
-    master = made(with_gpu(where), Config(ACCELERATORS))["Job/master-76no-0"]
+    master = created_objects(with_gpu(where), Config(ACCELERATORS))["Job/master-76no-0"]
     pod = master["spec"]["template"]["spec"]
     assert pod["volumes"] == [{"name": "lib", "hostPath": {"path": "/usr/lib/nvidia-384"}}]
     assert container(master)["volumeMounts"] == [{"name": "lib", "mountPath": "/usr/lib/nvidia"}]
@@ -246,7 +248,9 @@ def test_a_container_that_names_an_accelerator_gets_its_volumes_mounts_and_varia
 def test_other_containers_do_not_get_accelerators() -> None:
     asking = {"resources": {"limits": {GPU: 1}}}
     containers = [{"name": "tensorflow", "image": "x"}, {"name": "sidecar", "image": "x", **asking}]
-    master = made(tfjob(replicas("MASTER", template={"spec": {"containers": containers}})), Config(ACCELERATORS))
+    master = created_objects(
+        tfjob(replicas("MASTER", template={"spec": {"containers": containers}})), Config(ACCELERATORS)
+    )
     pod = master["Job/master-76no-0"]["spec"]["template"]["spec"]
     assert "volumes" not in pod and all("volumeMounts" not in container for container in pod["containers"])
 
@@ -254,18 +258,18 @@ def test_other_containers_do_not_get_accelerators() -> None:
 def test_a_volume_that_is_there_already_is_not_added_again() -> None:
     job = with_gpu("limits", {"volumeMounts": [{"name": "lib", "mountPath": "/usr/lib/nvidia"}]})
     job["spec"]["replicaSpecs"][0]["template"]["spec"]["volumes"] = [{"name": "lib", "emptyDir": {}}]
-    master = made(job, Config(ACCELERATORS))["Job/master-76no-0"]
+    master = created_objects(job, Config(ACCELERATORS))["Job/master-76no-0"]
     assert master["spec"]["template"]["spec"]["volumes"] == [{"name": "lib", "emptyDir": {}}]
     assert len(container(master)["volumeMounts"]) == 1
 
 
 @settings(max_examples=60)
 @given(st.sets(st.sampled_from(["a", "b", "c"])), st.lists(st.sampled_from(["a", "b", "c", "d"]), unique=True))
-def test_accelerators_are_added_in_the_order_of_the_configuration(asked: set[str], configured: list[str]) -> None:
-    container: Json = {"name": "tensorflow", "resources": {"limits": dict.fromkeys(asked, 1)}}
+def test_accelerators_are_added_in_the_order_of_the_configuration(requested: set[str], configured: list[str]) -> None:
+    container: Json = {"name": "tensorflow", "resources": {"limits": dict.fromkeys(requested, 1)}}
     whole: Json = {"spec": {"containers": [container]}}
     add_accelerators(whole, container, {name: {"envVars": [{"name": name, "value": 1}]} for name in configured})
-    assert [pair["name"] for pair in container.get("env", [])] == [name for name in configured if name in asked]
+    assert [pair["name"] for pair in container.get("env", [])] == [name for name in configured if name in requested]
     assert all(pair["value"] == "1" for pair in container.get("env", []))
 
 
@@ -278,7 +282,7 @@ def test_accelerators_are_added_in_the_order_of_the_configuration(asked: set[str
 )
 def test_tensorboard_is_a_deployment_and_a_service(spelling: str, given_type: str | None, service_type: str) -> None:
     board = {"logDir": "gs://x", "serviceType": given_type, "volumes": None, "volumeMounts": None}
-    objects = made(tfjob(replicas("MASTER"), **{spelling: board}))
+    objects = created_objects(tfjob(replicas("MASTER"), **{spelling: board}))
     service = objects["Service/tensorboard-76no"]["spec"]
     assert service["type"] == service_type
     assert service["ports"] == [{"name": "tb-port", "port": 80, "targetPort": 6006}]
@@ -295,13 +299,13 @@ def test_tensorboard_is_a_deployment_and_a_service(spelling: str, given_type: st
 
 def test_tensorboard_is_deleted_on_suspend_and_created_on_resume() -> None:
     job = tfjob(replicas("MASTER"), tensorboard={"logDir": "/l"}, suspend=True)
-    assert all("tensorboard" not in name for name in made(job))
+    assert all("tensorboard" not in name for name in created_objects(job))
 
 
 def test_rendered_objects_are_deterministic_json() -> None:
     job = tfjob(*README, tensorboard={"logDir": "/l"})
-    assert encode(made(job)) == encode(made(job))
-    assert decode(encode(made(job))) == made(job)
+    assert encode(created_objects(job)) == encode(created_objects(job))
+    assert decode(encode(created_objects(job))) == created_objects(job)
 
 
 def test_a_child_of_another_spec_is_never_rendered() -> None:

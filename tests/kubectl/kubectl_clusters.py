@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.control_plane import ControlPlane
+from tests.support.waiting import SLOW_PAUSE, until
 from trainyard import kinds
 from trainyard.app.config import shipped_files
 from trainyard.app.kubeconfig import read_kubeconfig
@@ -43,7 +43,7 @@ _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class KubectlAnswer:
     """What became of a command."""
 
     arguments: tuple[str, ...]
@@ -74,7 +74,7 @@ class Person:
         path = os.environ.get("PATH", os.defpath)
         return {"PATH": path, "HOME": str(self.home), "KUBECONFIG": str(self.config), **self.env, **more}
 
-    def run(self, *arguments: str, stdin: str = "", **env: str) -> Ran:
+    def run(self, *arguments: str, stdin: str = "", **env: str) -> KubectlAnswer:
         done = subprocess.run(
             self.argv(*arguments),
             env=self.environment(**env),
@@ -85,21 +85,22 @@ class Person:
             timeout=KUBECTL_SECONDS,
             cwd=self.home,
         )
-        return Ran(arguments, done.returncode, done.stdout, done.stderr)
+        return KubectlAnswer(arguments, done.returncode, done.stdout, done.stderr)
 
     def __call__(self, *arguments: str, stdin: str = "", **env: str) -> str:
         """What a command prints that must succeed."""
-        ran = self.run(*arguments, stdin=stdin, **env)
-        assert ran.code == 0, f"kubectl {' '.join(arguments)} ended with {ran.code}: {ran.output}"
-        return ran.out
+        answer = self.run(*arguments, stdin=stdin, **env)
+        assert answer.code == 0, f"kubectl {' '.join(arguments)} ended with {answer.code}: {answer.output}"
+        return answer.out
 
-    def until(self, *arguments: str, says: str) -> Ran:
+    def until(self, *arguments: str, says: str) -> KubectlAnswer:
         """Repeat the command until its output matches."""
-        end = time.monotonic() + UNTIL_SECONDS
-        while not re.search(says, (ran := self.run(*arguments)).output):
-            assert time.monotonic() < end, f"kubectl {' '.join(arguments)} never says {says!r}, only {ran.output}"
-            time.sleep(PAUSE)
-        return ran
+        return until(
+            lambda: self.run(*arguments),
+            f"{says!r} in `kubectl {' '.join(arguments)}`",
+            accept=lambda answer: re.search(says, answer.output),
+            pause=SLOW_PAUSE,
+        )
 
     def go(self) -> None:
         """What some programs in pods wait for. An `exec` may be killed by the end that it brings on."""
@@ -107,9 +108,9 @@ class Person:
 
     def refused(self, *arguments: str, **env: str) -> str:
         """What a command complains of that must fail."""
-        ran = self.run(*arguments, **env)
-        assert ran.code != 0, f"kubectl {' '.join(arguments)} succeeded: {ran.output}"
-        return ran.output
+        answer = self.run(*arguments, **env)
+        assert answer.code != 0, f"kubectl {' '.join(arguments)} succeeded: {answer.output}"
+        return answer.output
 
     def start(self, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.kubectl.kubectl_clusters import Person, Ran
+from tests.kubectl.kubectl_clusters import KubectlAnswer, Person
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _PATTERNS = (
@@ -30,9 +30,9 @@ _PATTERNS = (
 )
 
 
-def mapped(ran: Ran, person: Person) -> str:
+def mapped(answer: KubectlAnswer, person: Person) -> str:
     """Output and complaints of a command, as anybody anywhere might have got them."""
-    text = ran.output
+    text = answer.output
     for name, placeholder in ((person.namespace, "<namespace>"), (person.node, "<node>")):
         text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", placeholder, text)
     for pattern, placeholder in _PATTERNS:

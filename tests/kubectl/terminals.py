@@ -52,17 +52,17 @@ class Running:
     """A running command, and its output so far."""
 
     def __init__(self, process: subprocess.Popen[bytes], fd: int) -> None:
-        self.process, self._fd, self.seen = process, fd, ""
+        self.process, self._fd, self.unread = process, fd, ""
 
-    def until(self, pattern: str, meanwhile: Callable[[], None] | None = None) -> str:
+    def read_until(self, pattern: str, meanwhile: Callable[[], None] | None = None) -> str:
         """Wait until that is said; what follows has not been seen yet. `meanwhile` is done now and then."""
         end = time.monotonic() + PATIENCE
-        while not (match := re.search(pattern, self.seen)):
+        while not (match := re.search(pattern, self.unread)):
             if meanwhile is not None and not self._ready(AGAIN) and time.monotonic() < end:
                 meanwhile()
                 continue
-            assert self._more(end), f"{pattern!r} is not said, only {self.seen!r}"
-        self.seen = self.seen[match.end() :]
+            assert self._more(end), f"{pattern!r} is not said, only {self.unread!r}"
+        self.unread = self.unread[match.end() :]
         return match[0]
 
     def rest(self) -> str:
@@ -70,7 +70,7 @@ class Running:
         end = time.monotonic() + PATIENCE
         while self._more(end):
             pass
-        return self.seen
+        return self.unread
 
     def _more(self, end: float) -> bool:
         if not self._ready(end - time.monotonic()):
@@ -79,7 +79,7 @@ class Running:
             piece = os.read(self._fd, 1 << 16)
         except OSError:  # a terminal whose other end is closed
             return False
-        self.seen += piece.decode(errors="replace")
+        self.unread += piece.decode(errors="replace")
         return bool(piece)
 
     def _ready(self, seconds: float) -> bool:

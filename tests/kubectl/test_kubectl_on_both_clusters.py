@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.kubectl.kubectl_clusters import MANIFESTS, KubectlCluster, Person, Ran
+from tests.kubectl.kubectl_clusters import MANIFESTS, KubectlAnswer, KubectlCluster, Person
 from tests.kubectl.kubectl_stories import STORIES, Line
 from tests.kubectl.mapping import mapped
 
 pytestmark = pytest.mark.cluster
 
 
-def typed(line: Line, person: Person) -> Ran:
+def typed(line: Line, person: Person) -> KubectlAnswer:
     places = {"m": MANIFESTS, "node": person.node, "ns": person.namespace, "home": person.home}
     arguments = [_filled(argument, places) for argument in shlex.split(line.command_line)]
     if line.patient:

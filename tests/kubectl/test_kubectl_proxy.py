@@ -6,15 +6,14 @@ have.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Iterator
 
 import aiohttp
 import pytest
 
 from tests.kubectl.kubectl_clusters import Person
-from tests.kubectl.terminals import PATIENCE, running
+from tests.kubectl.terminals import running
+from tests.support.waiting import until_async
 
 pytestmark = pytest.mark.cluster
 
@@ -35,7 +34,7 @@ spec:
 def browser(here: Person) -> Iterator[str]:
     """Where a browser finds the cluster."""
     with running(here, "proxy", "--port=0") as proxy:
-        address = proxy.until(r"127\.0\.0\.1:\d+")
+        address = proxy.read_until(r"127\.0\.0\.1:\d+")
         yield f"http://{address}/api/v1/namespaces/{here.namespace}"
 
 
@@ -48,15 +47,14 @@ def echo(here: Person) -> Person:
 
 async def answered(url: str) -> str:
     """The body, once the program listens."""
-    end = time.monotonic() + PATIENCE
+
+    async def look() -> tuple[int, str]:
+        async with session.get(url) as got:
+            return got.status, await got.text()
+
     async with aiohttp.ClientSession() as session:
-        while True:
-            async with session.get(url) as got:
-                body = await got.text()
-                if got.status != 503:
-                    return body
-            assert time.monotonic() < end, f"{url}: {body}"
-            await asyncio.sleep(0.05)
+        _, body = await until_async(look, f"{url} is served", accept=lambda answer: answer[0] != 503)
+        return body
 
 
 async def test_method_path_query_body_and_headers_arrive(echo: Person, browser: str) -> None:
@@ -66,11 +64,11 @@ async def test_method_path_query_body_and_headers_arrive(echo: Person, browser: 
             for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
                 url = f"{browser}/{where}/proxy/a%2Fb/c/?d=e&d=f"
                 async with session.request(method, url, data="some words", headers={"X-Mine": "yes"}) as got:
-                    seen = await got.json()
-                assert (got.status, seen["method"], seen["path"]) == (200, method, "/a%2Fb/c/?d=e&d=f")
-                assert seen["body"] == "some words" and seen["headers"]["X-Mine"] == "yes"
-                assert "Authorization" not in seen["headers"]
-                assert seen["headers"]["X-Forwarded-Uri"].endswith(f"{where}/proxy/a%2Fb/c/")
+                    request = await got.json()
+                assert (got.status, request["method"], request["path"]) == (200, method, "/a%2Fb/c/?d=e&d=f")
+                assert request["body"] == "some words" and request["headers"]["X-Mine"] == "yes"
+                assert "Authorization" not in request["headers"]
+                assert request["headers"]["X-Forwarded-Uri"].endswith(f"{where}/proxy/a%2Fb/c/")
         async with session.head(f"{browser}/pods/echo/proxy/x") as got:
             assert got.status == 200 and await got.read() == b""
         async with session.get(f"{browser}/pods/echo/proxy/teapot") as got:

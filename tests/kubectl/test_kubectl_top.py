@@ -12,6 +12,7 @@ import time
 import pytest
 
 from tests.kubectl.kubectl_clusters import KubectlCluster, Person
+from tests.support.waiting import SLOW_PAUSE, until
 from trainyard.objects.usage import peaks_of
 
 pytestmark = pytest.mark.cluster
@@ -85,14 +86,14 @@ def test_trainyard_top_at_a_real_cluster_reads_steps_from_logs_and_says_that_met
         person("apply", "-f", "-", stdin=STEPS)
         argv = [sys.executable, "-m", "trainyard", "top", "tfjob/steps", "-n", person.namespace]
         env = {**os.environ, "KUBECONFIG": str(real.config)}
-        end = time.monotonic() + 60
-        while True:
-            ran = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
-            if re.search(rf"master-0 +Running +\d+ +- +- +- +- +{real.node}\n", ran.stdout):
-                break
-            assert time.monotonic() < end, ran
-        assert ran.returncode == 0
-        assert "does not serve metrics.k8s.io; install metrics-server" in " ".join(ran.stderr.split())
+        top = until(
+            lambda: subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False),
+            "the steps of the master",
+            accept=lambda done: re.search(rf"master-0 +Running +\d+ +- +- +- +- +{real.node}\n", done.stdout),
+            pause=SLOW_PAUSE,
+        )
+        assert top.returncode == 0
+        assert "does not serve metrics.k8s.io; install metrics-server" in " ".join(top.stderr.split())
 
 
 def test_the_peak_of_a_run_is_in_the_annotation_of_its_pod(person: Person) -> None:

@@ -24,24 +24,24 @@ def ready(person: Person, name: str) -> None:
 def test_a_watch_prints_changes(person: Person) -> None:
     person.apply("maps")
     with running(person, "get", "cm", "-w", "-l", "app=maps", "-L", "tier", "--output-watch-events") as watch:
-        watch.until(r"ADDED +two +1 +\S+ +back\n")
+        watch.read_until(r"ADDED +two +1 +\S+ +back\n")
         person("label", "cm", "one", "tier=front")
-        watch.until(r"MODIFIED +one +2 +\S+ +front\n")
+        watch.read_until(r"MODIFIED +one +2 +\S+ +front\n")
         person("label", "cm", "two", "app-")
-        watch.until(r"DELETED +two +1 ")
+        watch.read_until(r"DELETED +two +1 ")
         person("delete", "cm", "one")
-        watch.until(r"DELETED +one +2 ")
+        watch.read_until(r"DELETED +one +2 ")
 
 
 def test_a_table_is_watched_line_by_line(person: Person) -> None:
     person("run", "before", "--image=busybox", "--restart=Never", "--command", "--", "true")
     with running(person, "get", "pods", "-w", "--no-headers") as watch:
-        watch.until("before +[01]/1 ")  # now it watches
+        watch.read_until("before +[01]/1 ")  # now it watches
         person.apply("web")
-        watch.until(r"web +0/2 +(Pending|ContainerCreating)")
-        watch.until(r"web +2/2 +Running")
+        watch.read_until(r"web +0/2 +(Pending|ContainerCreating)")
+        watch.read_until(r"web +2/2 +Running")
         person("delete", "pod", "web", "--wait=false")
-        watch.until(r"web +2/2 +Terminating")
+        watch.read_until(r"web +2/2 +Terminating")
 
 
 def test_logs_are_followed_to_the_end(person: Person) -> None:
@@ -50,9 +50,9 @@ def test_logs_are_followed_to_the_end(person: Person) -> None:
     person("run", "talks", "--image=busybox", "--restart=Never", "--command", "--", "/bin/sh", "-c", script, go)
     ready(person, "talks")
     with running(person, "logs", "-f", "talks") as log:
-        log.until("^one\n")
+        log.read_until("^one\n")
         person.go()
-        log.until("^two\n")
+        log.read_until("^two\n")
         assert log.rest() == "" and log.code() == 0
 
 
@@ -74,9 +74,9 @@ def test_a_terminal_is_resized_and_its_exit_code_is_returned(person: Person) -> 
     )
     arguments = ("exec", "-it", "web", "-c", "side", "--", "/bin/sh", "-c", waits)
     with terminal(person, *arguments, rows=24, columns=80) as shell:
-        shell.until("24 80\r\n")
+        shell.read_until("24 80\r\n")
         shell.resize(33, 101)
-        shell.until("33 101\r\n", meanwhile=shell.changed)
+        shell.read_until("33 101\r\n", meanwhile=shell.changed)
         assert shell.code() == 7
 
 
@@ -84,10 +84,10 @@ def test_a_terminal_forwards_input(person: Person) -> None:
     person.apply("web")
     ready(person, "web")
     with terminal(person, "exec", "-it", "web", "-c", "side", "--", "/bin/sh") as shell:
-        shell.until("[#$] ")  # it asks for a line: both terminals are as they will be
+        shell.read_until("[#$] ")  # it asks for a line: both terminals are as they will be
         shell.type("echo $((40 + 2))\n")
-        shell.until("42\r\n")
-        shell.until("[#$] ")
+        shell.read_until("42\r\n")
+        shell.read_until("[#$] ")
         shell.type("\x04")  # the end of what is typed
         assert shell.code() == 0
 
@@ -119,9 +119,9 @@ def test_attach_prints_the_output_of_the_container(here: Person) -> None:
     here("run", "talks", "--image=busybox", "--restart=Never", "--command", "--", "/bin/sh", "-c", script, go)
     ready(here, "talks")
     with running(here, "attach", "talks") as attached:
-        attached.until("waiting\n")
+        attached.read_until("waiting\n")
         here.go()
-        attached.until("end\n")
+        attached.read_until("end\n")
         assert attached.rest() == "" and attached.code() == 0
     here("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/talks", "--timeout=60s")
     assert "completed pod" in here.refused("attach", "talks")
@@ -133,7 +133,7 @@ def test_a_wait_ends_when_the_object_has_gone(person: Person) -> None:
     ready(person, "web")
     arguments = ("wait", "-v=6", "--for=delete", "pod/web", "--timeout=60s")
     with running(person, *arguments, stderr=subprocess.STDOUT) as wait:
-        wait.until("watch=true")  # what it asks for is written there
+        wait.read_until("watch=true")  # what it asks for is written there
         person("delete", "pod", "web", "--wait=false")
         assert "condition met" in wait.rest() and wait.code() == 0
     with running(person, "wait", "--for=create", "cm/later", "--timeout=60s") as wait:
@@ -175,10 +175,10 @@ def test_events_show_the_life_of_a_job(person: Person) -> None:
     person.apply("tfjob")
     with running(person, "events", "--watch", "--for=tfjobs.tensorflow.org/mnist") as events:
         person("wait", "--for=condition=Running", "tfjobs.tensorflow.org/mnist", "--timeout=60s")
-        events.until("JobRunning")
+        events.read_until("JobRunning")
         person.go()
         person("wait", "--for=condition=Succeeded", "tfjobs.tensorflow.org/mnist", "--timeout=60s")
-        events.until("JobSucceeded")
+        events.read_until("JobSucceeded")
     assert "JobSucceeded" in person("events", "--for=tfjobs.tensorflow.org/mnist", "--types=Normal")
     assert "No events" in person.run("events", "--for=tfjobs.tensorflow.org/mnist", "--types=Warning").output
     assert "JobSucceeded" in person("get", "events", "--field-selector=involvedObject.name=mnist")

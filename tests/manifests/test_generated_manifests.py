@@ -42,8 +42,8 @@ def named(objects: list[Json]) -> dict[tuple[str, str], Json]:
 
 def printed(*arguments: str) -> list[Json]:
     command = [sys.executable, "-m", "trainyard", "manifests", *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [document for document in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if document]
+    completed = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [document for document in yaml.load_all(completed.stdout, Loader=yaml.CSafeLoader) if document]
 
 
 def test_the_manifest_files_are_generated_from_the_code() -> None:
@@ -167,8 +167,8 @@ def test_kustomize_puts_together_the_same_objects() -> None:
     documents: list[Json] = []
     for folder in ("definitions", "default"):
         command = [str(kubectl), "kustomize", str(ROOT / "config" / folder)]
-        ran = subprocess.run(command, capture_output=True, text=True, check=True)
-        documents += [document for document in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if document]
+        completed = subprocess.run(command, capture_output=True, text=True, check=True)
+        documents += [document for document in yaml.load_all(completed.stdout, Loader=yaml.CSafeLoader) if document]
     assert named(documents) == named(installation.objects(generate_manifests.CONFIG))
 
 
@@ -181,8 +181,10 @@ def test_kustomize_puts_together_the_same_objects() -> None:
     ],
 )
 def test_an_invalid_option_is_answered_with_the_valid_ones(arguments: tuple[str, ...], message: str) -> None:
-    ran = subprocess.run([sys.executable, "-m", "trainyard", "manifests", *arguments], capture_output=True, text=True)
-    assert ran.returncode == 2 and message in " ".join(ran.stderr.split())
+    completed = subprocess.run(
+        [sys.executable, "-m", "trainyard", "manifests", *arguments], capture_output=True, text=True
+    )
+    assert completed.returncode == 2 and message in " ".join(completed.stderr.split())
 
 
 def test_the_pod_monitor_selects_the_operator_of_the_same_files() -> None:
@@ -221,11 +223,11 @@ def test_manifests_prints_the_part_that_an_uninstall_deletes() -> None:
 
 
 def test_resource_names_are_unique() -> None:
-    seen: set[str] = set()
+    known_names: set[str] = set()
     for kind in kinds.KINDS:
         names = {kind.gvk.plural, kind.api.singular, *kind.api.short_names}
-        assert kinds.shares_name(kind) == bool(names & seen) and not names & OF_KUBERNETES
-        seen |= names
+        assert kinds.shares_name(kind) == bool(names & known_names) and not names & OF_KUBERNETES
+        known_names |= names
         assert set(kind.api.categories) <= {"all"}
 
 

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import yaml
 
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_process import free_ports
+from tests.support.waiting import SLOW_PAUSE, until
 from tools.generate_manifests import ROOT
 from trainyard.app.install.installation import USER, Install, access, definitions, namespace
 from trainyard.app.kubeconfig import read_kubeconfig
@@ -109,14 +109,11 @@ def test_the_operator_of_the_image_is_ready_and_stops(image: Path) -> None:
 
 def ready(process: subprocess.Popen[bytes], port: int) -> None:
     """Wait until /readyz succeeds."""
-    end = time.monotonic() + 60
-    while True:
-        assert process.poll() is None and time.monotonic() < end
+
+    def status() -> int:
+        assert process.poll() is None
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
-            try:
-                connection.request("GET", "/readyz")
-                if connection.getresponse().status == 200:
-                    return
-            except OSError:
-                pass  # it does not listen yet
-        time.sleep(0.1)
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status
+
+    until(status, "it is ready", accept=lambda code: code == 200, retry_on=OSError, pause=SLOW_PAUSE)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from tests.support.control_plane import ControlPlane
-from tests.support.control_plane_audit import Asked, of
+from tests.support.control_plane_audit import AuditedRequest, of
 from tests.support.samples import sample
+from tests.support.watched_objects import until_gone, until_object, until_objects
 from trainyard import kinds
 from trainyard.app.config import shipped_files
 from trainyard.app.install import operator_rbac
@@ -50,23 +51,13 @@ def job_of(kind: Kind) -> Json:
     return {**job, "apiVersion": kind.gvk.api_version, "metadata": {"name": "example"}, "spec": spec}
 
 
-async def listed(
-    api: ApiClient, gvk: GVK, true: Callable[[list[Json]], object], labels: str = "", fields: str = ""
-) -> None:
-    """Wait until that holds of the objects."""
-    async with asyncio.timeout(PATIENCE):
-        while not true((items := await api.list(gvk, "default", labels, fields))["items"]):
-            async for _ in api.watch(gvk, "default", items["metadata"]["resourceVersion"], labels, fields):
-                break
+async def until_condition(api: ApiClient, gvk: GVK, condition: str) -> None:
+    """Wait until that condition of the job is true."""
 
+    def accept(job: Json) -> bool:
+        return is_condition_true((job.get("status") or {}).get("conditions"), condition)
 
-async def until(api: ApiClient, gvk: GVK, true: Callable[[Json | None], object]) -> None:
-    """Wait until that holds of the job, or of None when there is none."""
-    await listed(api, gvk, lambda items: true(next(iter(items), None)), fields="metadata.name=example")
-
-
-def has(condition: str) -> Callable[[Json | None], object]:
-    return lambda job: job is not None and is_condition_true((job.get("status") or {}).get("conditions"), condition)
+    await until_object(api, gvk, "default", "example", accept, f"the job is {condition}", seconds=PATIENCE)
 
 
 async def end_pods(api: ApiClient, uid: str) -> None:
@@ -97,18 +88,20 @@ async def end_pods(api: ApiClient, uid: str) -> None:
 async def life(api: ApiClient, kind: Kind) -> None:
     """The job runs, is edited where edits take effect, succeeds, and is deleted."""
     gvk = kind.gvk
-    made = await api.create(gvk, "default", job_of(kind))
-    await until(api, gvk, has("Running"))
+    created = await api.create(gvk, "default", job_of(kind))
+    await until_condition(api, gvk, "Running")
     if gvk.kind == "MxJob":
         await api.patch(gvk, "default", "example", {"spec": {"suspend": True}})
-        await until(api, gvk, has("Suspended"))
+        await until_condition(api, gvk, "Suspended")
         await api.patch(gvk, "default", "example", {"spec": {"suspend": False}})
-        await until(api, gvk, has("Running"))
+        await until_condition(api, gvk, "Running")
     if gvk.kind == "ChainerJob":
         await api.patch(gvk, "default", "example", {"spec": {"workerSets": {"ws0": {"replicas": 3}}}})
-        await listed(api, POD, lambda pods: len(pods) == 4, f"{OWNER}={uid_of(made)}")
-    ending = asyncio.create_task(end_pods(api, uid_of(made)))
-    await until(api, gvk, lambda job: job is None)
+        await until_objects(
+            api, POD, "default", lambda pods: len(pods) == 4, "four pods", labels=f"{OWNER}={uid_of(created)}"
+        )
+    ending = asyncio.create_task(end_pods(api, uid_of(created)))
+    await until_gone(api, gvk, "default", "example", seconds=PATIENCE)
     ending.cancel()
     await asyncio.gather(ending, return_exceptions=True)
 
@@ -136,8 +129,8 @@ async def operator(plane: ControlPlane) -> AsyncIterator[None]:
         await task
 
 
-def permission_of(asked: Asked) -> Permission:
-    return Permission(asked.group, asked.resource, asked.verb)
+def permission_of(request: AuditedRequest) -> Permission:
+    return Permission(request.group, request.resource, request.verb)
 
 
 def never_asked() -> set[Permission]:
@@ -150,13 +143,13 @@ def never_asked() -> set[Permission]:
 async def test_every_right_is_used_and_none_is_missed() -> None:
     async with ControlPlane() as plane, operator(plane), plane.api() as api:
         await asyncio.gather(*(life(api, kind) for kind in kinds.per_api_group(KINDS)))
-        asked: list[Asked] = []
+        requests: list[AuditedRequest] = []
         async with asyncio.timeout(PATIENCE):
             while not any(
-                (request.resource, request.verb) == ("leases", "patch") for request in asked
+                (request.resource, request.verb) == ("leases", "patch") for request in requests
             ):  # a renewal, in its time
-                asked = of(USER, await asyncio.to_thread(plane.audit.since))
-        assert [request for request in asked if not request.allowed or request.code == 403] == []
+                requests = of(USER, await asyncio.to_thread(plane.audit.since))
+        assert [request for request in requests if not request.allowed or request.code == 403] == []
         held = operator_rbac.default_permissions(KINDS) | operator_rbac.opt_in_permissions(KINDS)
         held |= {Permission(*operator_rbac.LEASES, verb) for verb, _ in operator_rbac.LEASE_CALLS}
-        assert {permission_of(request) for request in asked} == held - never_asked()
+        assert {permission_of(request) for request in requests} == held - never_asked()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 import yaml
 
 from tests.support.control_plane import ControlPlane
+from tests.support.waiting import SLOW_PAUSE, until
 from tools import monitoring
 from tools.generate_manifests import ROOT
 from trainyard import kinds
@@ -36,18 +36,18 @@ DEFINITIONS = {
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """One of its own: definitions and cluster roles come and go."""
-    with ControlPlane() as made:
-        yield made
+    with ControlPlane() as control_plane:
+        yield control_plane
 
 
 def chart(plane: ControlPlane, *values: str, name: str = "tf-job") -> list[Json]:
     """What Helm makes of it."""
     sets = [argument for value in values for argument in ("--set", value)]
-    ran = plane.run("helm", "template", name, CHART, *sets)
-    assert ran.returncode == 0, ran.stderr
+    completed = plane.run("helm", "template", name, CHART, *sets)
+    assert completed.returncode == 0, completed.stderr
     return [
         document
-        for document in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader)
+        for document in yaml.load_all(completed.stdout, Loader=yaml.CSafeLoader)
         if document and "helm.sh/hook" not in annotations_of(document)
     ]
 
@@ -68,8 +68,8 @@ def test_plain_files_are_applied_and_their_deployment_is_admitted(plane: Control
         plane.wait_for("/api/v1/namespaces/chainer-operator/serviceaccounts/default")
         plane.kubectl("label", "namespace/chainer-operator", "pod-security.kubernetes.io/enforce=restricted")
         plane.kubectl("rollout", "restart", "-n", "chainer-operator", "deployment/chainer-operator")
-        made = "--for=jsonpath={.status.updatedReplicas}=1"
-        plane.kubectl("wait", "-n", "chainer-operator", "deployment/chainer-operator", made, "--timeout=60s")
+        condition = "--for=jsonpath={.status.updatedReplicas}=1"
+        plane.kubectl("wait", "-n", "chainer-operator", "deployment/chainer-operator", condition, "--timeout=60s")
         pods = yaml.safe_load(plane.kubectl("get", "pods", "-n", "chainer-operator", "-o", "yaml"))["items"]
         assert pods and {pod["spec"]["serviceAccountName"] for pod in pods} == {"chainer-operator"}
     finally:
@@ -231,8 +231,8 @@ def test_the_templates_depend_on_the_values_alone(plane: ControlPlane) -> None:
     ],
 )
 def test_a_wrong_value_is_refused_by_its_path(plane: ControlPlane, value: str) -> None:
-    ran = plane.run("helm", "template", "tf-job", CHART, "--set", value)
-    assert ran.returncode != 0 and value.split("=", maxsplit=1)[0].split(".", maxsplit=1)[0] in ran.stderr
+    completed = plane.run("helm", "template", "tf-job", CHART, "--set", value)
+    assert completed.returncode != 0 and value.split("=", maxsplit=1)[0].split(".", maxsplit=1)[0] in completed.stderr
 
 
 def test_helm_lints_installs_upgrades_and_rolls_back_and_jobs_stay(plane: ControlPlane) -> None:
@@ -242,14 +242,14 @@ def test_helm_lints_installs_upgrades_and_rolls_back_and_jobs_stay(plane: Contro
         ("install", "tf-job", CHART, "--set", "rbac.install=true,cloud=gke"),
         ("upgrade", "tf-job", CHART, "--set", "cloud=azure"),
     ):
-        ran = plane.run("helm", *step, "-n", "helmed")
-        assert ran.returncode == 0, ran.stderr
+        completed = plane.run("helm", *step, "-n", "helmed")
+        assert completed.returncode == 0, completed.stderr
     job = ROOT / "examples" / "tf_job.yaml"
     plane.kubectl("create", "-n", "helmed", "-f", str(job))
     before = plane.kubectl("get", "tfjobs", "-n", "helmed", "-o", "jsonpath={.items[*].metadata.uid}")
     for command in (("rollback", "tf-job", "1"), ("uninstall", "tf-job")):
-        ran = plane.run("helm", *command, "-n", "helmed")
-        assert ran.returncode == 0, ran.stderr
+        completed = plane.run("helm", *command, "-n", "helmed")
+        assert completed.returncode == 0, completed.stderr
     assert plane.kubectl("get", "tfjobs", "-n", "helmed", "-o", "jsonpath={.items[*].metadata.uid}") == before != ""
 
 
@@ -259,8 +259,8 @@ def test_a_config_map_that_was_there_first_is_used(plane: ControlPlane, tmp_path
     config.write_text("accelerators: {}\n")
     plane.kubectl("create", "namespace", "ordered")
     plane.kubectl("create", "-n", "ordered", "configmap", "tf-job-operator-config", "--from-file", str(config))
-    ran = plane.run("helm", "install", "own", CHART, "-n", "ordered", "--set", "name=own")
-    assert ran.returncode == 0, ran.stderr
+    completed = plane.run("helm", "install", "own", CHART, "-n", "ordered", "--set", "name=own")
+    assert completed.returncode == 0, completed.stderr
     document = yaml.safe_load(plane.kubectl("get", "-n", "ordered", "deployment", "own", "-o", "yaml"))
     assert (
         f"--controller-config-file={installation.CONFIG_FOLDER}/{installation.CONFIG_FILE}"
@@ -274,9 +274,12 @@ def test_a_namespaced_installation_is_applied_and_has_no_permission_elsewhere(pl
     plane.kubectl("apply", "-f", "-", stdin=to_yaml(objects))
     try:
         who = "--as=system:serviceaccount:team-a:trainyard-operator"
-        end = time.monotonic() + 30  # the API server learns of a binding in a moment
-        while plane.run("kubectl", "auth", "can-i", "create", "jobs", "-n", "team-a", who).stdout.strip() != "yes":
-            assert time.monotonic() < end
+        until(
+            lambda: plane.run("kubectl", "auth", "can-i", "create", "jobs", "-n", "team-a", who).stdout.strip(),
+            "the API server knows the binding",
+            accept=lambda answer: answer == "yes",
+            pause=SLOW_PAUSE,
+        )
         assert plane.run("kubectl", "auth", "can-i", "create", "jobs", "-n", "default", who).stdout.strip() == "no"
         assert plane.run("kubectl", "auth", "can-i", "get", "secrets", "-n", "team-a", who).stdout.strip() == "no"
     finally:
@@ -350,5 +353,5 @@ def test_short_names_and_plurals_are_unique_in_kubernetes(plane: ControlPlane) -
 
 def test_a_copy_of_the_chart_can_be_packed(plane: ControlPlane, tmp_path: Path) -> None:
     shutil.copytree(CHART, tmp_path / "trainyard")
-    ran = plane.run("helm", "package", str(tmp_path / "trainyard"), "-d", str(tmp_path))
-    assert ran.returncode == 0 and list(tmp_path.glob("trainyard-*.tgz")), ran.stderr
+    completed = plane.run("helm", "package", str(tmp_path / "trainyard"), "-d", str(tmp_path))
+    assert completed.returncode == 0 and list(tmp_path.glob("trainyard-*.tgz")), completed.stderr

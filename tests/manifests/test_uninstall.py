@@ -52,12 +52,12 @@ WAYS = {
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    made = Server()
+    api_server = Server()
     for kind in kinds.ALL:
         trust_crd(kinds.crd(kind))
-    await made.start()
-    yield made
-    await made.stop()
+    await api_server.start()
+    yield api_server
+    await api_server.stop()
 
 
 async def kubectl(server: Server, home: Path, *arguments: str, stdin: str = "") -> None:

@@ -69,16 +69,16 @@ def apply_plan(cache: PlanCache, world: World, snapshot: Snapshot, limit: int, e
     world = _met(cache, world, snapshot)
     sent = min(limit, wanted)
     writes: list[Drop | Fix | Make] = [*act.deletes, *act.patches, *act.creates]
-    made: set[Ref] = set()
+    created: set[Ref] = set()
     for write in writes[: sent - 1]:
         if isinstance(write, Drop):
             world = _delete(cache, world, snapshot, write, executor, broken)
         elif isinstance(write, Fix):
             world = _patch(cache, world, write, broken)
-        elif made.issuperset(write.depends_on):  # else one of them was refused: the next pass says so
+        elif created.issuperset(write.depends_on):  # else one of them was refused: the next pass says so
             world = _create(cache, world, snapshot, write, executor, broken)
             if (write.kind, write.name) not in {refusal[:2] for refusal in world.refused}:
-                made.add(Ref(write.kind, write.name))
+                created.add(Ref(write.kind, write.name))
     world = restarted(world) if sent < wanted else _arrived(before, world, act, executor)
     return Outcome(world, broken, sent, wanted)
 
@@ -89,8 +89,8 @@ def _why_not_decided(cache: PlanCache, snapshot: Snapshot, act: PlannedWrites) -
     if after.end != "Failed" or before.end or after.reason == "InvalidSpec":
         return []
     holders = [obj for obj in snapshot.children if not isinstance(obj, OtherChild) and _ended_well(obj)]
-    well = frozenset(obj.slot for obj in holders if obj.attempt >= before.attempts[obj.slot])
-    succeeds = cache.scenario.succeeds(well, cache.wants(snapshot.spec))
+    succeeded = frozenset(obj.slot for obj in holders if obj.attempt >= before.attempts[obj.slot])
+    succeeds = cache.scenario.succeeds(succeeded, cache.wants(snapshot.spec))
     return ["the job failed although what decides has succeeded"] if succeeds else []
 
 

@@ -86,7 +86,7 @@ class WorldFacts(NamedTuple):
     resumes: int
     completion: float | None
     true: frozenset[str]  # types of the conditions that are True
-    ran: bool
+    has_run: bool
     start: float | None
     counted: tuple[str, ...]
     has: frozenset[int]  # slots that the job had when it was looked at last
@@ -182,7 +182,7 @@ class PlanCache:
         }
         plan = core.decide(job, Observed(children, frozenset(), taken, self.config), float(now))
         status = self.number(plan.status)
-        made = self._job(snapshot.spec, status, snapshot.deleting) if plan.creates and self.scenario.bodies else job
+        job_now = self._job(snapshot.spec, status, snapshot.deleting) if plan.creates and self.scenario.bodies else job
         return PlannedWrites(
             status=status,
             idle=plan.idle,
@@ -192,7 +192,7 @@ class PlanCache:
                 for delete in plan.deletes
             ),
             patches=tuple(Fix(patch.gvk.kind, patch.name, self.number(patch.body)) for patch in plan.patches),
-            creates=tuple(self._make(made, create) for create in plan.creates),
+            creates=tuple(self._make(job_now, create) for create in plan.creates),
             after=plan.requeue_at,
         )
 

@@ -170,8 +170,8 @@ def _misplaced(cache: PlanCache, world: World, facts: WorldFacts, slot: int) -> 
     if cache.scenario.gang and not current:
         return "a replica is of an older attempt"
     if _ended_well(world, holder):
-        well = frozenset(obj.slot for obj in world.holders() if _ended_well(world, obj))
-        all_well = slot in cache.scenario.deciding and cache.scenario.succeeds(well, cache.wants(world.spec))
+        succeeded = frozenset(obj.slot for obj in world.holders() if _ended_well(world, obj))
+        all_well = slot in cache.scenario.deciding and cache.scenario.succeeds(succeeded, cache.wants(world.spec))
         return "the MASTER has ended well and the job has not" if all_well else ""
     if not current:
         return "a replica is of an older attempt"

@@ -33,13 +33,13 @@ class SimulatedJob:
     config: Config = field(default_factory=Config)
     _made: int = 0
 
-    def seen(self) -> Observed:
+    def observed(self) -> Observed:
         children = tuple(decode_child(obj) for obj in self.objects.values())
         return Observed(children, refused=dict(self.refused), config=self.config)
 
     def look(self) -> Plan:
         """What would be written, without writing it."""
-        return plan(self.kind, self.job, self.seen(), self.now)
+        return plan(self.kind, self.job, self.observed(), self.now)
 
     def step(self, later: float = 0.0) -> Plan:
         """One pass, carried out as the executor does: the spec patch alone, else status, deletes, patches, creates."""

@@ -86,8 +86,8 @@ def _controller(cache: PlanCache, world: World, job: Batch) -> World:
         return world.swap(job, job._replace(phase="Failed", ended=world.now))
     if any(pod.live or pod.deleting for pod in pods):
         return world
-    made = job._replace(pods=job.pods + 1)
-    return world.with_children(made, Pod(job.slot, job.gen, made.pods, attempt=job.attempt), gone=(job,))
+    counted = job._replace(pods=job.pods + 1)
+    return world.with_children(counted, Pod(job.slot, job.gen, counted.pods, attempt=job.attempt), gone=(job,))
 
 
 def _limit(cache: PlanCache, world: World, style: str) -> int:
@@ -102,10 +102,10 @@ def _set_controller(world: World, workers: Set) -> World:
         if pod.number >= workers.replicas and not pod.deleting:
             world = world.swap(pod, pod._replace(deleting=True))
     there = {pod.number for pod in pods}
-    made = (
+    new_pods = (
         Pod(workers.slot, workers.gen, n, attempt=workers.attempt) for n in range(workers.replicas) if n not in there
     )
-    return world.with_children(*made)
+    return world.with_children(*new_pods)
 
 
 def nodes(cache: PlanCache, world: World) -> World:

@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
-from trainyard.client import ApiClient
-from trainyard.node.kubelet.node import Node
-from trainyard.server import Server
+from tests.node.node_cluster import NodeCluster, running_node
 
 
 @pytest.fixture
@@ -24,14 +21,5 @@ def state() -> Iterator[Path]:
 
 @pytest.fixture(params=["namespace", "shared"])
 async def cluster(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[NodeCluster]:
-    lines: list[str] = []
-    server = Server(token=TOKEN)
-    await server.start()
-    async with ApiClient(server.url, TOKEN) as api:
-        node = Node(
-            api, state, CurrentInterpreter(state), network=request.param, token=TOKEN, print_message=lines.append
-        )
-        await node.start()
-        yield NodeCluster(api, node, lines)
-        await node.stop(kill=True)
-    await server.stop()
+    async with running_node(state, request.param) as cluster:
+        yield cluster

@@ -18,9 +18,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from tests.node.ordinary_user import checkout, command
+from tests.support.waiting import until
 
 PATIENCE = 5.0
 KINDS = ("net", "mnt", "pid", "ipc", "uts", "user")
@@ -80,14 +82,12 @@ def supervisors(mark: str) -> tuple[list[int], list[int]]:
     return watchers, [pid for pid, parent in supervisors.items() if parent in watchers]
 
 
-def wait_until_none(look: object, seconds: float = PATIENCE) -> list[str]:
-    """What is still there when patience ends; empty as soon as nothing is."""
-    end = time.monotonic() + seconds
-    while True:
-        left = look()  # type: ignore[operator]
-        if not left or time.monotonic() > end:
-            return list(map(str, left))
-        time.sleep(0.02)
+def left_by(look: Callable[[], Collection[object]], seconds: float = PATIENCE) -> list[str]:
+    """What `look` still lists after so many seconds; empty as soon as it lists nothing."""
+    with contextlib.suppress(AssertionError):
+        until(look, "nothing is left", accept=lambda left: not left, seconds=seconds)
+        return []
+    return list(map(str, look()))
 
 
 def one_life(network: str, dice: random.Random, stage: str) -> tuple[str, list[str]]:
@@ -100,29 +100,28 @@ def one_life(network: str, dice: random.Random, stage: str) -> tuple[str, list[s
     with open(f"{state}/runner.log", "wb") as log:
         runner = subprocess.Popen([sys.executable, "-m", "tests.node.runner", network, state], stdout=log, stderr=log)
     try:
-        if wait_until_none(lambda: [] if stage in Path(f"{state}/runner.log").read_text() else [stage], 30):
-            return "", [f"the runner never said {stage!r}: {Path(f'{state}/runner.log').read_text()}"]
+        until(Path(f"{state}/runner.log").read_text, f"the runner prints {stage!r}", accept=lambda log: stage in log)
         time.sleep(wait)
-        seen = processes(state)
-        theirs = namespaces(list(seen), hold) - own
+        started = processes(state)
+        theirs = namespaces(list(started), hold) - own
         left: list[str] = []
         if victim != "runner":
             watchers, inner = supervisors(state)
-            below = set(seen) - {runner.pid}
+            below = set(started) - {runner.pid}
             for pid in watchers if victim == "watcher" else inner:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             if watchers and inner:
-                left = wait_until_none(lambda: sorted(below & set(processes(state))))
+                left = left_by(lambda: sorted(below & set(processes(state))))
                 time.sleep(dice.uniform(0, 0.5))
                 theirs |= namespaces(list(processes(state)), hold) - own
         runner.kill()
         runner.wait()
-        left += wait_until_none(lambda: list(processes(state).values()))
-        left += wait_until_none(lambda: theirs & namespaces(everybody()))
+        left += left_by(lambda: list(processes(state).values()))
+        left += left_by(lambda: theirs & namespaces(everybody()))
         hold.close()  # it holds links, too
-        left += wait_until_none(lambda: [line for line in mounts() if line not in mounted])
-        left += wait_until_none(lambda: [name for name in links() if name not in linked])
+        left += left_by(lambda: [line for line in mounts() if line not in mounted])
+        left += left_by(lambda: [name for name in links() if name not in linked])
     finally:
         hold.close()
         runner.kill()
@@ -132,7 +131,8 @@ def one_life(network: str, dice: random.Random, stage: str) -> tuple[str, list[s
                 os.kill(pid, signal.SIGKILL)
         shutil.rmtree(state, ignore_errors=True)
     return (
-        f"{victim} killed {wait:.2f} s after {stage or 'its start'} ({len(seen)} processes, {len(theirs)} namespaces)",
+        f"{victim} killed {wait:.2f} s after {stage or 'its start'} "
+        f"({len(started)} processes, {len(theirs)} namespaces)",
         left,
     )
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from trainyard.client import ApiClient, ApiError, NotFound
+from tests.support.watched_objects import until_gone, until_object, until_objects
+from trainyard.client import ApiClient, ApiError
 from trainyard.node.images import WORKING_DIRECTORY, Image, ImageProblem, Images, PreparedImage
 from trainyard.node.kubelet.node import Node
-from trainyard.objects import Json, decode
+from trainyard.objects import Json
 from trainyard.objects.resources import EVENT, POD, SERVICE
+from trainyard.server import Server
 
 TOKEN = "secret-of-this-test"
 
@@ -58,57 +61,36 @@ class NodeCluster:
         return await self.api.create(SERVICE, "default", body)
 
     async def until(self, name: str, true: Callable[[Json], object], seconds: float = 20) -> Json:
-        """Wait by a watch until the pod's status is so."""
-        last: Json = {}
-        try:
-            async with asyncio.timeout(seconds):
-                last = await self.api.get(POD, "default", name)
-                if true(last.get("status") or {}):
-                    return last
-                fields = f"metadata.name={name}"
-                async for line in self.api.watch(POD, "default", last["metadata"]["resourceVersion"], "", fields):
-                    answer = decode(line)
-                    if answer["type"] in ("ADDED", "MODIFIED"):
-                        last = answer["object"]
-                        if true(last.get("status") or {}):
-                            return last
-        except TimeoutError:
-            status = last.get("status") or {}
-            logs = [
-                await self.printed(name, container["name"])
-                for container in (last.get("spec") or {}).get("containers") or []
-            ]
-            logs += [
-                await self.printed(name, container["name"]) for container in last["spec"].get("initContainers") or []
-            ]
-            raise AssertionError(f"pod {name} stays {status}; printed {logs}; said {self.lines}") from None
-        raise AssertionError("the watch ended")
+        """Wait until that holds of the pod's status."""
+
+        async def context() -> str:
+            spec = (await self.api.get(POD, "default", name))["spec"]
+            containers = [*spec["containers"], *(spec.get("initContainers") or [])]
+            logs = [await self.printed(name, container["name"]) for container in containers]
+            return f"printed: {logs}\nmessages of the node: {self.lines}"
+
+        def accept(pod: Json) -> object:
+            return true(pod.get("status") or {})
+
+        awaited = f"the status of pod {name}"
+        return await until_object(self.api, POD, "default", name, accept, awaited, context=context, seconds=seconds)
 
     async def phase(self, name: str, phase: str, seconds: float = 20) -> Json:
         return await self.until(name, lambda status: status.get("phase") == phase, seconds)
 
     async def events(self, name: str, last: str = "Started") -> list[Json]:
         """The events about a pod, once there is one of the reason `last`."""
-        async with asyncio.timeout(20):
-            while True:
-                listed = await self.api.list(EVENT, "default")
-                items = [item for item in listed["items"] if item["involvedObject"]["name"] == name]
-                if any(event["reason"] == last for event in items):
-                    return items
-                async for _ in self.api.watch(EVENT, "default", listed["metadata"]["resourceVersion"]):
-                    break
+
+        def about_the_pod(events: list[Json]) -> list[Json]:
+            return [event for event in events if event["involvedObject"]["name"] == name]
+
+        def accept(events: list[Json]) -> bool:
+            return any(event["reason"] == last for event in about_the_pod(events))
+
+        return about_the_pod(await until_objects(self.api, EVENT, "default", accept, f"an event {last} of pod {name}"))
 
     async def gone(self, name: str, seconds: float = 20) -> None:
-        async with asyncio.timeout(seconds):
-            while True:
-                try:
-                    seen = await self.api.get(POD, "default", name)
-                except NotFound:
-                    return
-                fields = f"metadata.name={name}"
-                async for line in self.api.watch(POD, "default", seen["metadata"]["resourceVersion"], "", fields):
-                    if decode(line)["type"] == "DELETED":
-                        return
+        await until_gone(self.api, POD, "default", name, seconds=seconds)
 
     async def logs(self, name: str, container: str = "main", **options: Any) -> str:
         return b"".join([piece async for piece in self.api.logs("default", name, container, **options)]).decode()
@@ -124,6 +106,20 @@ class NodeCluster:
         """What a pod printed, once it has ended so."""
         await self.phase(name, phase)
         return await self.logs(name)
+
+
+@asynccontextmanager
+async def running_node(state: Path, network: str) -> AsyncIterator[NodeCluster]:
+    """A server and a node with this state folder, which run within the block."""
+    lines: list[str] = []
+    server = Server(token=TOKEN)
+    await server.start()
+    async with ApiClient(server.url, TOKEN) as api:
+        node = Node(api, state, CurrentInterpreter(state), network=network, token=TOKEN, print_message=lines.append)
+        await node.start()
+        yield NodeCluster(api, node, lines)
+        await node.stop(kill=True)
+    await server.stop()
 
 
 def terminated(status: Json, container: str = "main") -> Json | None:

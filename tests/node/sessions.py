@@ -52,7 +52,7 @@ class Talk:
             self.status = json.loads(data)
         return True
 
-    async def until(self, text: bytes, seconds: float = 20) -> None:
+    async def read_until(self, text: bytes, seconds: float = 20) -> None:
         try:
             async with asyncio.timeout(seconds):
                 while text not in self.out:

@@ -11,7 +11,8 @@ import pytest
 
 from tests.node.leftovers import supervisors
 from tests.node.node_cluster import NodeCluster
-from tests.node.test_exec import WAITS, soon
+from tests.node.test_exec import WAITS
+from tests.support.waiting import until_async
 from trainyard.node.sandbox.supervisor_client import Sandbox, SandboxCallbacks, StartError
 from trainyard.node.sandbox.supervisor_process import SupervisorProcess
 from trainyard.objects.resources import POD
@@ -38,16 +39,19 @@ async def test_a_pod_that_is_deleted_while_its_namespaces_are_made_leaves_none(
     try:
         await cluster.pod("early", WAITS)
         # It waits for nothing else while it holds this lock.
-        assert await soon(
-            lambda: any(worker._runtime._sandbox_lock.locked() for worker in cluster.node._pods.workers.values())
+        await until_async(
+            lambda: any(worker._runtime._sandbox_lock.locked() for worker in cluster.node._pods.workers.values()),
+            "the node waits for the supervisor",
         )
         await cluster.api.delete(POD, "default", "early", grace_period_seconds=0)
-        assert await soon(lambda: all(worker.state.has_ended for worker in cluster.node._pods.workers.values()))
+        await until_async(
+            lambda: all(worker.state.has_ended for worker in cluster.node._pods.workers.values()), "the pod is over"
+        )
     finally:
         os.kill(supervisor, signal.SIGCONT)
     await cluster.pod("after", "print('goes on')")
     assert await cluster.result("after") == "goes on\n"
-    assert await soon(lambda: held(supervisor) == before)
+    await until_async(lambda: held(supervisor), "no namespace is left", accept=lambda links: links == before)
 
 
 async def test_a_pod_that_cannot_be_furnished_leaves_no_namespaces(state: Path) -> None:

@@ -39,8 +39,8 @@ def directory(publish: bool) -> Directory:
             service("bare", clusterIP="None"),
         ]
     )
-    for each in (peer("a", "10.244.0.2"), peer("b", "10.244.0.3", ready=False), peer("c", "10.244.0.4", job="two")):
-        directory.peers[each.uid] = each
+    for pod_peer in (peer("a", "10.244.0.2"), peer("b", "10.244.0.3", ready=False), peer("c", "10.244.0.4", job="two")):
+        directory.peers[pod_peer.uid] = pod_peer
     return directory
 
 
@@ -110,7 +110,7 @@ def question(name: str, kind: int = 1, flags: int = 0x0100) -> bytes:
     return struct.pack("!6H", 77, flags, 1, 0, 0, 0) + labels + b"\0" + struct.pack("!HH", kind, 1)
 
 
-def asked(query: bytes, addresses: list[str] | None, limit: int = 65535) -> tuple[int, int, bytes]:
+def answer_to(query: bytes, addresses: list[str] | None, limit: int = 65535) -> tuple[int, int, bytes]:
     answer = dns.answer(query, lambda name: addresses if name == "a.b" else None, limit)
     assert answer is not None
     ident, flags, _, answers, _, _ = struct.unpack_from("!6H", answer)
@@ -119,7 +119,7 @@ def asked(query: bytes, addresses: list[str] | None, limit: int = 65535) -> tupl
 
 
 def test_dns_answers_have_a_ttl_of_zero() -> None:
-    flags, answers, reply = asked(question("a.b"), ["10.244.0.2"])
+    flags, answers, reply = answer_to(question("a.b"), ["10.244.0.2"])
     assert (flags & 0xF, answers) == (0, 1)
     assert reply.endswith(struct.pack("!HHIH", 1, 1, 0, 4) + bytes([10, 244, 0, 2]))
 
@@ -136,15 +136,15 @@ def test_dns_answers_have_a_ttl_of_zero() -> None:
     ],
 )
 def test_dns_questions_and_answers(query: bytes, addresses: list[str] | None, code: int, answers: int) -> None:
-    flags, resolved, _ = asked(query, addresses)
+    flags, resolved, _ = answer_to(query, addresses)
     assert (flags & 0xF, resolved) == (code, answers)
 
 
 def test_an_answer_too_long_for_udp_is_truncated() -> None:
     many = [f"10.244.1.{number}" for number in range(100)]
-    flags, answers, reply = asked(question("a.b"), many, dns.UDP_LIMIT)
+    flags, answers, reply = answer_to(question("a.b"), many, dns.UDP_LIMIT)
     assert flags & 0x0200 and answers == 0 and len(reply) <= dns.UDP_LIMIT
-    assert asked(question("a.b"), many)[1] == 100
+    assert answer_to(question("a.b"), many)[1] == 100
 
 
 @pytest.mark.parametrize("noise", [b"", b"x" * 11, question("a.b", flags=0x8100)])

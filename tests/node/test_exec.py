@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from aiohttp import WSServerHandshakeError
 from tests.node.leftovers import processes
 from tests.node.node_cluster import NodeCluster
 from tests.node.sessions import V4, V5, execute, query, refusal, talk
+from tests.support.waiting import until_async
 from trainyard.node.kubelet.api.exec import ExecRequest, ExecResult
 from trainyard.objects.resources import POD
 
@@ -44,47 +44,37 @@ while True:
 """
 
 
-async def soon(true: Callable[[], object], seconds: float = 20) -> bool:
-    """Poll for a state of this machine that causes no event."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if true():
-            return True
-        await asyncio.sleep(0.02)
-    return False
+async def until_exists(path: Path) -> None:
+    await until_async(path.exists, f"{path} exists")
 
 
-async def there(mark: Path) -> None:
-    assert await soon(mark.exists), f"nobody has made {mark}"
-
-
-async def stands_still(mark: Path) -> int:
+async def until_unchanged(path: Path) -> int:
     """The number in a file, once it has not grown for half a second."""
-    seen, since = "", time.monotonic()
+    last, since = "", time.monotonic()
 
-    def stopped() -> bool:
-        nonlocal seen, since
-        if (now := mark.read_text()) != seen:
-            seen, since = now, time.monotonic()
-        return bool(seen) and time.monotonic() - since > 0.5
+    def is_unchanged() -> bool:
+        nonlocal last, since
+        if (content := path.read_text()) != last:
+            last, since = content, time.monotonic()
+        return bool(last) and time.monotonic() - since > 0.5
 
-    assert await soon(stopped)
-    return int(seen)
+    await until_async(is_unchanged, f"nothing is written into {path}")
+    return int(last)
 
 
-async def answers(mark: Path) -> bool:
-    """The daemon is alive."""
-    asked, answered = Path(f"{mark}.ask"), Path(f"{mark}.answer")
+async def assert_daemon_answers(mark: Path) -> None:
+    question, answer = Path(f"{mark}.ask"), Path(f"{mark}.answer")
 
     def ask() -> bool:
-        asked.touch()
-        return answered.exists()
+        question.touch()
+        return answer.exists()
 
-    return await soon(ask, 20)
+    await until_async(ask, "the daemon answers")
 
 
-async def none_left(mark: str) -> bool:
-    return await soon(lambda: not processes(mark))
+async def until_no_process(mark: str) -> None:
+    """Wait until no process has `mark` in its command line."""
+    await until_async(lambda: processes(mark), f"no process of {mark}", accept=lambda left: not left)
 
 
 async def up(cluster: NodeCluster, name: str = "box", script: str = WAITS, **more: object) -> None:
@@ -134,7 +124,7 @@ async def test_stdin_and_stdout_of_exec_are_interactive(cluster: NodeCluster) ->
     async with talk(cluster, "box", ["cat"], ("input", "output")) as session:
         for line in (b"one\n", b"two\n"):
             await session.say(line)
-            await session.until(line)
+            await session.read_until(line)
         await session.end_stdin()
         assert (await session.end())["status"] == "Success"
 
@@ -150,8 +140,8 @@ for n in range(600):
         file.write(str(n))
 """
     async with talk(cluster, "box", ["python", "-c", script], ("output",)) as session:
-        await there(mark)
-        assert await stands_still(mark) < 400
+        await until_exists(mark)
+        assert await until_unchanged(mark) < 400
         await session.end(60)
         assert len(session.out) == 600 * 65536
 
@@ -174,11 +164,11 @@ print('said', input(), flush=True)
 os.kill(os.getpid(), 9) if input() == 'die' else None
 """
     async with talk(cluster, "box", ["python", "-c", script], ("input", "output", "tty")) as session:
-        await session.until(b"True True True xterm True\r\n")
+        await session.read_until(b"True True True xterm True\r\n")
         await session.resize(123, 45)
-        await session.until(b"size 123 45")
+        await session.read_until(b"size 123 45")
         await session.say(b"hello\r")
-        await session.until(b"said hello")
+        await session.read_until(b"said hello")
         await session.say(b"die\r")
         await session.end()
     assert session.code == 128 + signal.SIGKILL and session.err == b""
@@ -189,7 +179,7 @@ async def test_ctrl_c_in_a_terminal_interrupts(cluster: NodeCluster) -> None:
     script = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); print('ready', flush=True); "
     script += "time.sleep(600)"
     async with talk(cluster, "box", ["python", "-c", script], ("input", "output", "tty")) as session:
-        await session.until(b"ready")
+        await session.read_until(b"ready")
         await session.say(b"\x03")
         await session.end()
     assert session.code == 128 + signal.SIGINT
@@ -222,16 +212,16 @@ async def test_an_impossible_exec_is_refused_before_the_upgrade(cluster: NodeClu
     await up(cluster)
     await cluster.pod("done", "pass")
     await cluster.phase("done", "Succeeded")
-    asked = query(["true"], ["output"])
-    assert await refusal(cluster, "default/none/main", asked) == (404, "pod default/none is not on this node\n")
-    code, text = await refusal(cluster, "default/box/side", asked)
+    parameters = query(["true"], ["output"])
+    assert await refusal(cluster, "default/none/main", parameters) == (404, "pod default/none is not on this node\n")
+    code, text = await refusal(cluster, "default/box/side", parameters)
     assert code == 404 and text.startswith('container not found ("side")')
-    code, text = await refusal(cluster, "default/done/main", asked)
+    code, text = await refusal(cluster, "default/done/main", parameters)
     assert code == 500 and "it is not running (ended)" in text
     assert (await refusal(cluster, "default/box/main", query([], ["output"])))[0] == 400
     code, text = await refusal(cluster, "default/box/main", query(["true"], []))
     assert (code, text) == (400, "you must specify at least 1 of stdin, stdout, stderr\n")
-    code, text = await refusal(cluster, "default/box/main", asked, "")
+    code, text = await refusal(cluster, "default/box/main", parameters, "")
     assert code == 400 and V5 in text and V4 in text
 
 
@@ -252,12 +242,12 @@ async def test_a_daemon_outlives_its_session_and_dies_with_its_container(
     command = ["python", "-c", "print('started', flush=True)\n" + DAEMON, str(mark), keep]
     done = await execute(cluster, "box", *command)
     assert (done.code, done.out) == (0, b"started\n")
-    await there(mark)
-    assert await answers(mark)
-    assert await soon(lambda: len(processes(str(mark))) == 1)  # those who started it end
+    await until_exists(mark)
+    await assert_daemon_answers(mark)
+    await until_async(lambda: len(processes(str(mark))) == 1, "the daemon alone is left")  # those who started it end
     await cluster.api.delete(POD, "default", "box", grace_period_seconds=0)
     await cluster.gone("box")
-    assert await none_left(str(mark))
+    await until_no_process(str(mark))
 
 
 async def test_a_daemon_dies_when_the_containers_program_ends(cluster: NodeCluster, state: Path) -> None:
@@ -265,16 +255,16 @@ async def test_a_daemon_dies_when_the_containers_program_ends(cluster: NodeClust
     await up(cluster, script=f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)")
     mark = state / "daemon"
     await execute(cluster, "box", "python", "-c", DAEMON, str(mark))
-    await there(mark)
+    await until_exists(mark)
     go.touch()
     await cluster.phase("box", "Succeeded")
-    assert await none_left(str(mark))
+    await until_no_process(str(mark))
 
 
 async def test_a_session_ends_with_its_container(cluster: NodeCluster) -> None:
     await up(cluster)
     async with talk(cluster, "box", ["sh", "-c", "echo there; sleep 600"]) as session:
-        await session.until(b"there")
+        await session.read_until(b"there")
         await cluster.api.delete(POD, "default", "box", grace_period_seconds=0)
         await session.end()
     assert session.code == 137
@@ -285,8 +275,8 @@ async def test_a_program_continues_when_its_client_disconnects(cluster: NodeClus
     mark = state / "goes-on"
     script = "import os, sys, time; print('up', flush=True); sys.stdin.read(); open(sys.argv[1], 'w').close()"
     async with talk(cluster, "box", ["python", "-c", script, str(mark)], ("input", "output")) as session:
-        await session.until(b"up\n")  # unbuffered Python writes a line and its end one after the other
-    await there(mark)
+        await session.read_until(b"up\n")  # unbuffered Python writes a line and its end one after the other
+    await until_exists(mark)
 
 
 async def test_many_sessions_at_once_do_not_mix(cluster: NodeCluster) -> None:

@@ -125,14 +125,14 @@ def test_existing_folders_stay_and_the_topmost_missing_folder_is_created(tmp_pat
     source.write_text("")
     files = {f"{here}/a/b/one.py": str(source), f"{here}/a/two.py": str(source), f"{here}/three.py": str(source)}
     prepared = PreparedImage([], {}, [], [], f"{here}/w/x", files, (f"{here}/a/c", str(tmp_path)))
-    made = tmp_path / "made"
-    places = create_files(prepared, made)
-    assert create_files(prepared, made) == places, "a second start of the container finds it made"
+    folder = tmp_path / "made"
+    places = create_files(prepared, folder)
+    assert create_files(prepared, folder) == places, "a second start of the container finds it made"
     assert places == [
-        (f"{made}{tmp_path}", str(tmp_path)),
-        (f"{made}{here}/a", f"{here}/a"),
+        (f"{folder}{tmp_path}", str(tmp_path)),
+        (f"{folder}{here}/a", f"{here}/a"),
         (str(source), f"{here}/three.py"),
-        (f"{made}{here}/w", f"{here}/w"),
+        (f"{folder}{here}/w", f"{here}/w"),
     ]
-    assert (made / str(here)[1:] / "a/b/one.py").resolve() == source
-    assert (made / str(here)[1:] / "a/c").is_dir() and os.listdir(here) == ["of-the-machine"]
+    assert (folder / str(here)[1:] / "a/b/one.py").resolve() == source
+    assert (folder / str(here)[1:] / "a/c").is_dir() and os.listdir(here) == ["of-the-machine"]

@@ -76,13 +76,13 @@ def life(policy: str = "Never", *containers: Container) -> Pod:
 
 def back(policy: str, *statuses: Json, containers: tuple[Container, ...] = (), **more: Any) -> tuple[Pod, list[object]]:
     """The pod when the node has come back to it, and what must be done."""
-    seen, lost = returned(life(policy, *containers), {"containerStatuses": list(statuses), "startTime": THEN, **more})
+    pod, lost = returned(life(policy, *containers), {"containerStatuses": list(statuses), "startTime": THEN, **more})
     actions: list[object] = []
     events: list[Any] = [Ended(AT + 600, name, 137, *LOST) for name in lost] or [Tick(AT + 600)]
     for event in events:
-        seen, more_actions = lifecycle.step(seen, event)
+        pod, more_actions = lifecycle.step(pod, event)
         actions += more_actions
-    return seen, actions
+    return pod, actions
 
 
 RUNNING = container_status(running={"startedAt": THEN})
@@ -105,10 +105,10 @@ def test_a_pod_that_may_run_once_is_not_run_twice() -> None:
     "statuses", [(), (container_status(waiting={"reason": "ContainerCreating"}) | {"containerID": ""},)]
 )
 def test_a_pod_killed_before_its_status_was_written_is_not_run_twice(statuses: tuple[Json, ...]) -> None:
-    seen, lost = returned(life(), {"containerStatuses": list(statuses)}, {"main": 1})
+    pod, lost = returned(life(), {"containerStatuses": list(statuses)}, {"main": 1})
     assert lost == ("main",)
-    seen, actions = lifecycle.step(seen, Ended(AT, "main", 137, *LOST))
-    assert seen.has_ended and not [action for action in actions if isinstance(action, Start)]
+    pod, actions = lifecycle.step(pod, Ended(AT, "main", 137, *LOST))
+    assert pod.has_ended and not [action for action in actions if isinstance(action, Start)]
     again, _ = returned(life("OnFailure"), {"containerStatuses": [RUNNING], "startTime": THEN}, {"main": 1})
     assert again.container("main").started == AT  # what the status knows is believed
 
@@ -148,12 +148,12 @@ def test_init_containers_that_have_succeeded_are_not_run_again() -> None:
 
 
 def test_a_pod_whose_deletion_was_pending_is_not_started() -> None:
-    seen, lost = returned(life("Always"), {"containerStatuses": [RUNNING]})
-    seen, actions = lifecycle.step(seen, Stop(AT, 30.0))
+    pod, lost = returned(life("Always"), {"containerStatuses": [RUNNING]})
+    pod, actions = lifecycle.step(pod, Stop(AT, 30.0))
     for name in lost:
-        seen, more = lifecycle.step(seen, Ended(AT, name, 137, *LOST))
+        pod, more = lifecycle.step(pod, Ended(AT, name, 137, *LOST))
         actions += more
-    assert seen.has_ended and not [action for action in actions if isinstance(action, Start)]
+    assert pod.has_ended and not [action for action in actions if isinstance(action, Start)]
 
 
 def test_the_node_object_has_the_created_annotation_and_its_taints() -> None:

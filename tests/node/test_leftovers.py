@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.node.leftovers import processes, wait_until_none
+from tests.node.leftovers import left_by, processes
 from tests.node.ordinary_user import checkout, command
 
 
@@ -51,6 +51,6 @@ def test_the_search_for_leftovers_finds_one() -> None:
     with subprocess.Popen([sys.executable, "-c", program, mark], stdout=subprocess.PIPE, text=True) as left:
         # Its command line can be read a moment after the start, not at once.
         assert left.stdout and left.stdout.readline() == "here\n"
-        assert wait_until_none(lambda: list(processes(mark)), 0.1) == [str(left.pid)]
+        assert left_by(lambda: list(processes(mark)), 0.1) == [str(left.pid)]
         left.kill()
-    assert wait_until_none(lambda: list(processes(mark))) == []
+    assert left_by(lambda: list(processes(mark))) == []

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.node.node_cluster import TOKEN
-from tests.node.test_exec import soon
+from tests.support.waiting import until_async
 from trainyard.client.errors import error_for
 from trainyard.node.kubelet import tokens
 from trainyard.node.kubelet.api.authentication import TokenAuthenticator
@@ -54,7 +54,7 @@ async def test_a_followed_log_is_closed_when_its_reader_disconnects(silent: tupl
         async with client.get(url) as answer:
             assert await answer.content.readline() == b"up\n"
             assert opened(path)
-    assert await soon(lambda: not opened(path))
+    await until_async(lambda: not opened(path), "the log is closed")
 
 
 async def test_a_token_of_odd_bytes_is_a_wrong_token(silent: tuple[KubeletListener, Path]) -> None:
@@ -79,7 +79,9 @@ async def test_a_client_that_disconnects_at_once_leaks_no_descriptors() -> None:
     before = set(os.listdir("/proc/self/fd"))
     for tty in (False, True):
         await ExecSession(Gone(), ExecRequest(["true"], stdin=True, stdout=True, stderr=not tty, tty=tty)).run(refuse)
-    assert await soon(lambda: set(os.listdir("/proc/self/fd")) <= before)
+    await until_async(
+        lambda: set(os.listdir("/proc/self/fd")) - before, "no descriptor is left open", accept=lambda left: not left
+    )
 
 
 async def test_a_send_that_waits_for_buffer_space_fails_when_the_supervisor_is_gone() -> None:
@@ -89,7 +91,7 @@ async def test_a_send_that_waits_for_buffer_space_fails_when_the_supervisor_is_g
     sandbox._channel = Channel(ours)
     large = "x" * (1 << 20)  # more than fits into a socket that nobody reads
     asking = [asyncio.create_task(sandbox.add_pod(large, "host", "10.244.0.2", [])) for _ in range(3)]
-    assert await soon(lambda: sandbox._writable)
+    await until_async(lambda: sandbox._writable, "a send waits for space in the buffer")
     await sandbox.close()
     async with asyncio.timeout(20):
         results = await asyncio.gather(*asking, return_exceptions=True)
@@ -101,15 +103,15 @@ class Accounts:
     """An API server that issues one token and then does not know the service account any more."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
         self.lines: list[str] = []
 
     def say(self, text: str) -> None:
         self.lines.append(text)
 
-    async def token(self, pod: object, asked: TokenRequest) -> tuple[str, float]:
-        self.asked += 1
-        if self.asked > 1:
+    async def token(self, pod: object, request: TokenRequest) -> tuple[str, float]:
+        self.requests += 1
+        if self.requests > 1:
             raise error_for(404, "NotFound", 'serviceaccounts "robot" not found')
         return "token-1", 3600.0
 
@@ -155,6 +157,6 @@ async def test_a_renewal_that_ends_is_reported_and_started_again(tmp_path: Path)
     task = renewing.tasks.task("renew tokens")
     assert task is not None
     task.cancel()
-    assert await soon(lambda: renewing.tasks.task("renew tokens") not in (None, task))
+    await until_async(lambda: renewing.tasks.task("renew tokens") not in (None, task), "the task is started again")
     renewing.stop()
     assert accounts.lines[0].startswith("node: pod n/a: the task 'renew tokens' was cancelled; restarting it in 0.")

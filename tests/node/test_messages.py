@@ -64,8 +64,8 @@ open({str(mark)!r}, 'w').close()
         container_status = (status.get("containerStatuses") or [{}])[0]
         return container_status.get("restartCount") == 1 and "running" in container_status["state"]
 
-    seen = await cluster.until("again", runs_again)
-    assert seen["status"]["containerStatuses"][0]["lastState"]["terminated"]["message"] == "rendezvous closed"
+    pod = await cluster.until("again", runs_again)
+    assert pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["message"] == "rendezvous closed"
     assert "''\n".startswith(await cluster.logs("again"))  # perhaps not all of it yet
 
 

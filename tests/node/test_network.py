@@ -176,8 +176,8 @@ async def test_a_pod_has_a_hostname_an_address_and_names_of_its_own(cluster: Nod
     await headless(cluster)
     script = "import socket; n = socket.gethostname(); print(n, socket.gethostbyname(n), socket.getfqdn())"
     await cluster.pod("me", script, hostname="srv-0", metadata=member(), **NAMED)
-    seen = await cluster.phase("me", "Succeeded")
-    address = seen["status"]["podIP"]
+    pod = await cluster.phase("me", "Succeeded")
+    address = pod["status"]["podIP"]
     assert address.startswith("10.244.")
     assert await cluster.logs("me") == f"srv-0 {address} srv-0.job.default.svc.cluster.local\n"
 
@@ -300,8 +300,8 @@ except OSError:
     await cluster.pod("far", script)
     assert await cluster.result("far") == "ok\n"
     upstream.close()
-    asked = [head.split()[:2] for head in heads]
-    assert asked == [[b"GET", b"http://far.example/x"], [b"CONNECT", b"far.example:443"]]
+    requests = [head.split()[:2] for head in heads]
+    assert requests == [[b"GET", b"http://far.example/x"], [b"CONNECT", b"far.example:443"]]
     assert all(b"Proxy-Authorization: Basic bWU6d29yZA==" in head for head in heads)
 
 
@@ -331,5 +331,5 @@ async def test_a_bare_host_name_becomes_loopback_and_other_words_stay(cluster: N
 async def test_a_mount_that_would_hide_the_system_fails_the_pod_with_a_message(cluster: NodeCluster) -> None:
     mounts = {"volumeMounts": [{"name": "x", "mountPath": "/etc"}]}
     await cluster.pod("hides", "pass", container=mounts, volumes=[{"name": "x", "emptyDir": {}}])
-    seen = await cluster.phase("hides", "Failed")
-    assert "--network namespace" in seen["status"]["message"]
+    pod = await cluster.phase("hides", "Failed")
+    assert "--network namespace" in pod["status"]["message"]

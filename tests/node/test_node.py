@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.node_cluster import TOKEN, NodeCluster, terminated, waiting
+from tests.support.waiting import until_async
 from trainyard.client import ApiClient, ApiError
 from trainyard.objects import is_condition_true
 from trainyard.objects.resources import CONFIG_MAP, NODE, POD
@@ -37,30 +38,30 @@ async def test_a_pod_runs_to_its_end_and_its_output_is_its_log(cluster: NodeClus
 
 async def test_an_exit_code_is_the_containers(cluster: NodeCluster) -> None:
     await cluster.pod("three", "raise SystemExit(3)")
-    seen = await cluster.phase("three", "Failed")
-    ended = terminated(seen["status"])
+    pod = await cluster.phase("three", "Failed")
+    ended = terminated(pod["status"])
     assert ended is not None
     assert (ended["exitCode"], ended["reason"]) == (3, "Error")
     assert ended["startedAt"] and ended["finishedAt"] and ended["containerID"]
-    assert not is_condition_true(seen["status"]["conditions"], "Ready")
+    assert not is_condition_true(pod["status"]["conditions"], "Ready")
 
 
 async def test_a_finished_pod_has_the_reason_completed(cluster: NodeCluster) -> None:
     await cluster.pod("done", "pass")
-    seen = await cluster.phase("done", "Succeeded")
-    ended = terminated(seen["status"])
+    pod = await cluster.phase("done", "Succeeded")
+    ended = terminated(pod["status"])
     assert ended is not None and (ended["exitCode"], ended["reason"]) == (0, "Completed")
-    assert is_condition_true(seen["status"]["conditions"], "Initialized")
+    assert is_condition_true(pod["status"]["conditions"], "Initialized")
 
 
 async def test_a_running_pod_is_ready_and_has_an_address_of_its_own_or_the_machines(cluster: NodeCluster) -> None:
     await cluster.pod("up", POLITE)
-    seen = await cluster.phase("up", "Running")
-    assert is_condition_true(seen["status"]["conditions"], "Ready")
-    assert is_condition_true(seen["status"]["conditions"], "PodScheduled")
-    assert seen["status"]["podIP"] and not seen["status"]["podIP"].startswith("127.")
-    assert seen["status"]["containerStatuses"][0]["ready"] is True
-    assert seen["status"]["startTime"]
+    pod = await cluster.phase("up", "Running")
+    assert is_condition_true(pod["status"]["conditions"], "Ready")
+    assert is_condition_true(pod["status"]["conditions"], "PodScheduled")
+    assert pod["status"]["podIP"] and not pod["status"]["podIP"].startswith("127.")
+    assert pod["status"]["containerStatuses"][0]["ready"] is True
+    assert pod["status"]["startTime"]
 
 
 async def test_a_program_killed_by_a_signal_exits_with_128_and_its_number(cluster: NodeCluster) -> None:
@@ -122,10 +123,10 @@ async def test_init_containers_run_in_order_before_the_others(cluster: NodeClust
 async def test_a_failed_init_container_fails_a_pod_that_never_restarts(cluster: NodeCluster) -> None:
     init = {"name": "init", "image": "any", "command": ["python", "-c", "raise SystemExit(4)"]}
     await cluster.pod("stuck", "print('never')", initContainers=[init])
-    seen = await cluster.phase("stuck", "Failed")
-    ended = terminated(seen["status"], "init")
+    pod = await cluster.phase("stuck", "Failed")
+    ended = terminated(pod["status"], "init")
     assert ended is not None and ended["exitCode"] == 4
-    assert waiting(seen["status"])["reason"] == "PodInitializing"
+    assert waiting(pod["status"])["reason"] == "PodInitializing"
     with pytest.raises(ApiError, match="waiting to start"):
         await cluster.logs("stuck")
 
@@ -134,10 +135,10 @@ async def test_a_failed_container_is_restarted_at_once_then_waits_and_its_former
     cluster: NodeCluster,
 ) -> None:
     await cluster.pod("again", "import os; print('run', flush=True); raise SystemExit(5)", restartPolicy="OnFailure")
-    seen = await cluster.until("again", lambda status: waiting(status).get("reason") == "CrashLoopBackOff")
-    assert restarts(seen["status"]) == 1 and seen["status"]["phase"] == "Running"
-    assert "back-off 10s restarting failed container=main" in waiting(seen["status"])["message"]
-    assert seen["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 5
+    pod = await cluster.until("again", lambda status: waiting(status).get("reason") == "CrashLoopBackOff")
+    assert restarts(pod["status"]) == 1 and pod["status"]["phase"] == "Running"
+    assert "back-off 10s restarting failed container=main" in waiting(pod["status"])["message"]
+    assert pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 5
     assert await cluster.logs("again") == await cluster.logs("again", previous=True) == "run\n"
 
 
@@ -178,23 +179,25 @@ async def test_a_forced_deletion_kills_at_once(cluster: NodeCluster) -> None:
     await cluster.pod("forced", f"{STUBBORN}  # {mark}")
     await cluster.phase("forced", "Running")
     await cluster.api.delete(POD, "default", "forced", grace_period_seconds=0)
-    async with asyncio.timeout(5):
-        while any(mark in _command(name) for name in os.listdir("/proc") if name.isdigit()):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    await until_async(
+        lambda: not any(mark in _command(name) for name in os.listdir("/proc") if name.isdigit()),
+        "its process is gone",
+        seconds=5,
+    )
 
 
 async def test_a_pod_over_its_deadline_fails_with_the_reason(cluster: NodeCluster) -> None:
     await cluster.pod("late", "import time; time.sleep(60)", activeDeadlineSeconds=1, terminationGracePeriodSeconds=1)
-    seen = await cluster.phase("late", "Failed")
-    assert seen["status"]["reason"] == "DeadlineExceeded"
+    pod = await cluster.phase("late", "Failed")
+    assert pod["status"]["reason"] == "DeadlineExceeded"
 
 
 async def test_a_condition_of_another_writer_stays(cluster: NodeCluster) -> None:
     await cluster.pod("drained", POLITE)
-    seen = await cluster.phase("drained", "Running")
+    pod = await cluster.phase("drained", "Running")
     await printed(cluster, "drained")
     target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-    conditions = {"conditions": [*seen["status"]["conditions"], target]}
+    conditions = {"conditions": [*pod["status"]["conditions"], target]}
     await cluster.api.patch(POD, "default", "drained", {"status": conditions}, "status")
     ended = asyncio.create_task(cluster.until("drained", lambda status: terminated(status)))
     await asyncio.sleep(0)
@@ -205,21 +208,21 @@ async def test_a_condition_of_another_writer_stays(cluster: NodeCluster) -> None
 async def test_a_missing_config_map_is_waited_for(cluster: NodeCluster) -> None:
     env = [{"name": "WORD", "valueFrom": {"configMapKeyRef": {"name": "words", "key": "word"}}}]
     await cluster.pod("waits", "import os; print(os.environ['WORD'])", container={"env": env})
-    seen = await cluster.until("waits", lambda status: waiting(status).get("reason") == "CreateContainerConfigError")
-    assert waiting(seen["status"])["message"] == 'configmap "words" not found'
+    pod = await cluster.until("waits", lambda status: waiting(status).get("reason") == "CreateContainerConfigError")
+    assert waiting(pod["status"])["message"] == 'configmap "words" not found'
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "words"}, "data": {"other": "x"}}
     await cluster.api.create(CONFIG_MAP, "default", body)
-    seen = await cluster.until("waits", lambda status: "couldn't find key" in waiting(status).get("message", ""))
-    assert waiting(seen["status"])["message"] == "couldn't find key word in ConfigMap default/words"
+    pod = await cluster.until("waits", lambda status: "couldn't find key" in waiting(status).get("message", ""))
+    assert waiting(pod["status"])["message"] == "couldn't find key word in ConfigMap default/words"
     await cluster.api.patch(CONFIG_MAP, "default", "words", {"data": {"word": "here"}})
     assert await cluster.result("waits") == "here\n"
 
 
 async def test_an_unavailable_image_is_a_waiting_reason_and_the_pod_can_be_deleted(cluster: NodeCluster) -> None:
     await cluster.pod("imageless", container={"image": "missing"})
-    seen = await cluster.until("imageless", lambda status: waiting(status).get("reason") == "ErrImagePull")
-    assert waiting(seen["status"])["message"] == "no such image; write another"
-    assert seen["status"]["phase"] == "Pending"
+    pod = await cluster.until("imageless", lambda status: waiting(status).get("reason") == "ErrImagePull")
+    assert waiting(pod["status"])["message"] == "no such image; write another"
+    assert pod["status"]["phase"] == "Pending"
     await cluster.api.delete(POD, "default", "imageless")
     await cluster.gone("imageless", 5)
 
@@ -295,8 +298,8 @@ async def test_an_unsupported_field_is_reported_once_and_ignored(cluster: NodeCl
 async def test_a_sidecar_container_is_refused_with_a_fix(cluster: NodeCluster) -> None:
     sidecar = {"name": "side", "image": "any", "command": ["sleep", "60"], "restartPolicy": "Always"}
     await cluster.pod("sidecar", initContainers=[sidecar])
-    seen = await cluster.phase("sidecar", "Failed")
-    assert "make it an ordinary container" in seen["status"]["message"]
+    pod = await cluster.phase("sidecar", "Failed")
+    assert "make it an ordinary container" in pod["status"]["message"]
 
 
 async def test_the_node_object_has_the_nodes_properties(cluster: NodeCluster) -> None:
@@ -314,8 +317,8 @@ async def test_containers_of_a_killed_supervisor_are_started_again(cluster: Node
     await cluster.phase("once", "Running")
     sandbox = cluster.node._context.sandbox  # type: ignore[union-attr]
     os.kill(sandbox.supervisor.pid, signal.SIGKILL)  # type: ignore[union-attr]
-    seen = await cluster.until("lasting", lambda status: restarts(status) == 1 and status["phase"] == "Running")
-    assert seen["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
+    pod = await cluster.until("lasting", lambda status: restarts(status) == 1 and status["phase"] == "Running")
+    assert pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
     ended = terminated((await cluster.phase("once", "Failed"))["status"])
     assert ended is not None and ended["exitCode"] == 137
     await cluster.pod("after", "print('goes on')")

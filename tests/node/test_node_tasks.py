@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
+from tests.support.watched_objects import until_object
 from trainyard.client import ApiClient
 from trainyard.client.errors import error_for
 from trainyard.node.kubelet.api.authentication import TokenAuthenticator
 from trainyard.node.kubelet.node import Node
 from trainyard.node.kubelet.registration import NodeConfig
-from trainyard.objects import Json, decode, find_condition, resource_version_of
+from trainyard.objects import Json, find_condition
 from trainyard.objects.resources import NODE
 from trainyard.server import Server
 
@@ -23,16 +23,12 @@ pytestmark = pytest.mark.slow
 
 async def _until_ready(api: ApiClient, status: str) -> Json:
     """The Ready condition once it has that status."""
-    async with asyncio.timeout(20):
-        node = await api.get(NODE, "", "local")
-        ready = find_condition(node["status"]["conditions"], "Ready") or {}
-        if ready.get("status") == status:
-            return ready
-        async for line in api.watch(NODE, "", resource_version_of(node), "", "metadata.name=local"):
-            ready = find_condition(decode(line)["object"]["status"]["conditions"], "Ready") or {}
-            if ready.get("status") == status:
-                return ready
-    raise AssertionError("the watch ended")
+
+    def ready(node: Json) -> Json:
+        return find_condition(node["status"]["conditions"], "Ready") or {}
+
+    awaited = f"Ready of the node is {status}"
+    return ready(await until_object(api, NODE, "", "local", lambda node: ready(node).get("status") == status, awaited))
 
 
 @pytest.mark.parametrize("cluster", ["shared"], indirect=True)

@@ -62,10 +62,10 @@ class Tls:
 
     ca: str
     port: int = 0
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
 
     async def answer(self, request: web.Request) -> web.Response:
-        self.asked.append((request.path, request.headers.get("Authorization", "")))
+        self.requests.append((request.path, request.headers.get("Authorization", "")))
         return web.Response(text=f"hello {request.headers.get('Authorization')}")
 
 
@@ -145,7 +145,7 @@ async def test_a_pod_reaches_the_api_server_with_the_standard_library(world: Wor
     await world.root_ca()
     await world.cluster.pod("asks", ASK + "print(ask(host))", container=MOUNT, **ACCOUNT)
     assert await world.cluster.result("asks") == "hello Bearer token-1\n"
-    assert world.tls.asked == [("/api/v1/namespaces/default/pods", "Bearer token-1")]
+    assert world.tls.requests == [("/api/v1/namespaces/default/pods", "Bearer token-1")]
     ((namespace, body),) = world.issuer.tokens
     pod = await world.cluster.phase("asks", "Succeeded")
     bound = {"apiVersion": "v1", "kind": "Pod", "name": "asks", "uid": pod["metadata"]["uid"]}
@@ -168,8 +168,8 @@ print(open('{FOLDER}/namespace').read())
 async def test_a_pod_waits_for_the_root_certificate(world: World) -> None:
     await world.cluster.pod("waits", ASK + "print(ask(host))", container=MOUNT, **ACCOUNT)
     text = f'MountVolume.SetUp failed for volume "{VOLUME["name"]}" : configmap "kube-root-ca.crt" not found'
-    seen = await world.cluster.until("waits", lambda status: waiting(status).get("message") == text)
-    assert waiting(seen["status"])["reason"] == "ContainerCreating" and seen["status"]["phase"] == "Pending"
+    pod = await world.cluster.until("waits", lambda status: waiting(status).get("message") == text)
+    assert waiting(pod["status"])["reason"] == "ContainerCreating" and pod["status"]["phase"] == "Pending"
     await world.root_ca()
     assert (await world.cluster.result("waits")).startswith("hello Bearer token-")
 

@@ -88,10 +88,10 @@ async def test_exec_from_a_pod_is_proxied_by_the_api_server(inside: NodeCluster,
     await inside.phase("box", "Running")
     url = f"{inside.api.url}/api/v1/namespaces/default/pods/box/exec"
     script = "import sys; text = sys.stdin.readline(); print(text * 3, end=''); sys.exit(len(text))"
-    asked = query(["python", "-c", script], ["stdin", "stdout", "stderr"])
+    parameters = query(["python", "-c", script], ["stdin", "stdout", "stderr"])
     async with (
         ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as client,
-        client.ws_connect(url, params=asked, protocols=[protocol]) as socket,
+        client.ws_connect(url, params=parameters, protocols=[protocol]) as socket,
     ):
         session = Talk(socket)
         await session.say(b"word\n")

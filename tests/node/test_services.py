@@ -8,9 +8,9 @@ import pytest
 
 from tests.node.node_cluster import NodeCluster
 from tests.node.sessions import execute
-from tests.node.test_exec import soon
 from tests.node.test_network import CLIENT
 from tests.node.test_node import STUBBORN, printed
+from tests.support.waiting import until_async
 from trainyard.client import AlreadyExists
 from trainyard.objects.resources import NAMESPACE, POD, SERVICE
 
@@ -43,7 +43,7 @@ async def etcd(cluster: NodeCluster, where: str, target: object, clusterip: str 
     if clusterip:
         spec["clusterIP"] = clusterip
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "etcd-service"}, "spec": spec}
-    made = await cluster.api.create(SERVICE, where, body)
+    created = await cluster.api.create(SERVICE, where, body)
     container = {
         "name": "etcd",
         "image": "any",
@@ -57,7 +57,7 @@ async def etcd(cluster: NodeCluster, where: str, target: object, clusterip: str 
         "spec": {"containers": [container], "nodeName": "local", "automountServiceAccountToken": False},
     }
     await cluster.api.create(POD, where, pod)
-    return str(made["spec"]["clusterIP"])
+    return str(created["spec"]["clusterIP"])
 
 
 async def asks(cluster: NodeCluster, name: str, peer: str) -> str:
@@ -179,7 +179,7 @@ async def test_a_service_follows_the_labels_of_its_pods_and_drops_stopped_ones(c
     await printed(cluster, "one")
     assert behind() == []
     await cluster.api.patch(POD, "default", "one", {"metadata": {"labels": {"app": "web"}}})
-    assert await soon(lambda: behind() == ["one"])
+    await until_async(behind, "the pod is behind the Service", accept=lambda names: names == ["one"])
     await cluster.api.delete(POD, "default", "one", grace_period_seconds=60)
-    assert await soon(lambda: behind() == [])
+    await until_async(behind, "no pod is behind the Service", accept=lambda names: names == [])
     assert (await cluster.api.get(POD, "default", "one"))["status"]["phase"] == "Running"

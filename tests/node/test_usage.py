@@ -11,6 +11,7 @@ import pytest
 
 import trainyard
 from tests.node.node_cluster import NodeCluster, waiting
+from tests.support.waiting import until_async
 from trainyard.node.kubelet.usage import usage
 from trainyard.node.kubelet.usage.process_table import MachineEntry, ProcessEntry
 from trainyard.node.kubelet.usage.usage import Measurement, UsageMeter, UsageSampler, _Run
@@ -220,11 +221,11 @@ async def test_a_busy_loop_reads_what_the_kernel_gave_it_and_that_is_a_core_wher
     await cluster.phase("busy", "Running")
     await sampled(cluster, "busy")  # the window of the first begins when the node hears of the start
     await asyncio.sleep(1)
-    seen = await sampled(cluster, "busy")
+    usage = await sampled(cluster, "busy")
     times = [[float(word) for word in line.split()] for line in (folder / "times").read_text().splitlines()[:-1]]
-    inside = [pair for pair in times if seen.time - seen.window <= pair[0] <= seen.time]
+    inside = [pair for pair in times if usage.time - usage.window <= pair[0] <= usage.time]
     given = (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])
-    assert seen.containers[0].cores == pytest.approx(given, rel=0.1, abs=0.03)
+    assert usage.containers[0].cores == pytest.approx(given, rel=0.1, abs=0.03)
 
 
 @on_linux
@@ -275,9 +276,7 @@ async def test_an_allocation_is_read_and_its_peak_stays_after_it_is_freed(cluste
 
 
 async def printed(cluster: NodeCluster, name: str, text: str) -> None:
-    async with asyncio.timeout(20):
-        while text not in await cluster.logs(name):  # noqa: ASYNC110  (a program prints, no event)
-            await asyncio.sleep(0.05)
+    await until_async(lambda: cluster.logs(name), f"{name} has printed {text!r}", accept=lambda log: text in log)
 
 
 async def test_the_peak_of_a_program_that_no_pass_has_seen_is_known(cluster: NodeCluster) -> None:

@@ -34,9 +34,9 @@ def room(tmp_path: Path) -> VolumeContext:
     tokens: dict[TokenRequest, str | Missing] = {TokenRequest("", 3607): "a token", TokenRequest("vault", 600): LATER}
     env_context = EnvContext(POD, REFS, {"cpu": "2", "memory": "4Gi"}, tokens)
     messages: list[str] = []
-    made = tmp_path / "claimed"
-    made.mkdir()
-    claimed = {"mine": made, "lost": tmp_path / "lost"}
+    folder = tmp_path / "claimed"
+    folder.mkdir()
+    claimed = {"mine": folder, "lost": tmp_path / "lost"}
     return VolumeContext(
         env_context,
         tmp_path / "v",
@@ -237,7 +237,7 @@ async def test_a_missing_host_path_without_a_type_is_created_and_an_event_names_
     await cluster.pod("writes", f"open('{tmp_path}/v/model', 'w').write('m')", container=mounts, volumes=volumes)
     await cluster.phase("writes", "Succeeded")
     assert (tmp_path / "results/new/model").read_text() == "m"
-    (event,) = [each for each in await cluster.events("writes") if each["reason"] == "HostPathMissing"]
+    (event,) = [candidate for candidate in await cluster.events("writes") if candidate["reason"] == "HostPathMissing"]
     assert event["type"] == "Warning" and f"there was no {tmp_path}/results/new on this machine" in event["message"]
 
 
@@ -248,7 +248,7 @@ async def test_a_host_path_that_cannot_be_created_is_an_empty_folder_and_an_even
     mounts = {"volumeMounts": [{"name": "v", "mountPath": "/v"}], "command": ["ls", "/v"]}
     await cluster.pod("driver", container=mounts, volumes=volumes)
     assert await cluster.result("driver") == ""
-    (event,) = [each for each in await cluster.events("driver") if each["reason"] == "HostPathMissing"]
+    (event,) = [candidate for candidate in await cluster.events("driver") if candidate["reason"] == "HostPathMissing"]
     assert event["type"] == "Warning" and "there is no /proc/no/such/driver on this machine" in event["message"]
     assert "`mkdir -p /proc/no/such/driver`" in event["message"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.node.node_cluster import NodeCluster
-from tests.node.test_exec import soon
+from tests.support.waiting import until_async
 from trainyard.node.images import PreparedImage
 from trainyard.node.kubelet.container_runtime import _visible_image_files
 from trainyard.node.kubelet.volumes.mount_points import MountPoints
@@ -80,7 +80,7 @@ async def events_of(cluster: NodeCluster, pod: str) -> list[Json]:
 async def termination_message(cluster: NodeCluster, name: str) -> str:
     """The line about a pod, once the node has forgotten it."""
     await cluster.api.delete(POD, "default", name)
-    assert await soon(lambda: not cluster.node._pods.workers)
+    await until_async(lambda: not cluster.node._pods.workers, "the node has forgotten its pods")
     return "\n".join(line for line in cluster.lines if line.startswith(f"{name}: "))
 
 
@@ -108,7 +108,7 @@ time.sleep(60)
     await cluster.phase("stopped", "Running")
     assert await anext(cluster.api.logs("default", "stopped", "main", follow=True)) == b"up\n"
     await cluster.api.delete(POD, "default", "stopped", grace_period_seconds=1)
-    assert await soon(lambda: not cluster.node._pods.workers)
+    await until_async(lambda: not cluster.node._pods.workers, "the node has forgotten its pods")
     assert any(line.startswith("stopped: 1 file, 1.5 kB, is gone with the pod: /lost.pt") for line in cluster.lines)
 
 
@@ -212,7 +212,7 @@ async def test_a_mount_point_stays_while_another_pod_uses_it_or_it_has_files(
     await cluster.phase("second", "Succeeded")
     for name in ("first", "second", "third"):
         await cluster.api.delete(POD, "default", name)
-    assert await soon(lambda: not cluster.node._pods.workers)
+    await until_async(lambda: not cluster.node._pods.workers, "the node has forgotten its pods")
     assert os.listdir(tmp_path / "data") == ["of-the-user"]
 
 

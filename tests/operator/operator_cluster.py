@@ -6,11 +6,11 @@ faults (`Troubled`).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from tests.support.watched_objects import until_gone, until_object
 from trainyard import kinds
 from trainyard.app.local import NOT_SERVED
 from trainyard.client import ApiClient, ApiRequest, NotFound
@@ -107,28 +107,11 @@ class OperatorCluster:
         return await self.api.get(TFJOB, namespace, name)
 
     async def until(self, predicate: Callable[[Json], bool], name: str = "mnist", namespace: str = "default") -> Json:
-        """Wait until `predicate(job)` is true, and return the job. Raises TimeoutError after 20 seconds."""
-        field = f"metadata.name={name}"
-        async with asyncio.timeout(20):
-            while True:
-                listed = await self.api.list(TFJOB, namespace, field_selector=field)
-                for job in listed["items"]:
-                    if predicate(job):
-                        return dict(job)
-                revision = listed["metadata"]["resourceVersion"]
-                await self._next_event(TFJOB, namespace, revision, field)
+        """Wait until `predicate(job)` is true, and return the job."""
+        return await until_object(self.api, TFJOB, namespace, name, predicate, f"the condition of job {name}")
 
     async def gone(self, gvk: GVK, name: str, namespace: str = "default") -> None:
-        """Wait until there is no such object. Raises TimeoutError after 20 seconds."""
-        field = f"metadata.name={name}"
-        async with asyncio.timeout(20):
-            while (listed := await self.api.list(gvk, namespace, field_selector=field))["items"]:
-                await self._next_event(gvk, namespace, listed["metadata"]["resourceVersion"], field)
-
-    async def _next_event(self, gvk: GVK, namespace: str, revision: str, field: str) -> None:
-        """Wait for the first watch event after this resourceVersion."""
-        async with aclosing(self.api.watch(gvk, namespace, revision, field_selector=field)) as lines:
-            await anext(lines)
+        await until_gone(self.api, gvk, namespace, name)
 
     async def condition(self, kind: str, name: str = "mnist", namespace: str = "default") -> Json:
         """Wait until this condition of the job is true, and return the job."""

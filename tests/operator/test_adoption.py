@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.support.samples import kubeflow_job
+from tests.support.waiting import until_async
+from tests.support.watched_objects import until_objects
 from trainyard import core
 from trainyard.client import ApiClient
 from trainyard.core import Config
@@ -33,9 +35,7 @@ async def cluster() -> AsyncIterator[ApiClient]:
         manager = ControllerManager(manager_api, time.time)
         await manager.start()
         await api.create(CRD, "", crd(PYTORCHJOB))
-        async with asyncio.timeout(20):
-            while not (await api.list(SERVICE_ACCOUNT, "default"))["items"]:  # noqa: ASYNC110  (asked over HTTP)
-                await asyncio.sleep(0.02)
+        await until_objects(api, SERVICE_ACCOUNT, "default", bool, "the default ServiceAccount")
         try:
             yield api
         finally:
@@ -81,9 +81,7 @@ async def test_children_of_the_training_operator_are_adopted_and_go_on(lost: boo
         operator = Operator(api, (PYTORCHJOB,), Config())
         await operator.start()
         try:
-            async with asyncio.timeout(20):
-                while not await is_adopted(api, uid_of(job)):  # noqa: ASYNC110  (asked over HTTP)
-                    await asyncio.sleep(0.02)
+            await until_async(lambda: is_adopted(api, uid_of(job)), "the children are adopted")
         finally:
             await operator.stop()
         after = await uids(api)

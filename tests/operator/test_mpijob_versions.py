@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from tests.support.samples import kubeflow_job
+from tests.support.watched_objects import until_objects
 from trainyard.app.config import shipped_config
 from trainyard.client import ApiClient, Forbidden, Unavailable
 from trainyard.kinds import MPIJOB, crd
@@ -49,7 +49,7 @@ async def cluster() -> AsyncIterator[tuple[Server, ApiClient]]:
         manager = ControllerManager(manager_api, time.time)
         await manager.start()
         await api.create(CRD, "", crd(MPIJOB))
-        await until(api, SERVICE_ACCOUNT, lambda accounts: bool(accounts))
+        await until_objects(api, SERVICE_ACCOUNT, "default", bool, "the default ServiceAccount")
         try:
             yield server, api
         finally:
@@ -70,22 +70,19 @@ async def operating(server: Server, loses_config_maps: bool = False) -> AsyncIte
             await operator.stop()
 
 
-async def until(api: ApiClient, gvk: GVK, holds: Callable[[list[Json]], bool]) -> list[Json]:
-    """The objects of a resource, once that holds for them."""
-    async with asyncio.timeout(30):
-        while not holds(objects := (await api.list(gvk, "default"))["items"]):  # noqa: ASYNC110  (asked over HTTP)
-            await asyncio.sleep(0.02)
-    return list(objects)
-
-
 async def create(api: ApiClient, name: str, version: GVK) -> Json:
     manifest = kubeflow_job("MPIJob")
     manifest |= {"apiVersion": version.api_version, "metadata": {"name": name, "namespace": "default"}}
     return await api.create(version, "default", manifest)
 
 
-def named(*names: str) -> Callable[[list[Json]], bool]:
-    return lambda objects: set(names) <= {name_of(obj) for obj in objects}
+async def until_named(api: ApiClient, gvk: GVK, *names: str) -> list[Json]:
+    """All objects of a resource, once those of these names exist."""
+
+    def accept(objects: list[Json]) -> bool:
+        return set(names) <= {name_of(obj) for obj in objects}
+
+    return await until_objects(api, gvk, "default", accept, f"{gvk.plural} {names}")
 
 
 def conflicts(jobs: list[Json]) -> bool:
@@ -97,8 +94,8 @@ async def test_a_job_is_run_by_the_rules_of_the_version_in_which_it_was_created(
     async with cluster() as (server, api), operating(server):
         await create(api, "a", MPIJOB.gvk)
         await create(api, "b", V2BETA1.gvk)
-        pods = await until(api, POD, named("a-launcher", "a-worker-0", "a-worker-1", "b-worker-0", "b-worker-1"))
-        await until(api, JOB, named("b-launcher"))
+        pods = await until_named(api, POD, "a-launcher", "a-worker-0", "a-worker-1", "b-worker-0", "b-worker-1")
+        await until_named(api, JOB, "b-launcher")
         owners = {name_of(pod)[0]: (controller_of(pod) or {})["apiVersion"] for pod in pods if "worker" in name_of(pod)}
         assert owners == {"a": "kubeflow.org/v1", "b": "kubeflow.org/v2beta1"}
         stored = {name: await api.get(read_in, "default", name) for name in "ab"}
@@ -109,12 +106,12 @@ async def test_a_job_is_run_by_the_rules_of_the_version_in_which_it_was_created(
 async def test_a_job_that_is_replaced_in_the_other_version_stays_what_it_is() -> None:
     async with cluster() as (server, api), operating(server):
         await create(api, "a", MPIJOB.gvk)
-        await until(api, POD, named("a-launcher", "a-worker-0", "a-worker-1"))
+        await until_named(api, POD, "a-launcher", "a-worker-0", "a-worker-1")
         job = await api.get(V2BETA1.gvk, "default", "a")
         job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 3
         replaced = await api.replace(V2BETA1.gvk, "default", "a", job)
         assert "sshAuthMountPath" in replaced["spec"]
-        pods = await until(api, POD, named("a-worker-2"))
+        pods = await until_named(api, POD, "a-worker-2")
         assert {(controller_of(pod) or {})["apiVersion"] for pod in pods} == {"kubeflow.org/v1"}
         assert not (await api.list(JOB, "default"))["items"]
 
@@ -123,11 +120,11 @@ async def test_the_key_pair_is_made_once() -> None:
     async with cluster() as (server, api):
         async with operating(server):
             await create(api, "b", V2BETA1.gvk)
-            await until(api, POD, named("b-worker-0", "b-worker-1"))
+            await until_named(api, POD, "b-worker-0", "b-worker-1")
             (secret,) = (await api.list(SECRET, "default"))["items"]
         async with operating(server):
             await api.delete(POD, "default", "b-worker-1", grace_period_seconds=0)
-            await until(api, POD, named("b-worker-0", "b-worker-1"))
+            await until_named(api, POD, "b-worker-0", "b-worker-1")
         (after,) = (await api.list(SECRET, "default"))["items"]
         assert after["metadata"]["uid"] == secret["metadata"]["uid"] and after["data"] == secret["data"]
         assert set(secret["data"]) == {"ssh-privatekey", "ssh-publickey"}
@@ -137,22 +134,22 @@ async def test_a_secret_of_the_name_that_was_there_before_the_job_is_a_conflict_
     async with cluster() as (server, api), operating(server):
         await api.create(SECRET, "default", TAKEN)
         await create(api, "b", V2BETA1.gvk)
-        (job,) = await until(api, MPIJOB.gvk, conflicts)
+        (job,) = await until_objects(api, MPIJOB.gvk, "default", conflicts, "the conflict is reported")
         condition = find_condition(job["status"]["conditions"], "NameConflict") or {}
         assert "Secret b-ssh" in condition["message"] and "was there before this job" in condition["message"]
         assert not (await api.list(POD, "default"))["items"]
         await api.delete(SECRET, "default", "b-ssh")
-        await until(api, POD, named("b-worker-0", "b-worker-1"))
+        await until_named(api, POD, "b-worker-0", "b-worker-1")
 
 
 async def test_a_secret_whose_creator_was_lost_before_the_config_map_is_the_jobs_own() -> None:
     async with cluster() as (server, api):
         async with operating(server, loses_config_maps=True):
             await create(api, "b", V2BETA1.gvk)
-            await until(api, SECRET, named("b-ssh"))
+            await until_named(api, SECRET, "b-ssh")
         assert not (await api.list(CONFIG_MAP, "default", "trainyard.dev/owner"))["items"]
         async with operating(server):
-            await until(api, POD, named("b-worker-0", "b-worker-1"))
+            await until_named(api, POD, "b-worker-0", "b-worker-1")
 
 
 async def test_the_launcher_of_v1_may_exec_only_into_pods_that_belong_to_the_job() -> None:
@@ -167,9 +164,9 @@ async def test_the_launcher_of_v1_may_exec_only_into_pods_that_belong_to_the_job
         await api.create(POD, "default", foreign)
         async with operating(server):
             await create(api, "a", MPIJOB.gvk)
-            await until(api, MPIJOB.gvk, conflicts)
+            await until_objects(api, MPIJOB.gvk, "default", conflicts, "the conflict is reported")
             assert {name_of(pod) for pod in (await api.list(POD, "default"))["items"]} == {"a-worker-0", "a-worker-1"}
             assert not (await api.list(ROLE, "default"))["items"]
             await api.delete(POD, "default", "a-worker-1", grace_period_seconds=0)
-            await until(api, POD, named("a-launcher"))
+            await until_named(api, POD, "a-launcher")
             assert executable((await api.list(ROLE, "default"))["items"]) == [["a-worker-0", "a-worker-1"]]

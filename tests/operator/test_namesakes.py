@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 from tests.operator.operator_cluster import running_yard, tf_job
+from tests.support.waiting import until_async
 from trainyard.objects import Json, NamespacedName, find_condition
 from trainyard.objects.resources import JOB, NAMESPACE, POD, SERVICE
 from trainyard.operator.reconcile import JobState
@@ -43,8 +43,10 @@ async def test_an_object_with_the_jobs_uid_in_another_namespace_is_no_child() ->
         status = {"phase": "Failed", "containerStatuses": [state]}
         await cluster.api.patch(POD, "evil", "forged", {"status": status}, "status")
         store = operator._children[POD]
-        async with asyncio.timeout(20):
-            while (forged := store.get(NamespacedName("evil", "forged"))) is None or forged.phase != "Failed":  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until_async(
+            lambda: store.get(NamespacedName("evil", "forged")),
+            "the operator has the status of the forged pod",
+            accept=lambda pod: pod.phase == "Failed",
+        )
         observed = operator._observed(job, JobState())  # the input of the next plan
         assert {child.namespace for child in observed.children} == {"default"}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.operator.operator_cluster import TFJOB, OperatorCluster, Troubled, running_yard, tf_job
+from tests.support.waiting import until_async
 from trainyard import kinds
 from trainyard.app.local import NOT_SERVED
 from trainyard.client import ApiClient, ApiRequest, NotFound, Unavailable
@@ -55,11 +56,13 @@ async def cluster(clock: Clock) -> AsyncIterator[OperatorCluster]:
 
 async def settle(api: Troubled, quiet: float = 0.4) -> None:
     """Wait until the operator has sent nothing for `quiet` seconds."""
-    async with asyncio.timeout(20):
-        sent = -1
-        while sent != len(api.sent):
-            sent = len(api.sent)
-            await asyncio.sleep(quiet)
+    counts = [-1]
+
+    def is_quiet() -> bool:
+        counts.append(len(api.sent))
+        return counts[-1] == counts[-2]
+
+    await until_async(is_quiet, f"the operator sends nothing for {quiet:g} s", pause=quiet)
 
 
 async def names(cluster: OperatorCluster, gvk: object) -> list[str]:

@@ -178,6 +178,6 @@ def test_the_operator_runs_from_the_layer_and_its_libraries_are_of_the_platform(
     root = tmp_path / NATIVE / "opt/trainyard"
     env = {"PYTHONPATH": str(root / "lib"), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nonexistent"}
     command = [sys.executable, "-S", str(root / "bin/trainyard"), "operator", "--kinds", "nothing"]
-    ran = subprocess.run(command, env=env, capture_output=True, text=True, cwd="/")
-    assert ran.returncode in (2, 3) and "Traceback" not in ran.stderr
+    completed = subprocess.run(command, env=env, capture_output=True, text=True, cwd="/")
+    assert completed.returncode in (2, 3) and "Traceback" not in completed.stderr
     assert (root / "lib/trainyard/__main__.py").is_file() and list(root.rglob("*.pyc"))

@@ -31,10 +31,10 @@ def test_there_are_workflows() -> None:
 )
 def test_every_target_that_is_made_exists(path: Path) -> None:
     code = [line for line in path.read_text().splitlines() if not line.lstrip().startswith(("#", "//"))]
-    made = {target for line in code for match in MAKE.finditer(line) for target in match[1].split()}
+    named = {target for line in code for match in MAKE.finditer(line) for target in match[1].split()}
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)) | {".venv/dev"}
-    assert made
-    assert made - targets == set()
+    assert named
+    assert named - targets == set()
 
 
 def test_hooks_run_the_tools_of_the_checkout() -> None:

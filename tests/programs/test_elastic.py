@@ -116,7 +116,7 @@ async def test_no_step_is_lost_when_a_member_joins_and_another_is_killed(
         # Each epoch that is over took each picture once, whoever shared them, and whoever told of it.
         every = [step for name in ("a", "b", "c") for step in steps(agents.lines[name])]
         for epoch in range(step_numbers[-1][0]):
-            assert max(seen for which, _, seen, *_ in every if which == epoch) == 2048
+            assert max(samples for which, _, samples, *_ in every if which == epoch) == 2048
 
 
 async def test_a_launcher_waits_for_an_etcd_that_starts_late(image: PreparedImage, tmp_path: Path) -> None:

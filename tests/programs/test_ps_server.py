@@ -71,9 +71,9 @@ def test_a_wrong_argument_is_one_line_and_tensorflow_is_not_needed(
 @pytest.mark.parametrize("python", every_python())
 def test_the_server_of_the_task_starts_and_sigterm_ends_it_at_once(python: str, tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text(STAND_IN)
-    asked = tmp_path / "asked"
+    mark = tmp_path / "asked"
     arguments = ["--cluster_spec", SPEC, "--job_name", "ps", "--task_id", "1", "--verbose", "--gpu_memory_fraction=0.5"]
-    env = {**os.environ, "PYTHONPATH": str(tmp_path), "ASKED": str(asked)}
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "ASKED": str(mark)}
     argv = [python, PROGRAM, *arguments, "--unknown", "x"]
     with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -81,7 +81,7 @@ def test_the_server_of_the_task_starts_and_sigterm_ends_it_at_once(python: str, 
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=5) in (143, -signal.SIGTERM)
     assert lines[0].startswith("cluster [('master', ['m-0:2222'])") and "grpc://p-1:2222" in lines[1]
-    assert json.loads(asked.read_text()) == {
+    assert json.loads(mark.read_text()) == {
         "cluster": {"master": ["m-0:2222"], "ps": ["p-0:2222", "p-1:2222"]}, "job": "ps", "task": 1, "gpu": 0.5,
     }  # fmt: skip
 

@@ -34,5 +34,5 @@ def test_the_training_client_works(
     trainyard_cluster.run(trainyard_cluster.cluster.namespace("team"))
     kubeconfig = trainyard_cluster.kubeconfig(tmp_path / "kubeconfig")
     command = [str(sdk_python), str(PROGRAM), str(kubeconfig), str(tmp_path), story]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
+    assert completed.returncode == 0, completed.stdout + completed.stderr

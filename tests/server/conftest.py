@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from tests.server.asking import Client, Cluster
+from tests.server.server_clients import Client, Cluster
 from trainyard.server import Server
 
 

@@ -113,10 +113,10 @@ def _truncated(dice: random.Random, raw: bytes) -> bytes:
 
 
 def _flipped(dice: random.Random, raw: bytes) -> bytes:
-    made = bytearray(raw)
+    mutated = bytearray(raw)
     for _ in range(dice.randint(1, 8)):
-        made[dice.randrange(min(len(made), 600))] = dice.randrange(256)
-    return bytes(made)
+        mutated[dice.randrange(min(len(mutated), 600))] = dice.randrange(256)
+    return bytes(mutated)
 
 
 def _spliced(dice: random.Random, raw: bytes) -> bytes:

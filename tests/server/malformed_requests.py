@@ -241,19 +241,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with target() as (server, complaints, _):
-        barrage, number = Barrage(place(server)), asked.first
+        barrage, number = Barrage(place(server)), options.first
         barrage.furnish()
-        until = time.monotonic() + asked.seconds
+        until = time.monotonic() + options.seconds
         while time.monotonic() < until and not complaints.lines:
-            barrage.send(case(asked.seed, number))
+            barrage.send(case(options.seed, number))
             number += 1
         sound(server.log)
         codes = ", ".join(f"{code}: {count}" for code, count in sorted(barrage.codes.items()))
-        print(f"{number - asked.first} cases, {server.log.revision} entries, answers {codes}")
+        print(f"{number - options.first} cases, {server.log.revision} entries, answers {codes}")
         for line in complaints.lines[:3]:
-            print(f"logged at case {number - 1} of seed {asked.seed}:\n{line}", file=sys.stderr)
+            print(f"logged at case {number - 1} of seed {options.seed}:\n{line}", file=sys.stderr)
         return 1 if complaints.lines else 0
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.server.asking import CRDS, MAPS, PODS, Cluster, config_map, crd, pod
+from tests.server.server_clients import CRDS, MAPS, PODS, Cluster, config_map, crd, pod
+from tests.support.schemas import LIST_BY_NAME
 from trainyard.server.model.errors import StatusError
 from trainyard.server.model.schemas import TypeSchema, built_in, from_openapi
 from trainyard.server.patch import apply
@@ -23,16 +24,7 @@ SCHEMA: Json = {
     "properties": {
         "n": {"type": "integer"},
         "labels": {"type": "object", "additionalProperties": {"type": "string"}},
-        "items": {
-            "type": "array",
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-            "items": {
-                "type": "object",
-                "required": ["name"],
-                "properties": {"name": {"type": "string"}, "v": {"type": "integer"}},
-            },
-        },
+        "items": LIST_BY_NAME,
         "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
         "plain": {"type": "array", "items": {"type": "string"}},
         "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
@@ -164,7 +156,7 @@ def test_a_status_patch_of_an_applied_pod_is_recorded_with_its_subresource() -> 
     cluster = Cluster()
     cluster.ask("PATCH", f"{PODS}/a", pod("a"), APPLY, fieldManager="me")
     response = cluster.merge(f"{PODS}/a/status", {"status": {"phase": "Running"}}, fieldManager="node")
-    (entry,) = (each for each in response["metadata"]["managedFields"] if each["manager"] == "node")
+    (entry,) = (managed for managed in response["metadata"]["managedFields"] if managed["manager"] == "node")
     assert (entry["operation"], entry["subresource"]) == ("Update", "status")
     assert entry["fieldsV1"] == {"f:status": {"f:phase": {}}}
 

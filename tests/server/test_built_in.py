@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import (
+from tests.server.server_clients import (
     CRDS,
     JOBS,
     MAPS,
@@ -34,9 +34,9 @@ def causes(no: Any) -> list[tuple[str, str]]:
 
 
 def test_a_created_pod_gets_the_defaults_that_clients_rely_on(cluster: Cluster) -> None:
-    made = cluster.make(PODS, {**pod("a"), "status": {"phase": "Running"}})
-    spec = made["spec"]
-    assert made["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
+    created = cluster.make(PODS, {**pod("a"), "status": {"phase": "Running"}})
+    spec = created["spec"]
+    assert created["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
     assert (spec["restartPolicy"], spec["terminationGracePeriodSeconds"], spec["dnsPolicy"]) == (
         "Always",
         30,
@@ -60,8 +60,8 @@ def test_a_created_pod_gets_the_defaults_that_clients_rely_on(cluster: Cluster) 
     ],
 )
 def test_the_pull_policy_follows_the_tag(cluster: Cluster, image: str, policy: str) -> None:
-    made = cluster.make(PODS, pod("a", containers=[{"name": "c", "image": image}]))
-    assert made["spec"]["containers"][0]["imagePullPolicy"] == policy
+    created = cluster.make(PODS, pod("a", containers=[{"name": "c", "image": image}]))
+    assert created["spec"]["containers"][0]["imagePullPolicy"] == policy
 
 
 C = {"name": "c", "image": "i"}
@@ -96,9 +96,9 @@ def test_a_pods_spec_stays_but_for_its_images(cluster: Cluster) -> None:
     cluster.make(PODS, pod("a"))
     no = cluster.refused("PATCH", f"{PODS}/a", {"spec": {"nodeName": "n"}}, MERGE)
     assert no.code == 422 and "pod updates may not change fields other than" in no.message
-    made = cluster.get(f"{PODS}/a")
-    made["spec"]["containers"][0]["image"] = "busybox:2"
-    assert cluster.ask("PUT", f"{PODS}/a", made)["spec"]["containers"][0]["image"] == "busybox:2"
+    created = cluster.get(f"{PODS}/a")
+    created["spec"]["containers"][0]["image"] = "busybox:2"
+    assert cluster.ask("PUT", f"{PODS}/a", created)["spec"]["containers"][0]["image"] == "busybox:2"
 
 
 def binding(node: Any) -> dict[str, Any]:
@@ -139,8 +139,8 @@ def test_a_pods_log_is_at_its_nodes_kubelet(cluster: Cluster) -> None:
 
 
 def test_a_job_gets_its_selector_and_labels(cluster: Cluster) -> None:
-    made = cluster.make(JOBS, job("j"))
-    uid, spec = made["metadata"]["uid"], made["spec"]
+    created = cluster.make(JOBS, job("j"))
+    uid, spec = created["metadata"]["uid"], created["spec"]
     assert spec["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
     assert spec["template"]["metadata"]["labels"] == {
         "batch.kubernetes.io/controller-uid": uid,
@@ -149,7 +149,7 @@ def test_a_job_gets_its_selector_and_labels(cluster: Cluster) -> None:
         "job-name": "j",
     }
     assert (spec["completions"], spec["parallelism"], spec["backoffLimit"], spec["suspend"]) == (1, 1, 6, False)
-    assert made["status"] == {}
+    assert created["status"] == {}
 
 
 def test_a_job_with_labels_of_its_own_does_not_get_its_templates(cluster: Cluster) -> None:
@@ -157,8 +157,8 @@ def test_a_job_with_labels_of_its_own_does_not_get_its_templates(cluster: Cluste
     template = {"metadata": {"labels": {"app": "sum"}}, "spec": {"containers": [C], "restartPolicy": "Never"}}
     for name, labels in (("with", {"app": "sum"}), ("without", {})):
         body = {"metadata": {"name": name, "labels": labels}, "spec": {"template": template}}
-        made = cluster.make(JOBS, {"apiVersion": "batch/v1", "kind": "Job", **body})
-        assert ("job-name" in made["metadata"]["labels"]) == (name == "without")
+        created = cluster.make(JOBS, {"apiVersion": "batch/v1", "kind": "Job", **body})
+        assert ("job-name" in created["metadata"]["labels"]) == (name == "without")
 
 
 @pytest.mark.parametrize("policy", [None, "Always"])
@@ -223,8 +223,8 @@ def test_a_deployments_selector_must_select_its_pods(cluster: Cluster) -> None:
     assert "`selector` does not match template `labels`" in no.message
     no = cluster.refused("POST", DEPLOYMENTS, deployment({"a": "b"}, restartPolicy="Never"))
     assert 'spec.template.spec.restartPolicy: Unsupported value: "Never"' in no.message
-    made = cluster.make(DEPLOYMENTS, deployment({"a": "b"}))
-    assert made["spec"]["replicas"] == 1 and made["spec"]["strategy"]["type"] == "RollingUpdate"
+    created = cluster.make(DEPLOYMENTS, deployment({"a": "b"}))
+    assert created["spec"]["replicas"] == 1 and created["spec"]["strategy"]["type"] == "RollingUpdate"
     no = cluster.refused("PATCH", f"{DEPLOYMENTS}/d", {"spec": {"selector": {"matchLabels": {"a": None}}}}, MERGE)
     assert "spec.selector" in no.message
 
@@ -232,9 +232,9 @@ def test_a_deployments_selector_must_select_its_pods(cluster: Cluster) -> None:
 def test_a_secret_is_base64_and_never_in_an_error_message(cluster: Cluster) -> None:
     path = "/api/v1/namespaces/default/secrets"
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
-    made = cluster.make(path, {**secret, "stringData": {"k": "v"}})
-    assert made["data"] == {"k": base64.b64encode(b"v").decode()} and made["type"] == "Opaque"
-    assert "stringData" not in made
+    created = cluster.make(path, {**secret, "stringData": {"k": "v"}})
+    assert created["data"] == {"k": base64.b64encode(b"v").decode()} and created["type"] == "Opaque"
+    assert "stringData" not in created
     no = cluster.refused("POST", path, {**secret, "metadata": {"name": "t"}, "data": {"k": "canary!"}})
     assert no.code == 400 and "canary" not in no.message
 
@@ -289,7 +289,7 @@ def test_the_oldest_of_too_many_events_are_forgotten(cluster: Cluster) -> None:
         event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}, "involvedObject": {"kind": "Pod"}}
         cluster.make(path, event)
     registry = cluster.verbs.writes.registry
-    for resource in [each for each in registry.all() if each.plural == "events"]:
+    for resource in [candidate for candidate in registry.all() if candidate.plural == "events"]:
         registry.add(replace(resource, max_objects=2))
     cluster.verbs.writes.expire_objects(cluster.now)
     assert [event["metadata"]["name"] for event in cluster.get(path)["items"]] == ["a", "b"]
@@ -314,20 +314,20 @@ def test_the_status_of_a_job_stored_under_an_older_crd_can_be_updated_and_its_sp
 
 
 def test_a_crd_is_established_in_the_response(cluster: Cluster) -> None:
-    made = cluster.make(CRDS, crd())
-    assert {condition["type"]: condition["status"] for condition in made["status"]["conditions"]} == {
+    created = cluster.make(CRDS, crd())
+    assert {condition["type"]: condition["status"] for condition in created["status"]["conditions"]} == {
         "NamesAccepted": "True",
         "Established": "True",
     }
-    assert made["spec"]["names"]["listKind"] == "ThingList" and made["status"]["storedVersions"] == ["v1"]
+    assert created["spec"]["names"]["listKind"] == "ThingList" and created["status"]["storedVersions"] == ["v1"]
     assert cluster.get(THINGS)["kind"] == "ThingList"
 
 
 def test_a_custom_resource_is_pruned_defaulted_and_checked(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    made = cluster.make(THINGS, {**custom_object("a", junk=1, template={"free": {"x": [1]}}), "more": 1})
-    assert made["spec"] == {"replicas": 1, "template": {"free": {"x": [1]}}, "mode": "fast"}
-    assert "more" not in made and made["metadata"]["generation"] == 1
+    created = cluster.make(THINGS, {**custom_object("a", junk=1, template={"free": {"x": [1]}}), "more": 1})
+    assert created["spec"] == {"replicas": 1, "template": {"free": {"x": [1]}}, "mode": "fast"}
+    assert "more" not in created and created["metadata"]["generation"] == 1
     no = cluster.refused("POST", THINGS, custom_object("b", replicas=-1, mode="odd"))
     assert causes(no) == [
         ("spec.replicas", "Invalid value: -1: must be greater than or equal to 0"),
@@ -357,10 +357,10 @@ def test_a_wrong_definition_is_refused(cluster: Cluster, definition: dict[str, A
 def test_a_crd_can_be_updated_while_it_is_served(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
     cluster.make(THINGS, custom_object("a"))
-    made = cluster.get(f"{CRDS}/things.example.org")
-    properties = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    created = cluster.get(f"{CRDS}/things.example.org")
+    properties = created["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     properties["mode"]["enum"].append("odd")
-    cluster.ask("PUT", f"{CRDS}/things.example.org", made)
+    cluster.ask("PUT", f"{CRDS}/things.example.org", created)
     assert cluster.merge(f"{THINGS}/a", {"spec": {"mode": "odd"}})["spec"]["mode"] == "odd"
 
 
@@ -382,8 +382,8 @@ def test_cluster_scoped_custom_resources_have_no_namespace(cluster: Cluster) -> 
     wide = crd()
     wide["spec"]["scope"] = "Cluster"
     cluster.make(CRDS, wide)
-    made = cluster.make("/apis/example.org/v1/things", custom_object("a"))
-    assert "namespace" not in made["metadata"]
+    created = cluster.make("/apis/example.org/v1/things", custom_object("a"))
+    assert "namespace" not in created["metadata"]
     assert cluster.refused("POST", THINGS, custom_object("b")).code == 404
 
 
@@ -398,5 +398,5 @@ TIMES = [
 @pytest.mark.parametrize(("sent", "kept"), [pytest.param(*row[1:], id=row[0]) for row in TIMES])
 def test_a_time_is_stored_in_utc_where_that_can_be_written(cluster: Cluster, sent: str, kept: str | None) -> None:
     event = {"metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}, "firstTimestamp": sent}
-    made = cluster.make("/api/v1/namespaces/default/events", {"apiVersion": "v1", "kind": "Event", **event})
-    assert made["firstTimestamp"] == kept
+    created = cluster.make("/api/v1/namespaces/default/events", {"apiVersion": "v1", "kind": "Event", **event})
+    assert created["firstTimestamp"] == kept

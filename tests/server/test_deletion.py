@@ -6,26 +6,38 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, custom_object, job, pod
+from tests.server.server_clients import (
+    CRDS,
+    JOBS,
+    MAPS,
+    PODS,
+    THINGS,
+    Cluster,
+    config_map,
+    crd,
+    custom_object,
+    job,
+    pod,
+)
 from trainyard.server.patch.dispatch import APPLY
 
 
 def test_an_object_without_finalizers_is_deleted_at_once(cluster: Cluster) -> None:
-    made = cluster.make(MAPS, config_map("a"))
+    created = cluster.make(MAPS, config_map("a"))
     response = cluster.delete(f"{MAPS}/a")
     assert response["status"] == "Success"
-    assert response["details"] == {"name": "a", "kind": "configmaps", "uid": made["metadata"]["uid"]}
+    assert response["details"] == {"name": "a", "kind": "configmaps", "uid": created["metadata"]["uid"]}
     assert cluster.refused("GET", f"{MAPS}/a").code == 404
 
 
 def test_only_the_object_with_the_given_uid_is_deleted(cluster: Cluster) -> None:
-    made = cluster.make(MAPS, config_map("a"))
+    created = cluster.make(MAPS, config_map("a"))
     no = cluster.refused("DELETE", f"{MAPS}/a", {"preconditions": {"uid": "other"}})
     assert (no.code, no.reason) == (409, "Conflict")
-    assert f"in the precondition (other) does not match the UID in record ({made['metadata']['uid']})" in no.message
+    assert f"in the precondition (other) does not match the UID in record ({created['metadata']['uid']})" in no.message
     no = cluster.refused("DELETE", f"{MAPS}/a", {"preconditions": {"resourceVersion": "1"}})
     assert no.code == 409
-    meant = {"uid": made["metadata"]["uid"], "resourceVersion": made["metadata"]["resourceVersion"]}
+    meant = {"uid": created["metadata"]["uid"], "resourceVersion": created["metadata"]["resourceVersion"]}
     cluster.delete(f"{MAPS}/a", {"preconditions": meant})
 
 
@@ -41,13 +53,13 @@ def test_only_the_object_with_the_given_uid_is_deleted(cluster: Cluster) -> None
 def test_an_eviction_with_another_uid_or_dry_run_deletes_nothing(
     cluster: Cluster, options: dict[str, object], query: dict[str, str], code: int
 ) -> None:
-    made = cluster.make(PODS, pod("a"))
+    created = cluster.make(PODS, pod("a"))
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}, "deleteOptions": options}
     if code:
         assert cluster.refused("POST", f"{PODS}/a/eviction", eviction, **query).code == code
     else:
         cluster.make(f"{PODS}/a/eviction", eviction, **query)
-    assert cluster.get(f"{PODS}/a") == made
+    assert cluster.get(f"{PODS}/a") == created
 
 
 def test_no_custom_resource_is_created_for_a_terminating_crd(cluster: Cluster) -> None:
@@ -104,8 +116,8 @@ def test_a_pod_without_a_node_is_deleted_at_once(cluster: Cluster) -> None:
 
 
 def test_a_second_delete_of_a_pod_returns_it_as_it_was(cluster: Cluster) -> None:
-    made = pod("a")
-    cluster.make(PODS, {**made, "metadata": {**made["metadata"], "finalizers": ["foregroundDeletion"]}})
+    new_pod = pod("a")
+    cluster.make(PODS, {**new_pod, "metadata": {**new_pod["metadata"], "finalizers": ["foregroundDeletion"]}})
     marked = cluster.delete(f"{PODS}/a")["metadata"]
     assert marked["deletionGracePeriodSeconds"] == 0 and marked["finalizers"] == ["foregroundDeletion"]
     response = cluster.delete(f"{PODS}/a", {"gracePeriodSeconds": 30, "orphanDependents": False})["metadata"]
@@ -188,19 +200,19 @@ def test_a_namespace_takes_its_content_along(cluster: Cluster) -> None:
 @pytest.mark.parametrize("meant", [{"uid": "other"}, {"resourceVersion": "1"}])
 def test_finalizers_of_another_namespace_or_version_are_not_removed(cluster: Cluster, meant: dict[str, str]) -> None:
     kinds = {"apiVersion": "v1", "kind": "Namespace"}
-    made = cluster.make("/api/v1/namespaces", {**kinds, "metadata": {"name": "x"}})
-    sent = {**kinds, "metadata": {**made["metadata"], **meant}, "spec": {"finalizers": []}}
+    created = cluster.make("/api/v1/namespaces", {**kinds, "metadata": {"name": "x"}})
+    sent = {**kinds, "metadata": {**created["metadata"], **meant}, "spec": {"finalizers": []}}
     assert cluster.refused("PUT", "/api/v1/namespaces/x/finalize", sent).code == 409
-    assert cluster.get("/api/v1/namespaces/x") == made
-    sent["metadata"] = made["metadata"]
+    assert cluster.get("/api/v1/namespaces/x") == created
+    sent["metadata"] = created["metadata"]
     assert cluster.ask("PUT", "/api/v1/namespaces/x/finalize", sent)["spec"] == {}
 
 
 def test_finalizers_of_objects_keep_a_namespace_until_they_are_removed(cluster: Cluster) -> None:
     kinds = {"apiVersion": "v1", "kind": "Namespace"}
     spec = {"finalizers": ["x.io/a"]}
-    made = cluster.make("/api/v1/namespaces", {**kinds, "metadata": {"name": "x"}, "spec": spec})
-    assert made["spec"]["finalizers"] == ["x.io/a", "kubernetes"]
+    created = cluster.make("/api/v1/namespaces", {**kinds, "metadata": {"name": "x"}, "spec": spec})
+    assert created["spec"]["finalizers"] == ["x.io/a", "kubernetes"]
     cluster.delete("/api/v1/namespaces/x")
     left = cluster.get("/api/v1/namespaces/x")
     assert left["status"]["phase"] == "Terminating" and left["spec"] == spec

@@ -35,13 +35,13 @@ def test_a_sequence_is_the_same_every_time_and_survives_a_file() -> None:
 
 
 def test_a_reference_takes_its_value_from_an_earlier_response() -> None:
-    made = Answer(201, {}, {"metadata": {"uid": UIDS[0], "resourceVersion": "7", "name": "gen-x2x4z"}})
+    created = Answer(201, {}, {"metadata": {"uid": UIDS[0], "resourceVersion": "7", "name": "gen-x2x4z"}})
     step = Step("PUT", "/api/v1/namespaces/{ns}/configmaps/{0.name}", body={"metadata": {"uid": "{0.uid}"}})
-    sent = resolved(step, [made], "here")
+    sent = resolved(step, [created], "here")
     assert sent.path == "/api/v1/namespaces/here/configmaps/gen-x2x4z"
     assert sent.body == {"metadata": {"uid": UIDS[0]}}
     with pytest.raises(Unresolved):
-        resolved(Step("GET", "/{0.continue}"), [made], "here")
+        resolved(Step("GET", "/{0.continue}"), [created], "here")
     assert renumbered(step, lambda number: number + 2).body == {"metadata": {"uid": "{2.uid}"}}
 
 
@@ -160,8 +160,8 @@ def missed() -> dict[str, bool]:
 
 async def _hunt() -> dict[str, bool]:
     async with embedded() as right:
-        seen = await asyncio.gather(*(_finds(right, plant) for plant in PLANTED.values()))
-        return {name: not differing for name, differing in zip(PLANTED, seen, strict=True)}
+        caught = await asyncio.gather(*(_finds(right, plant) for plant in PLANTED.values()))
+        return {name: not differing for name, differing in zip(PLANTED, caught, strict=True)}
 
 
 async def _finds(right: Any, plant: Callable[[Server], None]) -> bool:
@@ -198,7 +198,9 @@ async def test_a_planted_difference_shrinks_to_its_cause() -> None:
         (difference,) = await pair.differ_again(steps)
 
         async def shows(candidate: list[Step]) -> bool:
-            return any(each.cause == difference.cause for each in await pair.differ(candidate))
+            return any(
+                candidate_difference.cause == difference.cause for candidate_difference in await pair.differ(candidate)
+            )
 
         assert [(step.do, "data" in step.body) for step in await shrunk(steps, shows)] == [("POST", False)]
 

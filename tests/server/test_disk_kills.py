@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 
 from tests.server import disk_values
-from tests.server.asking import MAPS, Client, config_map
 from tests.server.disk_values import KEYS, STEPS, TIMES, put
+from tests.server.server_clients import MAPS, Client, config_map
 from trainyard.server import DiskLog
 from trainyard.server.storage.database import NAME
 
@@ -24,8 +24,10 @@ WRITERS = 24
 
 
 def test_a_process_killed_at_any_step_of_a_write_loses_no_acknowledged_write(tmp_path: Path) -> None:
-    ran = subprocess.run([sys.executable, *PROGRAM, "kill", str(tmp_path)], capture_output=True, text=True, timeout=60)
-    assert ran.returncode == 0, ran.stderr
+    completed = subprocess.run(
+        [sys.executable, *PROGRAM, "kill", str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert completed.returncode == 0, completed.stderr
     for step in STEPS:
         for times in TIMES:
             place = tmp_path / f"{step}-{times}"
@@ -55,7 +57,7 @@ class Known:
 
     acknowledged: dict[str, tuple[str, int]] = field(default_factory=dict)
     """By object: the value that was acknowledged, and its version."""
-    asked: dict[str, str] = field(default_factory=dict)
+    unacknowledged: dict[str, str] = field(default_factory=dict)
     """The value under way when the server was killed."""
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     """A write of this life has been."""
@@ -103,11 +105,11 @@ async def kill(server: asyncio.subprocess.Process, answered: asyncio.Event, chan
 
 
 async def write(client: Client, name: str, life: str, known: Known) -> None:
-    turn, acknowledged, asked = 0, known.acknowledged, known.asked
+    turn, acknowledged, unacknowledged = 0, known.acknowledged, known.unacknowledged
     while True:
         turn += 1
         value = f"{life}-{turn}"
-        asked[name] = value
+        unacknowledged[name] = value
         try:
             if name in acknowledged:
                 _, got = await client.ask("PATCH", f"{MAPS}/{name}", {"data": {"value": value}})
@@ -119,7 +121,7 @@ async def write(client: Client, name: str, life: str, known: Known) -> None:
         version = int(got["metadata"]["resourceVersion"])
         assert name not in acknowledged or version > acknowledged[name][1], got
         acknowledged[name] = value, version
-        del asked[name]
+        del unacknowledged[name]
         known.answered.set()
 
 
@@ -134,17 +136,17 @@ async def listen(client: Client, heard: dict[str, int]) -> None:
 
 async def look(client: Client, known: Known) -> None:
     """What is there is what was answered, or the one thing that was under way."""
-    acknowledged, asked = known.acknowledged, known.asked
+    acknowledged, unacknowledged = known.acknowledged, known.unacknowledged
     _, listed = await client.ask("GET", MAPS)
     by_name = {item["metadata"]["name"]: item for item in listed["items"]}
-    assert acknowledged.keys() <= by_name.keys() <= acknowledged.keys() | asked.keys() | {"kube-root-ca.crt"}
+    assert acknowledged.keys() <= by_name.keys() <= acknowledged.keys() | unacknowledged.keys() | {"kube-root-ca.crt"}
     for name, obj in by_name.items():
         value = obj["data"]["value"]
-        assert value in (acknowledged.get(name, ("", 0))[0], asked.get(name)), (
+        assert value in (acknowledged.get(name, ("", 0))[0], unacknowledged.get(name)), (
             name,
             value,
             acknowledged.get(name),
-            asked.get(name),
+            unacknowledged.get(name),
         )
         acknowledged[name] = value, int(obj["metadata"]["resourceVersion"])
-    asked.clear()
+    unacknowledged.clear()

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.server.asking import CRDS, MAPS, THINGS, Client, config_map, crd, custom_object, following
 from tests.server.disk_values import KEYS, put
+from tests.server.server_clients import CRDS, MAPS, THINGS, Client, config_map, crd, custom_object, following
 from trainyard.objects import NamespacedName
 from trainyard.server import DiskError, DiskLog, NotWritten, RevisionLog, Server
 from trainyard.server.model.store import LogEntry, Record
@@ -32,7 +32,7 @@ STEPS = st.lists(
 )
 
 
-def seen(log: RevisionLog) -> object:
+def contents(log: RevisionLog) -> object:
     """All that can be asked of a log."""
     entries = [
         (event.revision, event.store, event.key, event.record, event.previous, event.last_state)
@@ -75,10 +75,10 @@ def test_an_opened_log_is_the_one_that_was_closed(steps: list[tuple[str, Namespa
             elif step == "reopen":
                 log.close()
                 log = DiskLog(Path(folder))
-            assert seen(log) == seen(model)
+            assert contents(log) == contents(model)
         log.close()
         with opened(Path(folder)) as again:
-            assert seen(again) == seen(model)
+            assert contents(again) == contents(model)
 
 
 def test_rows_that_no_longer_count_leave_the_disk(tmp_path: Path) -> None:
@@ -249,8 +249,8 @@ def test_a_read_only_log_is_reported() -> None:
         )
 
         def message() -> str:
-            ran = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True)
-            return ran.stdout + ran.stderr
+            completed = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True)
+            return completed.stdout + completed.stderr
 
         for path in (folder, *folder.iterdir()):
             path.chmod(0o500 if path == folder else 0o444)
@@ -297,20 +297,20 @@ async def test_a_write_without_disk_space_is_rolled_back(tmp_path: Path) -> None
     log.follow(keep_book)
     put(log, KEYS[0])
     await log.wait_committed(1)
-    before, book = seen(log), dict(followed)
+    before, book = contents(log), dict(followed)
     with limited((tmp_path / f"{NAME}-wal").stat().st_size + 100):
         put(log, KEYS[0])
         put(log, KEYS[1], 10_000)
         delete(log, KEYS[0])
         with pytest.raises(NotWritten, match=r"nothing of this write is stored.*the server goes on"):
             await log.wait_committed(log.revision)
-        assert seen(log) == before and followed == book and log.committed == 1
+        assert contents(log) == before and followed == book and log.committed == 1
     assert put(log, KEYS[2]) == 2
     await log.wait_committed(2)
-    after = seen(log)
+    after = contents(log)
     log.close()
     with opened(tmp_path) as again:
-        assert seen(again) == after
+        assert contents(again) == after
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 
-from tests.server.asking import ACCOUNTS, BINDINGS, PODS, ROLES, Client, account, binding, pod, role, rule, until
+from tests.server.server_clients import ACCOUNTS, BINDINGS, PODS, ROLES, Client, account, binding, pod, role, rule
+from tests.support.waiting import until_async
 from trainyard.objects import decode, encode
 from trainyard.server import Server
 
@@ -43,11 +44,11 @@ class Kubelet:
     protocols: tuple[str, ...] = (V5, V4)
     refusal: web.Response | None = None
     port: int = 0
-    asked: list[web.BaseRequest] = field(default_factory=list)
+    requests: list[web.BaseRequest] = field(default_factory=list)
     closed: list[int | None] = field(default_factory=list)
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        self.asked.append(request)
+        self.requests.append(request)
         if self.refusal is not None:
             return self.refusal
         socket = web.WebSocketResponse(protocols=self.protocols, max_msg_size=0)
@@ -119,9 +120,9 @@ async def test_stdin_reaches_the_program_and_stdout_the_client(locked: Server, k
         assert end[:1] == b"\x03" and decode(end[1:])["details"]["causes"][0]["message"] == "3"
         close = await socket.receive()
         assert (close.type, close.data) == (WSMsgType.CLOSE, 1000)
-    (asked,) = kubelet.asked
-    assert asked.path_qs == "/exec/default/a/main?command=ls&command=-l&command=&input=1&output=1&error=1"
-    assert asked.headers["Authorization"] == "Bearer canary"
+    (request,) = kubelet.requests
+    assert request.path_qs == "/exec/default/a/main?command=ls&command=-l&command=&input=1&output=1&error=1"
+    assert request.headers["Authorization"] == "Bearer canary"
 
 
 @pytest.mark.parametrize(
@@ -142,9 +143,13 @@ async def test_tty_and_unusual_arguments_are_forwarded(locked: Server, kubelet: 
     async with connected(locked, query) as socket:
         await socket.send_bytes(b"\x00x")
         await socket.receive_bytes()
-    asked = kubelet.asked[0].query
-    assert asked.getall("command") == ["sh", "-c", 'echo "a&b" é+']
-    assert {name: asked[name] for name in asked if name != "command"} == {"input": "1", "output": "1", "tty": "1"}
+    parameters = kubelet.requests[0].query
+    assert parameters.getall("command") == ["sh", "-c", 'echo "a&b" é+']
+    assert {name: parameters[name] for name in parameters if name != "command"} == {
+        "input": "1",
+        "output": "1",
+        "tty": "1",
+    }
 
 
 CODES = [1000, 1001, 1011, 3000, 4999]
@@ -165,18 +170,18 @@ async def test_a_close_of_the_kubelet_is_one_for_the_client(locked: Server, kube
 async def test_a_close_of_the_client_is_one_for_the_kubelet(locked: Server, kubelet: Kubelet, code: int) -> None:
     async with connected(locked) as socket:
         await socket.close(code=code)
-    await until(lambda: kubelet.closed == [code])
+    await until_async(lambda: kubelet.closed, "the kubelet sees the close code", accept=lambda codes: codes == [code])
 
 
 async def test_a_client_that_is_gone_is_gone_for_the_kubelet(locked: Server, kubelet: Kubelet) -> None:
     async with connected(locked) as client:
         client.get_extra_info("socket").shutdown(socket.SHUT_RDWR)  # a process that was killed
-        await until(lambda: len(kubelet.closed) == 1)
+        await until_async(lambda: kubelet.closed, "the session is closed", accept=lambda codes: len(codes) == 1)
 
 
 async def test_an_unreachable_kubelet_is_reported_to_the_client(locked: Server, kubelet: Kubelet) -> None:
     async def die(socket: web.WebSocketResponse) -> None:
-        transport = kubelet.asked[-1].transport
+        transport = kubelet.requests[-1].transport
         assert transport is not None
         transport.abort()
 
@@ -265,7 +270,7 @@ async def test_an_impossible_exec_is_refused_before_the_upgrade(locked: Server, 
     got = await refused(locked, f"{PODS}/a/exec?{ASK}", ("channel.k8s.io",))
     assert got[0] == 400 and f"offer {V5} or {V4}, got channel.k8s.io" in got[1]
     assert (await refused(locked, f"{PODS}/a/exec?{ASK}", Authorization="Bearer wrong"))[0] == 401
-    assert not kubelet.asked
+    assert not kubelet.requests
 
 
 @pytest.mark.parametrize(
@@ -324,12 +329,12 @@ async def test_exec_needs_the_rbac_permission(locked: Server, kubelet: Kubelet) 
             await admin.ask("PATCH", f"{ROLES}/r", {"rules": [rule(verbs, "pods/exec pods")]})
             code, text = await refused(locked, url, Authorization=robots)
             assert code == 403 and f'cannot {missing} resource "pods/exec"' in text
-        assert not kubelet.asked
+        assert not kubelet.requests
         await admin.ask("PATCH", f"{ROLES}/r", {"rules": [rule("get create", "pods/exec", names="a")]})
         async with connected(locked, sent=robots) as socket, asyncio.timeout(10):
             await socket.send_bytes(b"\x00hi")
             assert await socket.receive_bytes() == b"\x01hi"
-        assert kubelet.asked[0].headers["Authorization"] == "Bearer canary", "the kubelet never sees a pod's token"
+        assert kubelet.requests[0].headers["Authorization"] == "Bearer canary", "the kubelet never sees a pod's token"
 
 
 async def test_many_sessions_are_open_at_a_time(locked: Server, kubelet: Kubelet) -> None:
@@ -347,4 +352,4 @@ async def test_a_server_that_stops_ends_every_session(locked: Server, kubelet: K
         await socket.receive_bytes()
         await locked.stop()
         assert (await socket.receive()).type in (WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.ERROR)
-    await until(lambda: len(kubelet.closed) == 1)
+    await until_async(lambda: kubelet.closed, "the session is closed", accept=lambda codes: len(codes) == 1)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.server.asking import CRDS, PODS, THINGS, Cluster, crd, custom_object, pod
+from tests.server.server_clients import CRDS, PODS, THINGS, Cluster, crd, custom_object, pod
 
 MERGE = "application/merge-patch+json"
 
 
 def patterned(pattern: str) -> dict[str, object]:
-    made = crd()
-    made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["word"] = {
+    definition = crd()
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["word"] = {
         "type": "string",
         "pattern": pattern,
     }
-    return made
+    return definition
 
 
 def test_a_pattern_that_doubles_with_each_letter_is_compared_on_create_and_on_patch(cluster: Cluster) -> None:
@@ -43,5 +43,5 @@ def test_an_invalid_object_name_is_no_path(cluster: Cluster, kind: str, field: s
 def test_a_sub_path_stays_beneath_its_volume(cluster: Cluster, field: str, path: str) -> None:
     mount = {"name": "v", "mountPath": "/m", field: path}
     container = {"name": "c", "image": "i", "volumeMounts": [mount]}
-    made = pod("a", volumes=[{"name": "v", "emptyDir": {}}], containers=[container])
-    assert field in cluster.refused("POST", PODS, made).message
+    new_pod = pod("a", volumes=[{"name": "v", "emptyDir": {}}], containers=[container])
+    assert field in cluster.refused("POST", PODS, new_pod).message

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.server.asking import MAPS, PODS, Client, config_map, pod
+from tests.server.server_clients import MAPS, PODS, Client, config_map, pod
 from trainyard.objects import decode
 from trainyard.server import Server
 from trainyard.server.model.requests import MAX_BODY

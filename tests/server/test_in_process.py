@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.server.server_clients import until_listeners
 from trainyard.client import ApiClient, ApiError, ApiRequest, Unavailable
 from trainyard.client import request as requests
 from trainyard.objects import GVK, Json
@@ -46,10 +47,10 @@ LIFE = (
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    made = Server(token=TOKEN, now=lambda: 1_000_000.0)
-    await made.start()
-    yield made
-    await made.stop()
+    server_with_token = Server(token=TOKEN, now=lambda: 1_000_000.0)
+    await server_with_token.start()
+    yield server_with_token
+    await server_with_token.stop()
 
 
 def inside(server: Server, token: str = TOKEN) -> ApiClient:
@@ -106,8 +107,7 @@ async def test_a_watch_that_is_not_read_is_dropped(server: Server, monkeypatch: 
             CONFIG_MAP, "default", (await api.list(CONFIG_MAP, "default"))["metadata"]["resourceVersion"]
         )
         first = asyncio.ensure_future(anext(stream))
-        while not server.hub.listener_count("configmaps"):  # noqa: ASYNC110 - nobody is told of it
-            await asyncio.sleep(0)
+        await until_listeners(server, "configmaps", 1)
         await api.create(CONFIG_MAP, "default", a_map("first"))
         await first
         for number in range(40):

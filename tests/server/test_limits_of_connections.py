@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from tests.server.asking import MAPS, Client, config_map, until
+from tests.server.server_clients import MAPS, Client, config_map, until_listeners
 from trainyard.objects import decode, encode
 from trainyard.server import CertificateAuthority, Server
 from trainyard.server.http.limits import Limits
@@ -53,7 +53,7 @@ async def read_to_end(reader: asyncio.StreamReader) -> bytes:
             return b""
 
 
-async def answers(server: Server) -> None:
+async def assert_server_answers(server: Server) -> None:
     async with asyncio.timeout(5), aiohttp.ClientSession() as session, session.get(f"{server.url}{MAPS}") as got:
         assert got.status == 200
 
@@ -79,7 +79,7 @@ async def test_a_body_over_the_limit_is_refused_before_it_has_arrived(head: byte
         assert int(first.split()[1]) == code == status["code"], first
         assert status["status"] == "Failure" and len(status["message"]) > 20
         writer.close()
-        await answers(server)
+        await assert_server_answers(server)
 
 
 async def test_a_chunked_body_is_limited_while_it_arrives() -> None:
@@ -90,7 +90,7 @@ async def test_a_chunked_body_is_limited_while_it_arrives() -> None:
     async with served() as server, aiohttp.ClientSession() as session:
         async with session.post(f"{server.url}{MAPS}", data=endless()) as got:
             assert (got.status, decode(await got.read())["reason"]) == (413, "RequestEntityTooLarge")
-        await answers(server)
+        await assert_server_answers(server)
 
 
 async def test_a_gzip_bomb_is_not_unpacked() -> None:
@@ -112,7 +112,7 @@ async def test_a_slow_request_head_is_timed_out() -> None:
             writer.write(b"X")
             await asyncio.sleep(0.02)  # this is how slow it is
         assert time.monotonic() - start < 5 and await read_to_end(reader) == b""
-        await answers(server)
+        await assert_server_answers(server)
 
 
 @pytest.mark.slow
@@ -123,7 +123,7 @@ async def test_a_slow_request_body_is_timed_out_with_a_status() -> None:
         got = await read_to_end(reader)
         assert got.startswith(b"HTTP/1.1 408") and decode(got.partition(b"\r\n\r\n")[2])["reason"] == "Timeout"
         writer.close()
-        await answers(server)
+        await assert_server_answers(server)
 
 
 async def test_an_idle_connection_is_closed_and_a_used_one_is_not() -> None:
@@ -166,7 +166,7 @@ async def test_a_response_that_is_not_read_is_timed_out_and_delays_no_other() ->
             await client.make(MAPS, config_map(f"m-{number}", data={"a": "x" * 500_000}))
         for query in (b"", b"?watch=1&resourceVersion=0", b"?watch=1&resourceVersion=1"):
             reader, writer = await opened(server.url, GET % (MAPS.encode() + query), limit=1024)
-            await answers(server)
+            await assert_server_answers(server)
             got = b""
             await asyncio.sleep(1.0)  # it does not read for longer than it may
             got = await read_to_end(reader)
@@ -203,7 +203,7 @@ async def test_past_the_limit_a_client_gets_503_and_is_accepted_later() -> None:
             connection.write_eof()
         for reader, _ in held:
             assert await read_to_end(reader) == b""
-        await answers(server)
+        await assert_server_answers(server)
 
 
 SCARCE = """
@@ -252,8 +252,8 @@ def test_the_server_raises_its_limit_of_descriptors() -> None:
         "assert Limits().connection_limit() == 64; raise_descriptor_limit(); print(*r.getrlimit(r.RLIMIT_NOFILE));"
         "print(Limits().connection_limit(), Limits(max_connections=7).connection_limit())"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["900", "900", "644", "7"]
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout.split() == ["900", "900", "644", "7"]
 
 
 @pytest.mark.slow
@@ -264,7 +264,7 @@ async def test_hundreds_of_idle_watches_delay_no_request() -> None:
         client = Client(session, server.url)
         alone = await _quickest(client)
         watches = [await stack.enter_async_context(client.watch(MAPS)) for _ in range(300)]
-        await until(lambda: server.hub.listener_count("configmaps") == 300)
+        await until_listeners(server, "configmaps", 300)
         assert await _quickest(client) < 10 * alone + 0.01
         await client.make(MAPS, config_map("news"))
         async with asyncio.timeout(10):
@@ -297,7 +297,7 @@ async def test_the_server_closes_quickly_whatever_the_clients_do(tmp_path: Path)
     sent = (b"", b"GET /", list_, list_, watch, watch, post, quiet)
     held = [await opened(server.url, request, limit=1024) for request in sent]
     held.append(await opened(server.tls_url))
-    await until(lambda: server.hub.listener_count("secrets") == 1)
+    await until_listeners(server, "secrets", 1)
     start = time.monotonic()
     await server.stop()
     assert time.monotonic() - start < 5

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from tests.server.asking import ACCOUNTS, MAPS, account
+from tests.server.server_clients import ACCOUNTS, MAPS, account
 from trainyard.client import ApiClient, ApiError
 from trainyard.objects import decode
 from trainyard.server import Server

@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.server.asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, custom_object, job, pod
+from tests.server.server_clients import (
+    CRDS,
+    JOBS,
+    MAPS,
+    PODS,
+    THINGS,
+    Cluster,
+    config_map,
+    crd,
+    custom_object,
+    job,
+    pod,
+)
 from trainyard.objects import decode
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"

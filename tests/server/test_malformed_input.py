@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.server.asking import CRDS, Cluster, crd
+from tests.server.server_clients import CRDS, Cluster, crd
 from trainyard.objects import decode, encode
 from trainyard.server.model.errors import StatusError
 from trainyard.server.model.requests import Request

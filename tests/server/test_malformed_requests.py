@@ -32,17 +32,17 @@ def barrage() -> Iterator[Barrage]:
         shooting = Barrage(place(server))
         shooting.furnish()
         yield shooting
-        serves(shooting)
+        assert_server_works(shooting)
         malformed_requests.sound(server.log)
         assert not complaints.lines, complaints.lines[0]
 
 
-def serves(barrage: Barrage) -> None:
+def assert_server_works(barrage: Barrage) -> None:
     """An object can be made, read, changed and deleted."""
     path = f"{MAPS}/afterwards"
     patch = request("PATCH", path, b'{"data": {"a": "c"}}', "application/merge-patch+json")
-    asked = [request("POST", MAPS, MAP % b"afterwards"), request("GET", path), patch, request("DELETE", path)]
-    assert [barrage.answer(raw).code for raw in asked] == [201, 200, 200, 200]
+    requests = [request("POST", MAPS, MAP % b"afterwards"), request("GET", path), patch, request("DELETE", path)]
+    assert [barrage.answer(raw).code for raw in requests] == [201, 200, 200, 200]
 
 
 def test_malformed_requests_do_not_break_the_server(barrage: Barrage) -> None:
@@ -111,7 +111,7 @@ def test_after_malformed_requests_the_log_on_disk_has_the_acknowledged_objects(t
         shooting.furnish()
         for number in range(400):
             shooting.send(case(7, number))
-        serves(shooting)
+        assert_server_works(shooting)
         assert not complaints.lines, complaints.lines[0]
         do(server.stop())
         before = do(stored_records(server.log))
@@ -129,7 +129,7 @@ def under_fire() -> Iterator[Barrage]:
     with malformed_requests.target() as (server, complaints, _):
         shooting = Barrage(place(server))
         yield shooting
-        serves(shooting)
+        assert_server_works(shooting)
         malformed_requests.sound(server.log)
         assert not complaints.lines, complaints.lines[0]
 

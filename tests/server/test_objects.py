@@ -7,26 +7,26 @@ from uuid import UUID
 
 import pytest
 
-from tests.server.asking import CRDS, MAPS, PODS, THINGS, Cluster, config_map, crd, custom_object, pod
+from tests.server.server_clients import CRDS, MAPS, PODS, THINGS, Cluster, config_map, crd, custom_object, pod
 from trainyard.objects import Problem
 from trainyard.schema.checks import MAX_DEPTH
 from trainyard.server.model.requests import MAX_BODY
 
 
 def test_a_created_object_gets_the_servers_fields(cluster: Cluster) -> None:
-    made = cluster.make(MAPS, config_map("a", data={"k": "v"}, metadata={"labels": {"x": "y"}, "junk": 1}))
-    meta = made["metadata"]
+    created = cluster.make(MAPS, config_map("a", data={"k": "v"}, metadata={"labels": {"x": "y"}, "junk": 1}))
+    meta = created["metadata"]
     assert meta["namespace"] == "default" and meta["resourceVersion"] == "2"
     assert str(UUID(meta["uid"], version=4)) == meta["uid"] and meta["creationTimestamp"] == "2027-01-15T08:00:00Z"
-    assert "junk" not in meta and made["data"] == {"k": "v"}
-    assert cluster.get(f"{MAPS}/a") == made
+    assert "junk" not in meta and created["data"] == {"k": "v"}
+    assert cluster.get(f"{MAPS}/a") == created
 
 
 def test_a_client_cannot_set_the_servers_fields(cluster: Cluster) -> None:
     meta = {"uid": "mine", "generation": 9, "creationTimestamp": "2000-01-01T00:00:00Z", "deletionTimestamp": None}
-    made = cluster.make(PODS, pod("a", metadata=meta))["metadata"]
-    assert made["uid"] != "mine" and made["generation"] == 1
-    assert made["creationTimestamp"] == "2027-01-15T08:00:00Z" and "deletionTimestamp" not in made
+    created = cluster.make(PODS, pod("a", metadata=meta))["metadata"]
+    assert created["uid"] != "mine" and created["generation"] == 1
+    assert created["creationTimestamp"] == "2027-01-15T08:00:00Z" and "deletionTimestamp" not in created
 
 
 def test_an_object_that_names_a_version_is_not_new(cluster: Cluster) -> None:
@@ -170,10 +170,10 @@ def test_methods_that_make_no_sense_are_refused(cluster: Cluster) -> None:
 
 
 def test_an_update_needs_the_current_resource_version(cluster: Cluster) -> None:
-    made = cluster.make(MAPS, config_map("a", data={"k": "1"}))
-    changed = cluster.ask("PUT", f"{MAPS}/a", {**made, "data": {"k": "2"}})
-    assert changed["metadata"]["resourceVersion"] == "3" and changed["metadata"]["uid"] == made["metadata"]["uid"]
-    no = cluster.refused("PUT", f"{MAPS}/a", {**made, "data": {"k": "3"}})
+    created = cluster.make(MAPS, config_map("a", data={"k": "1"}))
+    changed = cluster.ask("PUT", f"{MAPS}/a", {**created, "data": {"k": "2"}})
+    assert changed["metadata"]["resourceVersion"] == "3" and changed["metadata"]["uid"] == created["metadata"]["uid"]
+    no = cluster.refused("PUT", f"{MAPS}/a", {**created, "data": {"k": "3"}})
     assert (no.code, no.reason) == (409, "Conflict")
     assert no.message == (
         'Operation cannot be fulfilled on configmaps "a": the object has been modified; '
@@ -192,8 +192,8 @@ def test_a_custom_resource_cannot_be_replaced_blindly(cluster: Cluster) -> None:
 
 
 def test_a_patch_can_be_a_fence(cluster: Cluster) -> None:
-    made = cluster.make(MAPS, config_map("a"))
-    version = {"resourceVersion": made["metadata"]["resourceVersion"]}
+    created = cluster.make(MAPS, config_map("a"))
+    version = {"resourceVersion": created["metadata"]["resourceVersion"]}
     assert cluster.merge(f"{MAPS}/a", {"metadata": version, "data": {"x": "1"}})["data"] == {"x": "1"}
     kind = "application/merge-patch+json"
     assert cluster.refused("PATCH", f"{MAPS}/a", {"metadata": version, "data": {"x": "2"}}, kind).code == 409
@@ -204,10 +204,10 @@ def test_a_patch_can_be_a_fence(cluster: Cluster) -> None:
 
 
 def test_a_write_without_a_change_gets_no_new_revision(cluster: Cluster) -> None:
-    made = cluster.make(MAPS, config_map("a", data={"x": "1"}))
+    created = cluster.make(MAPS, config_map("a", data={"x": "1"}))
     before = cluster.log.revision
-    assert cluster.ask("PUT", f"{MAPS}/a", made) == made
-    assert cluster.merge(f"{MAPS}/a", {"data": {"x": "1"}}) == made
+    assert cluster.ask("PUT", f"{MAPS}/a", created) == created
+    assert cluster.merge(f"{MAPS}/a", {"data": {"x": "1"}}) == created
     assert cluster.log.revision == before
 
 
@@ -240,8 +240,8 @@ def test_a_patch_cannot_rename_or_move_an_object(cluster: Cluster) -> None:
 
 def test_status_has_a_path_of_its_own(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    made = cluster.make(THINGS, {**custom_object("a"), "status": {"state": "forged"}})
-    assert "status" not in made
+    created = cluster.make(THINGS, {**custom_object("a"), "status": {"state": "forged"}})
+    assert "status" not in created
     response = cluster.merge(f"{THINGS}/a/status", {"status": {"state": "Running"}, "spec": {"replicas": 7}})
     assert response["status"] == {"state": "Running"} and response["spec"]["replicas"] == 1
     assert response["metadata"]["generation"] == 1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.server.asking import MAPS, ROLES, Cluster
+from tests.server.server_clients import MAPS, ROLES, Cluster
 from trainyard.server.model import protobuf
 
 AUTH = "authorization.k8s.io/v1"

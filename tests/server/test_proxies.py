@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.server.asking import PODS, Client, pod
+from tests.server.server_clients import PODS, Client, pod
 from trainyard.objects import decode
 from trainyard.server import CertificateAuthority, Server
 from trainyard.server.model import paths
@@ -35,15 +35,15 @@ class World:
     folder: Path
     socket: str
     refusal: str = ""
-    asked: list[str] = field(default_factory=list)
-    seen: list[web.BaseRequest] = field(default_factory=list)
+    authorized: list[str] = field(default_factory=list)
+    requests: list[web.BaseRequest] = field(default_factory=list)
 
     async def node(self, request: web.BaseRequest) -> web.StreamResponse:
-        self.asked.append(f"{request.headers.get('Authorization')} {request.path}")
+        self.authorized.append(f"{request.headers.get('Authorization')} {request.path}")
         return web.Response(status=503, text=self.refusal) if self.refusal else web.Response(text=self.socket)
 
     async def program(self, request: web.BaseRequest) -> web.StreamResponse:
-        self.seen.append(request)
+        self.requests.append(request)
         body = await request.read()
         if request.path == "/slow":
             response = web.StreamResponse()
@@ -82,9 +82,9 @@ async def locked(world: World) -> AsyncIterator[Server]:
         meta = {"name": "n"}
         await client.make("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": status})
         ports = [{"name": "http", "containerPort": 8080}]
-        made = pod("a", nodeName="n", containers=[{"name": "main", "image": "i", "ports": ports}])
-        made["metadata"]["labels"] = {"app": "a"}
-        await client.make(PODS, made)
+        new_pod = pod("a", nodeName="n", containers=[{"name": "main", "image": "i", "ports": ports}])
+        new_pod["metadata"]["labels"] = {"app": "a"}
+        await client.make(PODS, new_pod)
         ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
         await client.ask("PATCH", f"{PODS}/a/status", ready)
         listed = [{"name": "web", "port": 80, "targetPort": "http"}, {"name": "none", "port": 81, "targetPort": "x"}]
@@ -106,11 +106,11 @@ async def test_a_proxied_request_reaches_the_program_unchanged(locked: Server, w
         for method in ("HEAD", "OPTIONS"):
             async with session.request(method, url) as got:
                 assert got.status == 200
-    seen = world.seen[0]
-    assert [request.method for request in world.seen] == ["POST", "HEAD", "OPTIONS"]
-    assert (seen.method, seen.path_qs, seen.headers["X-Mine"]) == ("POST", "/a//b/?x=1&x=2", "yes")
-    assert "Authorization" not in seen.headers and seen.headers["X-Forwarded-Uri"] == f"{where}/proxy/a//b/"
-    assert set(world.asked) == {"Bearer canary /sockets/default/a/8080"}
+    received = world.requests[0]
+    assert [request.method for request in world.requests] == ["POST", "HEAD", "OPTIONS"]
+    assert (received.method, received.path_qs, received.headers["X-Mine"]) == ("POST", "/a//b/?x=1&x=2", "yes")
+    assert "Authorization" not in received.headers and received.headers["X-Forwarded-Uri"] == f"{where}/proxy/a//b/"
+    assert set(world.authorized) == {"Bearer canary /sockets/default/a/8080"}
 
 
 @pytest.mark.parametrize(
@@ -159,14 +159,14 @@ async def test_a_tls_backend_may_have_any_certificate(locked: Server, world: Wor
             assert (got.status, await got.read()) == (200, b"said")
         async with session.get(f"{locked.url}{PODS}/a:8080/proxy/x") as got:
             assert got.status == 503, "it speaks TLS only"
-    assert world.seen[-1].secure
+    assert world.requests[-1].secure
     await runner.cleanup()
 
 
 async def test_the_proxy_needs_a_token(locked: Server, world: World) -> None:
     async with aiohttp.ClientSession() as session, session.get(f"{locked.url}{PODS}/a/proxy/") as got:
         assert got.status in (401, 403)
-    assert not world.asked and not world.seen
+    assert not world.authorized and not world.requests
 
 
 async def test_unsupported_subresources_are_answered_with_an_alternative(locked: Server) -> None:

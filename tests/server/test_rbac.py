@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import (
+from tests.server.server_clients import (
     ACCOUNTS,
     BINDINGS,
     CRDS,
@@ -55,9 +55,9 @@ ALLOWED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("rule_", "asked", "allowed"), ALLOWED)
-def test_a_rule_allows_or_not(rule_: Any, asked: Attributes, allowed: bool) -> None:
-    assert rbac.is_allowed([rule_], asked) is allowed
+@pytest.mark.parametrize(("rule_", "attributes", "allowed"), ALLOWED)
+def test_a_rule_allows_or_not(rule_: Any, attributes: Attributes, allowed: bool) -> None:
+    assert rbac.is_allowed([rule_], attributes) is allowed
 
 
 COVERED = [
@@ -132,7 +132,9 @@ def test_each_verb_needs_its_own_right(world: Cluster, method: str, path: str, b
     query_parameters = dict([query.split("=")]) if query else {}
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
     everything = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
-    world.make(ROLES, role("r", rule(" ".join(each for each in everything if each != verb), "configmaps")))
+    world.make(
+        ROLES, role("r", rule(" ".join(other_verb for other_verb in everything if other_verb != verb), "configmaps"))
+    )
     world.make(BINDINGS, binding("b", "r", "robot"))
     with world.acting(ROBOT):
         refused = world.refused(method, path, body, kind, **query_parameters)
@@ -177,8 +179,8 @@ def test_groups_and_users_are_subjects_too(world: Cluster) -> None:
         {"kind": "Group", "name": "system:serviceaccounts:default"},
         {"kind": "User", "name": "jane"},
     )):  # fmt: skip
-        made = world.make(BINDINGS, {**binding(f"b{index}", "reads"), "subjects": [subject]})
-        assert made["subjects"][0]["apiGroup"] == "rbac.authorization.k8s.io"
+        created = world.make(BINDINGS, {**binding(f"b{index}", "reads"), "subjects": [subject]})
+        assert created["subjects"][0]["apiGroup"] == "rbac.authorization.k8s.io"
     for user in (ROBOT, STRANGER, impersonated_user("jane")):
         with world.acting(user):
             world.get(MAPS)
@@ -218,8 +220,8 @@ def test_every_authenticated_user_may_use_discovery_and_self_reviews(world: Clus
     with world.acting(ROBOT):
         for path in ("/api", "/api/v1", "/apis", "/apis/batch/v1", "/version", "/readyz", "/openapi/v3"):
             world.raw("GET", path)
-        asked = {**kinds, "spec": {"resourceAttributes": wanted}}
-        assert world.make(review, asked)["status"] == {"allowed": False}
+        access_review = {**kinds, "spec": {"resourceAttributes": wanted}}
+        assert world.make(review, access_review)["status"] == {"allowed": False}
         attributes = {**kinds, "spec": {"nonResourceAttributes": {"path": "/api", "verb": "get"}}}
         assert world.make(review, attributes)["status"] == {"allowed": True}
         me = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -230,7 +232,7 @@ def test_every_authenticated_user_may_use_discovery_and_self_reviews(world: Clus
         assert listed["nonResourceRules"] and not listed["incomplete"]
         assert world.refused("POST", review, {**kinds, "spec": {}}).code == 422
         assert world.refused("POST", review, {**kinds, "spec": {"resourceAttributes": 5}}).code == 400
-    assert world.make(review, asked)["status"] == {"allowed": True}
+    assert world.make(review, access_review)["status"] == {"allowed": True}
     assert world.refused("GET", review).code == 405
     assert not [key for key, _ in world.log.list("selfsubjectaccessreviews.authorization.k8s.io")]
 
@@ -238,9 +240,9 @@ def test_every_authenticated_user_may_use_discovery_and_self_reviews(world: Clus
 @pytest.mark.parametrize("spec", [{"user": 5}, {"groups": 5}, {"groups": [5]}, {"user": "a", "groups": "b"}, {}])
 def test_a_review_without_a_user_is_refused(world: Cluster, spec: dict[str, Any]) -> None:
     kinds = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
-    asked = {**kinds, "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}, **spec}}
+    review = {**kinds, "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}, **spec}}
     code = 400 if spec else 422  # a wrong type is no SubjectAccessReview at all, as for every built-in type
-    assert world.refused("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", asked).code == code
+    assert world.refused("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review).code == code
 
 
 def test_a_role_cannot_grant_permissions_that_its_author_lacks(world: Cluster) -> None:
@@ -315,11 +317,13 @@ def test_a_wrong_role_or_binding_is_refused_at_its_place(cluster: Cluster, path:
 def test_an_account_without_a_namespace_is_one_of_the_bindings(world: Cluster) -> None:
     world.make(ROLES, role("r", rule("get", "secrets")))
     account = {"kind": "ServiceAccount", "name": "x"}
-    made = world.make(BINDINGS, {**binding("b", "r", "x"), "subjects": [account]})
-    assert made["subjects"] == [account]
-    asked = Attributes("get", "", "secrets", "", "default", "a")
+    created = world.make(BINDINGS, {**binding("b", "r", "x"), "subjects": [account]})
+    assert created["subjects"] == [account]
+    attributes = Attributes("get", "", "secrets", "", "default", "a")
     here, there = (impersonated_user(f"system:serviceaccount:{namespace}:x") for namespace in ("default", "other"))
-    assert authorization.is_allowed(world.log, here, asked) and not authorization.is_allowed(world.log, there, asked)
+    assert authorization.is_allowed(world.log, here, attributes) and not authorization.is_allowed(
+        world.log, there, attributes
+    )
 
 
 def test_a_binding_keeps_its_role(cluster: Cluster) -> None:
@@ -331,8 +335,8 @@ def test_a_binding_keeps_its_role(cluster: Cluster) -> None:
 
 
 def test_names_of_roles_may_have_colons(cluster: Cluster) -> None:
-    made = cluster.make(ROLES, role("system:x:Y", rule("get", "pods")))
-    assert cluster.get(f"{ROLES}/system:x:Y")["metadata"]["uid"] == made["metadata"]["uid"]
+    created = cluster.make(ROLES, role("system:x:Y", rule("get", "pods")))
+    assert cluster.get(f"{ROLES}/system:x:Y")["metadata"]["uid"] == created["metadata"]["uid"]
 
 
 def test_only_bind_allows_a_binding_to_a_missing_role(world: Cluster) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.server.asking import CRDS, THINGS, Cluster, crd, custom_object
+from tests.server.server_clients import CRDS, THINGS, Cluster, crd, custom_object
 from trainyard.objects import Json, encode
 from trainyard.server import trust_crd
 from trainyard.server.model.requests import Response

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.server.asking import CRDS, Client, Cluster, crd, following
+from tests.server.server_clients import CRDS, Client, Cluster, crd, following
 
 GROUPS = ("mlkube.io", "mxnet.mlkube.io")
 
 
 def definition(group: str) -> dict[str, Any]:
-    made = crd("mxjobs", "MxJob", group)
-    made["spec"]["names"]["shortNames"] = ["mxj"]
-    return made
+    definition = crd("mxjobs", "MxJob", group)
+    definition["spec"]["names"]["shortNames"] = ["mxj"]
+    return definition
 
 
 def path(group: str) -> str:

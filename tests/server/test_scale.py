@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import CRDS, MAPS, THINGS, Cluster, config_map, crd, custom_object
+from tests.server.server_clients import CRDS, MAPS, THINGS, Cluster, config_map, crd, custom_object
 
 APPS = "/apis/apps/v1/namespaces/default"
 SETS, DEPLOYMENTS = f"{APPS}/statefulsets", f"{APPS}/deployments"
@@ -49,11 +49,11 @@ ALL = [(SETS, 1), (DEPLOYMENTS, 1), (THINGS, 2)]
 
 @pytest.mark.parametrize(("path", "replicas"), ALL)
 def test_a_scale_has_the_replicas_and_nothing_else(scaled: Cluster, path: str, replicas: int) -> None:
-    whole, seen = scaled.get(f"{path}/w"), scaled.get(f"{path}/w/scale")
-    assert (seen["kind"], seen["apiVersion"]) == ("Scale", "autoscaling/v1")
-    assert (seen["spec"], seen["status"]["replicas"]) == ({"replicas": replicas}, 0)
+    whole, scale = scaled.get(f"{path}/w"), scaled.get(f"{path}/w/scale")
+    assert (scale["kind"], scale["apiVersion"]) == ("Scale", "autoscaling/v1")
+    assert (scale["spec"], scale["status"]["replicas"]) == ({"replicas": replicas}, 0)
     for field in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp"):
-        assert seen["metadata"][field] == whole["metadata"][field]
+        assert scale["metadata"][field] == whole["metadata"][field]
 
 
 @pytest.mark.parametrize(("path", "replicas"), ALL)

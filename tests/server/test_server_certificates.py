@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.server.asking import ACCOUNTS, MAPS, PODS, RBAC, Client, account, config_map, following, pod
+from tests.server.server_clients import ACCOUNTS, MAPS, PODS, RBAC, Client, account, config_map, following, pod
 from trainyard.objects import decode
 from trainyard.server import CertificateAuthority, Server
 from trainyard.server.builtin.bootstrap_objects import SERVICE_ADDRESS
@@ -154,8 +154,8 @@ async def test_pods_get_their_token_once_there_is_a_tls_listener(
 ) -> None:
     assert "volumes" not in (await client.make(PODS, pod("early")))["spec"]
     await server.start_tls(authority.server_context(tmp_path))
-    made = await client.make(PODS, pod("late"))
-    assert made["spec"]["volumes"][0]["name"].startswith("kube-api-access-")
+    created = await client.make(PODS, pod("late"))
+    assert created["spec"]["volumes"][0]["name"].startswith("kube-api-access-")
 
 
 async def test_a_cluster_begins_with_the_service_of_its_own_api(client: Client) -> None:
@@ -163,8 +163,8 @@ async def test_a_cluster_begins_with_the_service_of_its_own_api(client: Client) 
     assert service["spec"]["clusterIP"] == SERVICE_ADDRESS
     assert [(port["name"], port["port"]) for port in service["spec"]["ports"]] == [("https", 443)]
     other = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"ports": [{"port": 1}]}}
-    made = await client.make("/api/v1/namespaces/default/services", other)
-    assert made["spec"]["clusterIP"] != SERVICE_ADDRESS
+    created = await client.make("/api/v1/namespaces/default/services", other)
+    assert created["spec"]["clusterIP"] != SERVICE_ADDRESS
     code, answer = await client.ask("POST", "/api/v1/namespaces/default/services",
                                   {**other, "metadata": {"name": "b"},
                                    "spec": {"ports": [{"port": 1}], "clusterIP": SERVICE_ADDRESS}})  # fmt: skip

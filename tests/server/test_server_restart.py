@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.asking import account, pod
+from tests.server.server_clients import account, pod
 from trainyard.objects import Json, decode, encode
 from trainyard.server import DiskLog, Server
 from trainyard.server.builtin import bootstrap_objects
@@ -55,8 +55,8 @@ def test_a_pods_token_is_valid_after_a_restart(life: Life) -> None:
     ask(server, "POST", f"{NAMESPACE}/serviceaccounts", account("robot"))
     ask(server, "POST", f"{NAMESPACE}/pods", pod("p", serviceAccountName="robot"))
     spec = {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}}
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-    token = ask(server, "POST", f"{NAMESPACE}/serviceaccounts/robot/token", asked)["status"]["token"]
+    token_request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    token = ask(server, "POST", f"{NAMESPACE}/serviceaccounts/robot/token", token_request)["status"]["token"]
     user = life()._verbs.tokens.validate(token)
     assert user is not None and user.name == "system:serviceaccount:default:robot"
     assert user.extra["authentication.kubernetes.io/pod-name"] == ("p",)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import ACCOUNTS, PODS, START, Cluster, account, pod
+from tests.server.server_clients import ACCOUNTS, PODS, START, Cluster, account, pod
 from trainyard.objects import decode, encode
 from trainyard.server.auth.tokens import TokenAuthority
 from trainyard.server.model.users import User
@@ -151,30 +151,31 @@ def reachable(robot: Cluster) -> Cluster:
     return robot
 
 
-def mounts(made: dict[str, Any], group: str = "containers") -> list[list[str]]:
+def mounts(pod_created: dict[str, Any], group: str = "containers") -> list[list[str]]:
     return [
-        [mount["mountPath"] for mount in container.get("volumeMounts", ())] for container in made["spec"].get(group, ())
+        [mount["mountPath"] for mount in container.get("volumeMounts", ())]
+        for container in pod_created["spec"].get(group, ())
     ]
 
 
 def test_every_container_of_a_pod_gets_the_folder_of_its_account(reachable: Cluster) -> None:
     two = [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]
-    made = reachable.make(PODS, pod("p", containers=two, initContainers=[{"name": "c", "image": "i"}]))
-    assert made["spec"]["serviceAccountName"] == made["spec"]["serviceAccount"] == "default"
-    (volume,) = made["spec"]["volumes"]
+    created = reachable.make(PODS, pod("p", containers=two, initContainers=[{"name": "c", "image": "i"}]))
+    assert created["spec"]["serviceAccountName"] == created["spec"]["serviceAccount"] == "default"
+    (volume,) = created["spec"]["volumes"]
     assert volume["name"].startswith("kube-api-access-") and len(volume["name"]) == len("kube-api-access-") + 5
     token, ca, namespace = volume["projected"]["sources"]
     assert token == {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}}
     assert ca == {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
     assert namespace["downwardAPI"]["items"][0]["fieldRef"] == {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
     assert volume["projected"]["defaultMode"] == 0o644
-    assert mounts(made) == [[TOKEN_MOUNT_PATH], [TOKEN_MOUNT_PATH]] and mounts(made, "initContainers") == [
+    assert mounts(created) == [[TOKEN_MOUNT_PATH], [TOKEN_MOUNT_PATH]] and mounts(created, "initContainers") == [
         [TOKEN_MOUNT_PATH]
     ]
-    mount = made["spec"]["containers"][0]["volumeMounts"][0]
+    mount = created["spec"]["containers"][0]["volumeMounts"][0]
     assert mount == {"name": volume["name"], "readOnly": True, "mountPath": TOKEN_MOUNT_PATH}
     again = reachable.ask("PUT", f"{PODS}/p", reachable.get(f"{PODS}/p"))
-    assert again["spec"] == made["spec"], "an update adds nothing"
+    assert again["spec"] == created["spec"], "an update adds nothing"
 
 
 def test_a_container_with_its_own_mount_at_the_token_path_keeps_it(reachable: Cluster) -> None:
@@ -199,8 +200,8 @@ def test_a_pod_or_its_service_account_may_disable_the_token(reachable: Cluster) 
 
 
 def test_a_server_without_a_listener_for_pods_mounts_no_token(robot: Cluster) -> None:
-    made = robot.make(PODS, pod("p", serviceAccountName="robot"))
-    assert mounts(made) == [[]] and "volumes" not in made["spec"]
+    created = robot.make(PODS, pod("p", serviceAccountName="robot"))
+    assert mounts(created) == [[]] and "volumes" not in created["spec"]
 
 
 def test_a_pod_of_an_account_that_does_not_exist_is_refused(robot: Cluster) -> None:
@@ -214,7 +215,7 @@ def test_a_pod_of_an_account_that_does_not_exist_is_refused(robot: Cluster) -> N
 
 def test_a_pod_takes_over_the_pull_secrets_of_its_account(robot: Cluster) -> None:
     robot.make(ACCOUNTS, account("puller", imagePullSecrets=[{"name": "s"}]))
-    made = robot.make(PODS, pod("p", serviceAccountName="puller"))
-    assert made["spec"]["imagePullSecrets"] == [{"name": "s"}]
+    created = robot.make(PODS, pod("p", serviceAccountName="puller"))
+    assert created["spec"]["imagePullSecrets"] == [{"name": "s"}]
     own = robot.make(PODS, pod("q", serviceAccountName="puller", imagePullSecrets=[{"name": "t"}]))
     assert own["spec"]["imagePullSecrets"] == [{"name": "t"}]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import Cluster
+from tests.server.server_clients import Cluster
 from tests.server.test_scale import SETS, workload
 from trainyard.objects import decode
 
@@ -40,15 +40,15 @@ WRONG = [
 
 
 def test_a_stateful_set_gets_kube_apiservers_defaults(cluster: Cluster) -> None:
-    made = cluster.make(SETS, workload("StatefulSet"))
-    spec = made["spec"]
+    created = cluster.make(SETS, workload("StatefulSet"))
+    spec = created["spec"]
     assert (spec["replicas"], spec["podManagementPolicy"], spec["revisionHistoryLimit"]) == (1, "OrderedReady", 10)
     rolling = {"partition": 0, "maxUnavailable": 1}
     assert spec["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": rolling}
     assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
     assert spec["template"]["spec"]["restartPolicy"] == "Always"
-    assert made["status"] == {"replicas": 0, "availableReplicas": 0}
-    assert made["metadata"]["generation"] == 1
+    assert created["status"] == {"replicas": 0, "availableReplicas": 0}
+    assert created["metadata"]["generation"] == 1
 
 
 @pytest.mark.parametrize("change", FIXED)

@@ -19,14 +19,14 @@ WRITES = st.lists(
 
 @given(WRITES, st.sampled_from(["first", "always", "last"]))
 def test_an_object_is_found_by_label_before_and_after_the_index_exists(
-    writes: list[tuple[NamespacedName, dict[str, str] | None]], asked: str
+    writes: list[tuple[NamespacedName, dict[str, str] | None]], looked_up: str
 ) -> None:
     store = ObjectStore()
-    if asked == "first":
+    if looked_up == "first":
         store.view_by_label(("p", "1"))
     for number, (key, labels) in enumerate(writes):
         store.put(key, None if labels is None else Record(number, b"", labels, {}))
-        for name in "pq" if asked == "always" or number == len(writes) - 1 else "":
+        for name in "pq" if looked_up == "always" or number == len(writes) - 1 else "":
             for value in VALUES:
                 having = sorted(key for key, record in store.records.items() if record.labels.get(name) == value)
                 assert store.view_by_label((name, value)).keys == having

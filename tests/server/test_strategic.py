@@ -54,7 +54,7 @@ def test_a_merged_spec_has_the_values_of_the_patch(original: Json, patch: Json) 
             var["name"]: var for var in container_now.get("env", ())
         }.items()
     for name, container in old.items():
-        if name not in {each["name"] for each in patch["containers"]}:
+        if name not in {container["name"] for container in patch["containers"]}:
             assert now[name] == container
 
 

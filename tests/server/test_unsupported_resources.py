@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.server.asking import Cluster
+from tests.server.server_clients import Cluster
 from trainyard.server.builtin import BUILT_IN
 from trainyard.server.builtin.unsupported_resources import ALTERNATIVES
 from trainyard.server.model.errors import StatusError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import PODS, START, Cluster, pod
+from tests.server.server_clients import PODS, START, Cluster, pod
 from trainyard.objects import decode
 from trainyard.objects.structs import replace
 from trainyard.objects.usage import ContainerUsage, NodeUsage, PodUsage, UsageReport
@@ -30,13 +30,13 @@ class Usage(Cluster):
         self.make("/api/v1/nodes", {"kind": "Node", "metadata": {"name": "local", "labels": {"zone": "a"}}})
         self.make("/api/v1/namespaces", {"kind": "Namespace", "metadata": {"name": "other"}})
         for name in ("b", "a", "new"):
-            made = self.make(PODS, pod(name, metadata={"labels": {"app": name}}))
+            created = self.make(PODS, pod(name, metadata={"labels": {"app": name}}))
             if name != "new":
                 self.ask("PATCH", f"{PODS}/{name}/status", {"status": {"phase": "Running"}}, MERGE)
             if name != "b":
                 continue
             container = ContainerUsage("main", 1, 0.9876543214, 200 * MIB + 1, 300 * MIB, True)
-            usage = PodUsage("default", "b", made["metadata"]["uid"], START, 2.0034, (container,))
+            usage = PodUsage("default", "b", created["metadata"]["uid"], START, 2.0034, (container,))
             self.report = UsageReport((usage,), NodeUsage("local", START, 61.5, 1.5, 1024))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.server.asking import (
+from tests.server.server_clients import (
     CRDS,
     MAPS,
     PODS,
@@ -21,8 +21,9 @@ from tests.server.asking import (
     custom_object,
     following,
     pod,
-    until,
+    until_listeners,
 )
+from tests.support.waiting import until_async
 from trainyard.objects import decode
 from trainyard.server import RevisionLog, Server
 from trainyard.server.http import handler as http_module
@@ -64,22 +65,22 @@ async def test_send_initial_events_ends_with_a_bookmark(client: Client) -> None:
 async def test_every_line_carries_its_own_number_in_order(client: Client) -> None:
     async with client.watch("/api/v1/configmaps", resourceVersion="1") as lines:
         await asyncio.gather(*(client.make(MAPS, config_map(f"a{index}")) for index in range(50)))
-        seen: list[Any] = []
+        events: list[Any] = []
         async with asyncio.timeout(10):
-            while len(seen) < 50:
-                seen.append(int((await anext(lines))["object"]["metadata"]["resourceVersion"]))
-    assert seen == sorted(set(seen))
+            while len(events) < 50:
+                events.append(int((await anext(lines))["object"]["metadata"]["resourceVersion"]))
+    assert events == sorted(set(events))
 
 
 async def test_a_deletion_carries_the_number_of_the_deletion(client: Client, server: Server) -> None:
-    made = await client.make(MAPS, config_map("a"))
-    async with client.watch(MAPS, resourceVersion=made["metadata"]["resourceVersion"]) as lines:
+    created = await client.make(MAPS, config_map("a"))
+    async with client.watch(MAPS, resourceVersion=created["metadata"]["resourceVersion"]) as lines:
         await client.ask("DELETE", f"{MAPS}/a")
         async with asyncio.timeout(10):
             line = await anext(lines)
     assert line["type"] == "DELETED"
     assert line["object"]["metadata"]["resourceVersion"] == str(server.log.revision)
-    assert line["object"]["metadata"]["uid"] == made["metadata"]["uid"]
+    assert line["object"]["metadata"]["uid"] == created["metadata"]["uid"]
 
 
 async def test_a_selector_turns_changes_into_comings_and_goings(client: Client) -> None:
@@ -156,7 +157,7 @@ async def test_bookmarks_are_sent_to_watches_that_allow_them(client: Client, ser
         client.watch(MAPS, resourceVersion="1") as other_lines,
     ):
         await client.make(PODS, pod("elsewhere"))
-        await until(lambda: server.hub.listener_count("configmaps") == 2)
+        await until_listeners(server, "configmaps", 2)
         server.hub.send_bookmarks()
         async with asyncio.timeout(10):
             line = await anext(lines)
@@ -174,8 +175,8 @@ async def test_a_watch_ends_when_its_time_is_up(client: Client) -> None:
 
 async def test_the_watch_of_a_disconnected_client_is_removed(client: Client, server: Server) -> None:
     async with client.watch(MAPS, resourceVersion="1"):
-        await until(lambda: server.hub.listener_count("configmaps") == 1)
-    await until(lambda: server.hub.listener_count("configmaps") == 0)
+        await until_listeners(server, "configmaps", 1)
+    await until_listeners(server, "configmaps", 0)
 
 
 async def test_a_slow_watcher_is_disconnected_and_delays_no_other(
@@ -186,7 +187,7 @@ async def test_a_slow_watcher_is_disconnected_and_delays_no_other(
     _, writer = await asyncio.open_connection(host, int(port), limit=1024)
     writer.write(f"GET {MAPS}?watch=true&resourceVersion=1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     await writer.drain()
-    await until(lambda: server.hub.listener_count("configmaps") == 1)
+    await until_listeners(server, "configmaps", 1)
     async with asyncio.timeout(30):
         index = 0
         while server.hub.listener_count("configmaps"):  # each object is large, the reader takes nothing
@@ -205,13 +206,13 @@ async def test_a_connection_that_breaks_during_a_write_delays_no_other(cluster: 
 
     hub, watch, heard = WatchHub(cluster.log), cluster.watch(MAPS), list[bytes]()
     broken = Listener(watch, breaks, breaks if part == "behind" else lambda: False)
-    well = Listener(watch, heard.append, lambda: False)
-    for listener in (broken, well):
+    healthy = Listener(watch, heard.append, lambda: False)
+    for listener in (broken, healthy):
         hub.add(listener)
     cluster.make(MAPS, config_map("a"))
     await asyncio.sleep(0)
     cluster.make(MAPS, config_map("b"))
-    await until(lambda: len(heard) == 2)
+    await until_async(lambda: heard, "two events", accept=lambda events: len(events) == 2)
     assert [decode(line)["object"]["metadata"]["name"] for line in heard] == ["a", "b"]
     assert broken.ended.result() == "broken" and hub.listener_count("configmaps") == 1
 
@@ -225,7 +226,11 @@ async def test_with_many_watchers_other_requests_are_served_in_between(cluster: 
     await asyncio.sleep(0)
     assert [len(batches) for batches in writes.values()] == [1] * SLICE + [0] * 2 * SLICE
     cluster.make(MAPS, config_map("b"))
-    await until(lambda: all(sum(batches) == 2 for batches in writes.values()))
+    await until_async(
+        lambda: writes,
+        "two writes for each",
+        accept=lambda by_watch: all(sum(sizes) == 2 for sizes in by_watch.values()),
+    )
     assert list(writes.values()) == [[1, 1]] * SLICE + [[2]] * 2 * SLICE
 
 
@@ -239,7 +244,7 @@ async def test_many_watches_of_a_custom_resource_get_the_deletions_before_they_e
     for listener in listeners:
         hub.add(listener)
     cluster.delete(f"{CRDS}/things.example.org")
-    await until(lambda: all(listener.ended.done() for listener in listeners))
+    await until_async(lambda: all(listener.ended.done() for listener in listeners), "every watch has ended")
     assert len(lines_written) == 3 * SLICE and all('"DELETED"' in lines for lines in lines_written)
 
 

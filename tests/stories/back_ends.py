@@ -48,7 +48,7 @@ class Cluster(Protocol):
         """Make another namespace for this story; its name, which is the given one where nobody else has it."""
         ...
 
-    def asked(self) -> Counter[tuple[str, str]]:
+    def requests(self) -> Counter[tuple[str, str]]:
         """The number of requests of the operator, the node and the story so far, by verb and resource."""
         ...
 
@@ -79,5 +79,5 @@ class Embedded(LocalCluster):
         await self.namespace(namespace)
         return namespace
 
-    def asked(self) -> Counter[tuple[str, str]]:
+    def requests(self) -> Counter[tuple[str, str]]:
         return Counter(self.server.verbs)

@@ -81,8 +81,8 @@ def options(place: Path, network: str) -> LocalClusterOptions:
 @pytest.fixture(scope="session")
 def nodes(installed: ControlPlane) -> Iterator[Nodes]:
     """The nodes that have joined this process's control plane."""
-    with Nodes(installed, Clock()) as made:
-        yield made
+    with Nodes(installed, Clock()) as node_pool:
+        yield node_pool
 
 
 @pytest.fixture
@@ -119,24 +119,26 @@ async def real(options: LocalClusterOptions, nodes: Nodes) -> Told:
 async def harness(
     place: Path, options: LocalClusterOptions, checks: dict[tuple[str, str], object] | None, joined: Nodes | None
 ) -> AsyncIterator[Harness]:
-    made: Harness | None = None
+    story_harness: Harness | None = None
     try:
         async with real(options, joined) if joined else embedded(options, checks) as (cluster, clock):
-            made = Harness(cluster, clock, place)
-            await made.open()
-            yield made
+            story_harness = Harness(cluster, clock, place)
+            await story_harness.open()
+            yield story_harness
     finally:
-        if made is not None:
-            await made.close()
+        if story_harness is not None:
+            await story_harness.close()
 
 
 @pytest.fixture
 def user_cluster(back_end: str, request: pytest.FixtureRequest) -> Iterator[UserCluster]:
     """A cluster that a person works with."""
     home = Path(tempfile.mkdtemp(prefix="user_cluster-"))
-    made = RealUserCluster(home, request.getfixturevalue("installed")) if back_end == "real" else UserCluster(home)
+    user_cluster = (
+        RealUserCluster(home, request.getfixturevalue("installed")) if back_end == "real" else UserCluster(home)
+    )
     try:
-        yield made
+        yield user_cluster
     finally:
-        made.down()
+        user_cluster.down()
         shutil.rmtree(home, ignore_errors=True)

@@ -16,9 +16,9 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 class CrashPoint:
     """Of one operator: it dies at its first write that is news, before the API server has it or before the answer."""
 
-    def __init__(self, seen: set[str], applied: bool) -> None:
+    def __init__(self, writes: set[str], applied: bool) -> None:
         self.died = asyncio.Event()
-        self._seen, self._applied = seen, applied
+        self._seen, self._applied = writes, applied
 
     def take(self, api: Noted) -> None:
         api.before, api.after = (self._dead, self._die) if self._applied else (self._die, self._dead)
@@ -64,8 +64,8 @@ async def survives(harness: Harness, crash_point: CrashPoint, done: Callable[[],
 
 async def deaths(harness: Harness, applied: bool, done: Callable[[], Awaitable[object]]) -> int:
     """How many operators die, each at its first write that no other has died at, until the job has come so far."""
-    seen: set[str] = set()
+    writes: set[str] = set()
     count = 0
-    while not await survives(harness, CrashPoint(seen, applied), done):
+    while not await survives(harness, CrashPoint(writes, applied), done):
         count += 1
     return count

@@ -18,19 +18,20 @@ import struct
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 from tests.stories.back_ends import Cluster
 from tests.stories.controlled_pods import ControlledPod, controlled_container
+from tests.support.waiting import until_async
+from tests.support.watched_objects import until_gone, until_object, until_objects
 from trainyard import kinds
 from trainyard.app.local import NOT_SERVED
 from trainyard.client import ApiClient, ApiError, ApiRequest
 from trainyard.core import Config
 from trainyard.kinds.policies import Policies
-from trainyard.objects import GVK, Json, find_condition, is_condition_true, labels_of, name_of, parse_time, uid_of
+from trainyard.objects import GVK, Json, find_condition, is_condition_true, labels_of, name_of, parse_time
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 from trainyard.objects.resources import CONFIG_MAP, CRD, DEPLOYMENT, JOB, POD, SERVICE, STATEFUL_SET
 from trainyard.operator import Operator
@@ -82,7 +83,6 @@ class Harness:
         self.patience = cluster.patience
         self.kind = kinds.TFJOB
         self.entered: list[ControlledPod] = []
-        self._news = asyncio.Event()
         self._door: asyncio.Server | None = None
         self._listening: set[asyncio.Task[None]] = set()
         self._operator_api: Noted | None = None
@@ -115,13 +115,11 @@ class Harness:
         controlled = ControlledPod(json.loads(line), pid, reader, writer)
         controlled.patience = self.patience
         self.entered.append(controlled)
-        self._news.set()
         task = asyncio.current_task()
         assert task is not None
         self._listening.add(task)
         await controlled.listen()
         self._listening.discard(task)
-        self._news.set()
 
     def entrances(self, role: str, index: int = 0) -> list[ControlledPod]:
         """Every process that ever ran in this slot."""
@@ -150,15 +148,7 @@ class Harness:
 
     async def until_holds(self, true: Callable[[], object]) -> None:
         """Wait until that holds of the controlled pods."""
-        try:
-            async with asyncio.timeout(self.patience):
-                while not true():
-                    self._news.clear()
-                    await self._news.wait()
-        except TimeoutError:
-            raise AssertionError(
-                f"the condition does not become true; running: {self.running()}; {await self._diagnosis()}"
-            ) from None
+        await until_async(true, "a condition of the controlled pods", context=self._diagnosis, seconds=self.patience)
 
     # --- the objects
 
@@ -202,17 +192,10 @@ class Harness:
     async def until(self, true: Callable[[Json], object], gvk: GVK | None = None, name: str = "story") -> Json:
         """Wait until the object, a job by default, exists and fulfils the condition."""
         gvk = gvk or self.kind.gvk
-        field = f"metadata.name={name}"
-        try:
-            async with asyncio.timeout(self.patience):
-                while True:
-                    listed = await self.api.list(gvk, self.namespace, field_selector=field)
-                    for obj in listed["items"]:
-                        if true(obj):
-                            return dict(obj)
-                    await self._change(gvk, listed["metadata"]["resourceVersion"], field)
-        except TimeoutError:
-            raise AssertionError(f"{gvk.kind} {name} does not come so far; {await self._diagnosis()}") from None
+        awaited = f"the condition of {gvk.kind} {name}"
+        return await until_object(
+            self.api, gvk, self.namespace, name, true, awaited, context=self._diagnosis, seconds=self.patience
+        )
 
     async def condition(self, kind: str, name: str = "story") -> Json:
         """Wait until that condition of the job is true; the condition."""
@@ -221,20 +204,7 @@ class Harness:
 
     async def gone(self, gvk: GVK, name: str, uid: str = "") -> None:
         """Wait until there is no such object; with a uid, until it is another one or none."""
-        field = f"metadata.name={name}"
-        left: list[Json] = []
-        try:
-            async with asyncio.timeout(self.patience):
-                while True:
-                    listed = await self.api.list(gvk, self.namespace, field_selector=field)
-                    left = [obj for obj in listed["items"] if uid in ("", uid_of(obj))]
-                    if not left:
-                        return
-                    await self._change(gvk, listed["metadata"]["resourceVersion"], field)
-        except TimeoutError:
-            raise AssertionError(
-                f"{gvk.kind} {name} does not go: {json.dumps(left)}; {await self._diagnosis()}"
-            ) from None
+        await until_gone(self.api, gvk, self.namespace, name, uid=uid, context=self._diagnosis, seconds=self.patience)
 
     @property
     def child_resources(self) -> tuple[GVK, ...]:
@@ -247,27 +217,26 @@ class Harness:
             for obj in (await self.api.list(gvk, self.namespace, OWNER))["items"]:
                 await self.gone(gvk, name_of(obj))
 
-    async def _change(self, gvk: GVK, revision: str, field: str = "") -> None:
-        async with aclosing(self.api.watch(gvk, self.namespace, revision, field_selector=field)) as lines:
-            await anext(lines)
-
     async def children(self, gvk: GVK) -> dict[str, Json]:
         return {name_of(item): item for item in (await self.api.list(gvk, self.namespace, OWNER))["items"]}
 
     async def pod(self, role: str, index: int = 0) -> Json:
         """The one pod of this slot that is not on its way out, as soon as there is one."""
-        matching: list[Json] = []
-        async with asyncio.timeout(self.patience):
-            while not matching:
-                listed = await self.api.list(POD, self.namespace, f"{OWNER},{ROLE}")
-                matching = [
-                    item
-                    for item in listed["items"]
-                    if (labels_of(item)[ROLE].lower(), _index(item)) == (role, index)
-                    and "deletionTimestamp" not in item["metadata"]
-                ]
-                if not matching:
-                    await self._change(POD, listed["metadata"]["resourceVersion"])
+
+        def of_the_slot(pods: list[Json]) -> list[Json]:
+            return [
+                pod
+                for pod in pods
+                if (labels_of(pod)[ROLE].lower(), _index(pod)) == (role, index)
+                and "deletionTimestamp" not in pod["metadata"]
+            ]
+
+        awaited, labels = f"a pod of {role} {index}", f"{OWNER},{ROLE}"
+        matching = of_the_slot(
+            await until_objects(
+                self.api, POD, self.namespace, of_the_slot, awaited, labels=labels, seconds=self.patience
+            )
+        )
         assert len(matching) == 1, [name_of(child) for child in matching]
         return matching[0]
 
@@ -278,7 +247,7 @@ class Harness:
 
     async def _diagnosis(self) -> str:
         """The observed objects, for the message of a story that timed out."""
-        lines = []
+        lines = [f"running: {self.running()}"]
         for gvk in (self.kind.gvk, *self.child_resources):
             for obj in (await self.api.list(gvk, self.namespace))["items"]:
                 lines.append(f"{gvk.kind} {name_of(obj)}: {json.dumps(obj.get('status', {}))}")
@@ -316,12 +285,13 @@ async def looked(operator: Operator, jobs: int = 1) -> None:
     for _ in range(3):
         before = operator.counts.get("reconciles", 0)
         operator.resync()
-        async with asyncio.timeout(LOOK_SECONDS):
-            while operator.counts.get("reconciles", 0) < before + jobs:  # noqa: ASYNC110  (counts have no event)
-                await asyncio.sleep(0)
-    async with asyncio.timeout(LOOK_SECONDS):
-        while operator.waiting_events:  # noqa: ASYNC110  (a count has no event)
-            await asyncio.sleep(0.01)
+        await until_async(
+            lambda before=before: operator.counts.get("reconciles", 0) >= before + jobs,
+            "every job is reconciled",
+            seconds=LOOK_SECONDS,
+            pause=0,
+        )
+    await until_async(lambda: not operator.waiting_events, "no event waits", seconds=LOOK_SECONDS)
 
 
 def replicas(role: str, count: int = 1, container: Json | None = None, **pod: Any) -> Json:

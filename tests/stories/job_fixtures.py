@@ -91,7 +91,7 @@ class JobFixture:
     cast: dict[str, int]
     last: tuple[tuple[str, int], ...]
     all_run: Callable[[Json], object]
-    made: int  # objects that the operator makes
+    objects: int  # objects that the operator makes
 
     @property
     def slots(self) -> list[tuple[str, int]]:

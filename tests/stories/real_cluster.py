@@ -168,11 +168,11 @@ class RealCluster:
         await self._create(name)
         return name
 
-    def asked(self) -> Counter[tuple[str, str]]:
-        asked = self._plane.audit.since(self._mark)
+    def requests(self) -> Counter[tuple[str, str]]:
+        sent = self._plane.audit.since(self._mark)
         return Counter(
             (request.verb, request.resource)
-            for request in asked
+            for request in sent
             if (request.user, request.namespace) == (ADMIN, self.home)
         )
 

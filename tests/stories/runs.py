@@ -46,7 +46,7 @@ class Run(CommandOutput):
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more,
         )  # fmt: skip
 
-    def until(self, pattern: str) -> None:
+    def read_until(self, pattern: str) -> None:
         """Read the output until a line matches."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
@@ -67,7 +67,7 @@ class Run(CommandOutput):
         self.jobs: list[Json] = json.loads(out) if out else []
 
 
-def ran(*arguments: str, seconds: float = LONGEST, **more: Any) -> Run:
+def run_to_end(*arguments: str, seconds: float = LONGEST, **more: Any) -> Run:
     run = Run(*arguments, **more)
     run.end(seconds)
     return run

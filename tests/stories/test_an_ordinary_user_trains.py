@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.stories.runs import EXAMPLES, LONGEST, REPOSITORY, ran, succeeded
-from tests.stories.test_mxnet_training import all_have_learnt_the_same
+from tests.stories.runs import EXAMPLES, LONGEST, REPOSITORY, run_to_end, succeeded
+from tests.stories.test_mxnet_training import assert_all_learned_the_same
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
@@ -57,8 +57,8 @@ def test_an_ordinary_user_installs_trainyard_and_trains_in_the_namespace_network
 
     program = (*become, str(nobodys / "venv" / "bin" / "trainyard"))
     arguments = ("mx_job_dist.yaml", "--network", "namespace")
-    run = ran(*arguments, seconds=2 * LONGEST, program=program, env=env, cwd=nobodys)
+    run = run_to_end(*arguments, seconds=2 * LONGEST, program=program, env=env, cwd=nobodys)
     succeeded(run)
-    all_have_learnt_the_same(run)
+    assert_all_learned_the_same(run)
     (environment,) = (nobodys / ".cache" / "trainyard" / "environments").glob("*/bin/python")
     assert environment.lstat().st_uid == (NOBODY if root else os.getuid())

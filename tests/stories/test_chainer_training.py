@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.stories.runs import EXAMPLES, CommandOutput, Run, process_of, ran
+from tests.stories.runs import EXAMPLES, CommandOutput, Run, process_of, run_to_end
 from trainyard.objects import Json
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
@@ -24,14 +24,14 @@ def table(lines: list[str]) -> list[list[float]]:
 
 
 def test_the_readmes_job_trains_over_master_and_two_workers() -> None:
-    run = ran(str(EXAMPLES / "chainerjob-mn.yaml"), "--network", "namespace")
+    run = run_to_end(str(EXAMPLES / "chainerjob-mn.yaml"), "--network", "namespace")
     assert run.code == 0, run.text
     (job,) = run.jobs
-    trained_by_three(run)
-    complete(job)
+    assert_trained_by_three(run)
+    assert_complete(job)
 
 
-def trained_by_three(run: CommandOutput) -> None:
+def assert_trained_by_three(run: CommandOutput) -> None:
     lines = run.of("master-0")
     assert lines.count(NAIVE) == 3, run.text
     assert "Num process (COMM_WORLD): 3" in lines and "Using hierarchical communicator" in lines, run.text
@@ -42,7 +42,7 @@ def trained_by_three(run: CommandOutput) -> None:
     assert [row[0] for row in rows] == [1, 2] and rows[1][1] < rows[0][1] and rows[1][4] > rows[0][4], run.text
 
 
-def complete(job: Json) -> None:
+def assert_complete(job: Json) -> None:
     status = job["status"]
     assert (status["succeeded"], "active" in status, "failed" in status) == (1, False, False)
     (complete,) = [condition for condition in status["conditions"] if condition["type"] == "Complete"]
@@ -50,7 +50,7 @@ def complete(job: Json) -> None:
 
 
 def test_a_job_without_workers_trains() -> None:
-    run = ran(str(EXAMPLES / "chainerjob.yaml"))
+    run = run_to_end(str(EXAMPLES / "chainerjob.yaml"))
     assert run.code == 0, run.text
     rows = table(run.of("master-0"))
     assert len(rows) == 2 and rows[1][1] < rows[0][1], run.text
@@ -59,7 +59,7 @@ def test_a_job_without_workers_trains() -> None:
 def test_a_rank_that_is_killed_fails_the_master_and_its_job_tries_again() -> None:
     """Open MPI ends the whole run when a rank is lost; the master's batch Job starts it once more, as documented."""
     run = Run(str(EXAMPLES / "chainerjob-mn.yaml"), "--network", "shared")
-    run.until(r"master-0 +\| 1 +[0-9.]+")
+    run.read_until(r"master-0 +\| 1 +[0-9.]+")
     os.kill(process_of("example-job-mn-workerset-ws0-1", "mnist.py\0-e"), signal.SIGKILL)
     run.end()
     assert run.code == 0, run.text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stories.runs import EXAMPLES, Run, ran
+from tests.stories.runs import EXAMPLES, Run, run_to_end
 from trainyard.objects import is_condition_true
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
@@ -25,7 +25,7 @@ def trained(example: str, folder: Path, *replacements: tuple[str, str]) -> Run:
     line = [sys.executable, "-m", "trainyard", "convert", "old.yaml", "-o", "new.yaml"]
     converted = subprocess.run(line, cwd=folder, capture_output=True, text=True)
     assert converted.returncode == 0, converted.stderr
-    run = ran(str(folder / "new.yaml"), "--network", "namespace")
+    run = run_to_end(str(folder / "new.yaml"), "--network", "namespace")
     assert run.code == 0, run.text
     (job,) = run.jobs
     assert job["apiVersion"] == "kubeflow.org/v1"

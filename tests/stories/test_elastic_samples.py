@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.stories.runs import EXAMPLES, REPOSITORY, Run, ran
+from tests.stories.runs import EXAMPLES, REPOSITORY, Run, run_to_end
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
@@ -22,16 +22,16 @@ def test_the_readmes_sample_trains_with_the_endpoint_as_a_service_address(tmp_pa
     job["spec"]["rdzvEndpoint"] = "10.100.104.168:2379"
     path = tmp_path / "sample.yaml"
     path.write_text(yaml.safe_dump_all([*etcd, job]))
-    trained(ran(str(path), "--network", "namespace"))
+    assert_trained(run_to_end(str(path), "--network", "namespace"))
 
 
 def test_the_readmes_other_sample_trains_in_the_shared_network() -> None:
-    trained(ran(str(SAMPLES / "etcd.yaml"), str(SAMPLES / "classy_vision.yaml"), "--network", "shared"))
+    assert_trained(run_to_end(str(SAMPLES / "etcd.yaml"), str(SAMPLES / "classy_vision.yaml"), "--network", "shared"))
 
 
-def trained(run: Run) -> None:
+def assert_trained(run: Run) -> None:
     assert run.code == 0, run.text
-    job = next(each for each in run.jobs if each["kind"] == "ElasticJob")
+    job = next(candidate for candidate in run.jobs if candidate["kind"] == "ElasticJob")
     assert job["status"]["replicaStatuses"] == {"Worker": {"succeeded": 2}}
     assert any("world 2" in line for line in run.of("worker-0")), run.text
     (last,) = [line for line in run.of("worker-0") if "done: rank" in line]
@@ -52,7 +52,7 @@ def test_torchruns_own_arguments_are_served(tmp_path: Path) -> None:
     }
     path = tmp_path / "torchrun.yaml"
     path.write_text(yaml.safe_dump_all(documents))
-    run = ran(str(path))
+    run = run_to_end(str(path))
     assert run.code == 0, run.text
     assert any("sum over 2: 3.0" in line for line in run.of("worker-0")), run.text
 
@@ -63,8 +63,8 @@ def test_an_endpoint_without_a_server_fails_the_job_with_the_reason(tmp_path: Pa
     pod["spec"]["containers"][0] |= {"image": "busybox", "command": ["sleep", "1000"]}
     path = tmp_path / "nobody.yaml"
     path.write_text(yaml.safe_dump_all(documents))
-    run = ran(str(path))
+    run = run_to_end(str(path))
     assert run.code == 1, run.text
-    job = next(each for each in run.jobs if each["kind"] == "ElasticJob")
+    job = next(candidate for candidate in run.jobs if candidate["kind"] == "ElasticJob")
     (failed,) = [condition for condition in job["status"]["conditions"] if condition["type"] == "Failed"]
     assert "the rendezvous at etcd-service:2379 cannot be reached" in failed["message"], run.text

@@ -36,17 +36,17 @@ def test_two_members_become_three_and_two_again_one_is_killed_and_no_step_is_los
     user_cluster.up("namespace")
     program = ["/workspace/examples/imagenet/main.py", "--epochs=12", "--batch-size=32", "--delay=0.15"]
     watched = user_cluster.submit(manifest(tmp_path, *program))
-    watched.until(r"rank 0 of 2: continues from the beginning")
-    watched.until(r"step 20 ")
+    watched.read_until(r"rank 0 of 2: continues from the beginning")
+    watched.read_until(r"step 20 ")
     user_cluster("scale", "elastic-train", "3")
-    watched.until(r"worker-2 .*of 3: continues from rank \d's checkpoint, epoch \d+ step [1-9]")
-    watched.until(r"world 3 rank")
+    watched.read_until(r"worker-2 .*of 3: continues from rank \d's checkpoint, epoch \d+ step [1-9]")
+    watched.read_until(r"world 3 rank")
     (agent, *_) = processes_of("elastic-train-worker-1", "torchelastic")
     os.kill(agent, signal.SIGKILL)
-    watched.until(r"worker-1 .*of 3: continues from rank \d's checkpoint")  # the one that took its place
-    watched.until(r"world 3 rank")
+    watched.read_until(r"worker-1 .*of 3: continues from rank \d's checkpoint")  # the one that took its place
+    watched.read_until(r"world 3 rank")
     user_cluster("scale", "elastic-train", "2")
-    watched.until(r"of 2: continues from rank \d's checkpoint")
+    watched.read_until(r"of 2: continues from rank \d's checkpoint")
     assert watched.end() == 0, "\n".join(watched.lines)
 
     job = user_cluster.job("elasticjob", "elastic-train")

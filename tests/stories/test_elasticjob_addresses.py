@@ -16,12 +16,12 @@ async def etcd(harness: Harness) -> tuple[ControlledPod, str, str]:
     ports = [{"name": "client-port", "port": 2379, "protocol": "TCP", "targetPort": 2379}]
     spec = {"ports": ports, "selector": {"app": "etcd"}}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "etcd-service"}, "spec": spec}
-    made = await harness.api.create(SERVICE, namespace, service)
+    created = await harness.api.create(SERVICE, namespace, service)
     listens = {"args": ["0.0.0.0:2379"], "ports": [{"containerPort": 2379}]}
     server = await harness.visitor(namespace, {"app": "etcd"}, **listens)
     where = "(lambda host, port: (host, int(port)))(*sys.argv[-1].split(':'))"
     await server.ask(f"globals().__setitem__('door', socket.create_server({where}))")
-    return server, namespace, made["spec"]["clusterIP"]
+    return server, namespace, created["spec"]["clusterIP"]
 
 
 async def reaches(controlled_pod: ControlledPod, other: ControlledPod, address: str) -> bool:

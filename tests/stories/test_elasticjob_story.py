@@ -134,9 +134,9 @@ async def test_an_elastic_job_scales_up_and_down_without_disturbing_other_worker
     await scale(harness, 4)
     await harness.every_replica_runs(worker=4)
     await harness.until(lambda job: workers(job) == {"active": 4})
-    seen = await harness.api.get(harness.kind.gvk, harness.namespace, "story", "scale")
-    assert (seen["spec"]["replicas"], seen["status"]["replicas"]) == (4, 4)
-    pods = await harness.api.list(POD, harness.namespace, seen["status"]["selector"])
+    scale_now = await harness.api.get(harness.kind.gvk, harness.namespace, "story", "scale")
+    assert (scale_now["spec"]["replicas"], scale_now["status"]["replicas"]) == (4, 4)
+    pods = await harness.api.list(POD, harness.namespace, scale_now["status"]["selector"])
     assert len(pods["items"]) == 4
     for index in range(4):
         assert await (await harness.controlled_pod("worker", index)).ask(argument("nnodes")) == "1:4"

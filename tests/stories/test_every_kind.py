@@ -10,32 +10,32 @@ from tests.stories.harness import Harness, looked
 from tests.stories.job_fixtures import LIMITED_BY_OPERATOR, NEW, JobFixture
 from trainyard.objects import is_condition_true
 
-each = pytest.mark.parametrize("job_fixture", NEW.values(), ids=NEW)
+of_every_kind = pytest.mark.parametrize("job_fixture", NEW.values(), ids=NEW)
 each_limited = pytest.mark.parametrize("job_fixture", LIMITED_BY_OPERATOR.values(), ids=LIMITED_BY_OPERATOR)
 
 
-@each
+@of_every_kind
 async def test_a_job_without_failures_costs_one_request_per_object_and_five_and_a_finished_one_none(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
     operator, api = await harness.operator()
-    before, sent = harness.cluster.asked(), len(api.sent)
+    before, sent = harness.cluster.requests(), len(api.sent)
     await job_fixture.begin(harness)
     await job_fixture.succeed(harness)
     await looked(operator)
 
-    made = [write.path for write in api.writes if write.method == "POST"]
-    assert len(made) == job_fixture.made
+    created = [write.path for write in api.writes if write.method == "POST"]
+    assert len(created) == job_fixture.objects
     counts_only = [
         write for write in api.writes if write.path.endswith("/status") and b"conditions" not in (write.body or b"")
     ]
     hosts = [write for write in api.writes if write.method == "PATCH" and "/configmaps/" in write.path]  # of an MPIJob
     requests = len(api.writes) - len(counts_only) - len(hosts)
-    assert requests <= job_fixture.made + 5, [write.path for write in api.writes]
+    assert requests <= job_fixture.objects + 5, [write.path for write in api.writes]
     assert [
         request.path for request in api.sent[sent:] if request.method == "GET" and "watch" not in dict(request.query)
     ] == []
-    after = harness.cluster.asked()
+    after = harness.cluster.requests()
     jobs = harness.kind.gvk.plural
     patched = sum(after[verb] - before[verb] for verb in (("patch", jobs), ("patch", f"{jobs}/status")))
     assert patched == len([write for write in api.writes if f"/{jobs}/story" in write.path])
@@ -51,7 +51,7 @@ async def test_a_job_without_failures_costs_one_request_per_object_and_five_and_
     ]
 
 
-@each
+@of_every_kind
 async def test_a_new_operator_does_not_change_a_running_job_and_a_deleted_job_leaves_nothing(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
@@ -72,7 +72,7 @@ async def test_a_new_operator_does_not_change_a_running_job_and_a_deleted_job_le
 
 
 @pytest.mark.slow
-@each
+@of_every_kind
 async def test_a_suspended_job_runs_nothing_and_continues_when_it_is_resumed(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
@@ -99,7 +99,7 @@ async def test_a_suspended_job_runs_nothing_and_continues_when_it_is_resumed(
 
 
 @pytest.mark.slow
-@each
+@of_every_kind
 async def test_a_job_created_suspended_runs_nothing_until_it_is_resumed(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
@@ -151,7 +151,7 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over_and_takes_everyth
 
 
 @pytest.mark.slow
-@each
+@of_every_kind
 async def test_a_job_managed_by_another_controller_causes_no_requests(
     harness: Harness, job_fixture: JobFixture
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.stories.runs import REPOSITORY, Run, ran
+from tests.stories.runs import REPOSITORY, Run, run_to_end
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
@@ -20,7 +20,7 @@ def run_of(example: str, folder: Path) -> Run:
     """The example has run, and its job has succeeded."""
     manifest = json.loads((EXAMPLES / f"{example}.json").read_text())["manifest"]
     (folder / "job.yaml").write_text(yaml.safe_dump(manifest))
-    run = ran(str(folder / "job.yaml"))
+    run = run_to_end(str(folder / "job.yaml"))
     assert run.code == 0, run.text
     return run
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.stories.runs import EXAMPLES, Run, process_of, processes_of, ran
+from tests.stories.runs import EXAMPLES, Run, process_of, processes_of, run_to_end
 from tests.stories.users import UserCluster
 from trainyard.objects import is_condition_true
 
@@ -21,7 +21,7 @@ NETWORKS = pytest.mark.parametrize("network", ["namespace", "shared"])
 
 def trained(example: str, network: str) -> Run:
     """The example has run in that network, and its job has succeeded without a restart."""
-    run = ran(str(EXAMPLES / example), "--network", network)
+    run = run_to_end(str(EXAMPLES / example), "--network", network)
     assert run.code == 0, run.text
     (job,) = run.jobs
     conditions = job["status"]["conditions"]
@@ -51,7 +51,7 @@ def test_all_torch_ranks_restart_when_a_worker_is_killed(network: str, tmp_path:
     manifest = tmp_path / "job.yaml"
     manifest.write_text(yaml.safe_dump_all(documents))
     run = Run(str(manifest), "--network", network)
-    run.until(r"worker-1 +\| .* step 20 ")
+    run.read_until(r"worker-1 +\| .* step 20 ")
     os.kill(process_of("pytorch-train-worker-1", "train.py"), signal.SIGKILL)
     run.end()
     assert run.code == 0, run.text
@@ -77,10 +77,10 @@ def test_an_elastic_pytorch_job_scales_up_while_it_trains(user_cluster: UserClus
     manifest.write_text(yaml.safe_dump(job))
     user_cluster.up("namespace")
     watched = user_cluster.submit(str(manifest))
-    watched.until(r"step 20 .*world 2 ")
+    watched.read_until(r"step 20 .*world 2 ")
     user_cluster("scale", "pytorchjob/elastic-pytorch", "3")
-    watched.until(r"worker-2 .*of 3: continues from rank \d's checkpoint, epoch \d+ step [1-9]")
-    watched.until(r"world 3 rank")
+    watched.read_until(r"worker-2 .*of 3: continues from rank \d's checkpoint, epoch \d+ step [1-9]")
+    watched.read_until(r"world 3 rank")
     assert watched.end() == 0, "\n".join(watched.lines)
 
 
@@ -94,7 +94,7 @@ def test_elastic_workers_of_torch_go_on_when_worker_0_is_killed_with_the_store_o
     manifest = tmp_path / "job.yaml"
     manifest.write_text(yaml.safe_dump(job))
     run = Run(str(manifest), "--network", "namespace")
-    run.until(r"worker-0 .*epoch 1 step \d+ .*world 2 ")
+    run.read_until(r"worker-0 .*epoch 1 step \d+ .*world 2 ")
     os.kill(processes_of("elastic-pytorch-worker-0", "main.py")[0], signal.SIGKILL)  # the launcher; its process follows
     run.end()
     assert run.code == 0, run.text
@@ -167,7 +167,7 @@ def test_launchers_of_paddle_with_parameter_servers_meet_at_the_master(network: 
     sets["Master"] = {**sets["Worker"], "replicas": 1}
     manifest = tmp_path / "job.yaml"
     manifest.write_text(yaml.safe_dump(job))
-    run = ran(str(manifest), "--network", network)
+    run = run_to_end(str(manifest), "--network", network)
     assert run.code == 0, run.text
     for replica in ("master-0", "worker-0", "worker-1"):
         (servers,) = {
@@ -209,7 +209,7 @@ def test_every_machine_of_lightgbm_is_reached_by_every_other(network: str, tmp_p
         replica_spec["template"] = {"spec": {"containers": [container]}}
     manifest = tmp_path / "job.yaml"
     manifest.write_text(yaml.safe_dump(job))
-    run = ran(str(manifest), "--network", network)
+    run = run_to_end(str(manifest), "--network", network)
     assert run.code == 0, run.text
     for replica in ("master-0", "worker-0", "worker-1"):
         assert any("all 3 machines answer" in line for line in run.of(replica)), run.text

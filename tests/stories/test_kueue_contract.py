@@ -14,7 +14,7 @@ from trainyard.client import Invalid
 from trainyard.objects import Json, find_condition, is_condition_true, labels_of, name_of
 
 pytestmark = pytest.mark.slow
-each = pytest.mark.parametrize("job_fixture", PLAYS.values(), ids=PLAYS)
+of_every_kind = pytest.mark.parametrize("job_fixture", PLAYS.values(), ids=PLAYS)
 PRIORITY = "system-cluster-critical"
 
 
@@ -45,7 +45,7 @@ def lives(job: Json) -> bool:
     return "Running" in counts(job) or "'active': " in counts(job).replace("'active': None", "")
 
 
-def has_exactly(pod: Json, flavor: Flavor) -> None:
+def assert_has_exactly(pod: Json, flavor: Flavor) -> None:
     """The values of one admission, once, and nothing of another one."""
     spec, meta = pod["spec"], pod["metadata"]
     assert labels_of(pod)["kueue.x-k8s.io/podset"] == flavor.name
@@ -69,7 +69,7 @@ def cast(job_fixture: JobFixture, flavor: Flavor) -> dict[str, int]:
     return {**job_fixture.cast, **flavor.counts}
 
 
-@each
+@of_every_kind
 async def test_a_queued_job_is_admitted_evicted_and_admitted_again_each_time_by_one_update(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
@@ -86,7 +86,7 @@ async def test_a_queued_job_is_admitted_evicted_and_admitted_again_each_time_by_
     pods = await kueue.pods()
     assert len(pods) == sum(cast(job_fixture, spot).values())
     for pod in pods:
-        has_exactly(pod, spot)
+        assert_has_exactly(pod, spot)
     for gvk in harness.child_resources:
         assert [
             name for name, child in (await harness.children(gvk)).items() if QUEUE.keys() & labels_of(child).keys()
@@ -109,7 +109,7 @@ async def test_a_queued_job_is_admitted_evicted_and_admitted_again_each_time_by_
     await harness.every_replica_runs(**job_fixture.cast)
     await harness.until(lives)
     for pod in await kueue.pods():
-        has_exactly(pod, standard)
+        assert_has_exactly(pod, standard)
     job = await harness.job()
     assert (job["status"]["resumes"], job["status"].get("restarts", 0)) == (1, 0)
     await job_fixture.succeed(harness)
@@ -117,7 +117,7 @@ async def test_a_queued_job_is_admitted_evicted_and_admitted_again_each_time_by_
     assert done["reason"] and done["message"]
 
 
-@each
+@of_every_kind
 async def test_a_failed_job_has_the_condition_with_reason_and_message(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
@@ -129,7 +129,7 @@ async def test_a_failed_job_has_the_condition_with_reason_and_message(
     assert failed["reason"] and failed["message"]
 
 
-@each
+@of_every_kind
 async def test_gated_pods_wait_until_the_gates_are_removed(harness: Harness, job_fixture: JobFixture) -> None:
     kueue = await wait_in_line(harness, job_fixture)
     await kueue.admit(Flavor("spot", gates=("kueue.x-k8s.io/topology",)))
@@ -148,7 +148,7 @@ async def first_pod(harness: Harness, job_fixture: JobFixture) -> str:
     return name_of(await harness.pod(role, index))
 
 
-@each
+@of_every_kind
 async def test_the_template_of_a_running_job_changes_only_together_with_its_suspension(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
@@ -167,7 +167,7 @@ async def test_the_template_of_a_running_job_changes_only_together_with_its_susp
     assert harness.running() == job_fixture.cast
 
 
-@each
+@of_every_kind
 async def test_a_job_of_another_manager_is_not_touched_until_managed_by_changes(
     harness: Harness, job_fixture: JobFixture
 ) -> None:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.node.ordinary_user import ORDINARY, command
-from tests.stories.runs import EXAMPLES, REPOSITORY, Run, ran
+from tests.stories.runs import EXAMPLES, REPOSITORY, Run, run_to_end
 from tests.stories.test_kubeflow_training import NETWORKS, numbers, trained
 from tests.stories.users import UserCluster
 from trainyard.objects import Json, is_condition_true
@@ -30,7 +30,7 @@ LINES = 7  # of a rank in a training
 FIRST_STEPS = r"rank 1 of 2 on \S+: step 25 "
 
 
-def trained_on_two_workers(run: Run) -> None:
+def assert_trained_on_two_workers(run: Run) -> None:
     """The last training of the run: both ranks, each on its worker, have had the same losses, which have fallen."""
     of_rank = "rank {0} of 2 on mpi-train-worker-{0}: step [0-9]+ loss ([0-9.]+)"
     losses = [numbers(run, "launcher-0", of_rank.format(rank))[-LINES:] for rank in (0, 1)]
@@ -86,12 +86,12 @@ def descends_from(process: int, ancestor: int) -> bool:
 
 @NETWORKS
 def test_ranks_that_exec_has_started_train_on_two_workers(network: str) -> None:
-    trained_on_two_workers(trained(EXEC.name, network))
+    assert_trained_on_two_workers(trained(EXEC.name, network))
 
 
 def test_ranks_that_ssh_has_started_train_on_two_workers() -> None:
     run = trained(SSH.name, "namespace")
-    trained_on_two_workers(run)
+    assert_trained_on_two_workers(run)
     for worker in ("worker-0", "worker-1"):
         assert sum("Accepted publickey" in line for line in run.of(worker)) == 1, run.text
 
@@ -116,13 +116,13 @@ def test_an_ordinary_user_trains(example: Path, home: Path) -> None:
     shutil.copy(example, home)
     env = {**env, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "XDG_STATE_HOME": str(home / "state")}
     program = (*argv, "-m", "trainyard")
-    run = ran(example.name, "--network", "namespace", program=program, env=env, cwd=home)
+    run = run_to_end(example.name, "--network", "namespace", program=program, env=env, cwd=home)
     assert run.code == 0, run.text
-    trained_on_two_workers(run)
+    assert_trained_on_two_workers(run)
 
 
 def test_the_job_is_refused_where_its_workers_share_port_22() -> None:
-    run = ran(str(SSH), "--network", "shared")
+    run = run_to_end(str(SSH), "--network", "shared")
     assert run.code == 2 and "Pending" not in run.text, run.text
     assert "use --network namespace, or MPIJob of kubeflow.org/v1" in " ".join(run.text.split())
 
@@ -141,7 +141,7 @@ def test_the_job_is_refused_by_submit_as_well(tmp_path: Path) -> None:
 def test_mpi_operators_pi_is_computed_on_two_workers(tmp_path: Path) -> None:
     job = json.loads(PI.read_text())["manifest"]
     (tmp_path / "pi.yaml").write_text(yaml.safe_dump(job))
-    run = ran(str(tmp_path / "pi.yaml"), "--network", "namespace")
+    run = run_to_end(str(tmp_path / "pi.yaml"), "--network", "namespace")
     assert run.code == 0, run.text
     assert {f"Rank {rank} on host pi-worker-{rank}" for rank in (0, 1)} <= set(run.of("launcher-0")), run.text
     (pi,) = numbers(run, "launcher-0", r"pi is approximately ([0-9.]+)")
@@ -153,7 +153,7 @@ def test_a_launcher_that_waits_for_its_workers_and_is_one(tmp_path: Path) -> Non
     job["spec"].update(runLauncherAsWorker=True, launcherCreationPolicy="WaitForWorkersReady")
     launcher_container(job["spec"])["args"][1] = "3"
     (tmp_path / "pi.yaml").write_text(yaml.safe_dump(job))
-    run = ran(str(tmp_path / "pi.yaml"), "--network", "namespace")
+    run = run_to_end(str(tmp_path / "pi.yaml"), "--network", "namespace")
     assert run.code == 0, run.text
     hosts = ("pi-launcher", "pi-worker-0", "pi-worker-1")
     assert {f"Rank {rank} on host {host}" for rank, host in enumerate(hosts)} <= set(run.of("launcher-0")), run.text
@@ -163,19 +163,19 @@ def test_a_launcher_that_waits_for_its_workers_and_is_one(tmp_path: Path) -> Non
 def test_the_launcher_starts_again_when_a_rank_is_killed(example: Path, tmp_path: Path) -> None:
     manifest = edited(example, tmp_path, lambda spec: launcher_container(spec)["args"].append("--delay=0.1"))
     run = Run(manifest, "--network", "namespace")
-    run.until(FIRST_STEPS)
+    run.read_until(FIRST_STEPS)
     kill(run, "OMPI_COMM_WORLD_RANK=1", "mpi-train/train.py")
     run.end()
     assert run.code == 0, run.text
     assert is_condition_true(run.jobs[0]["status"]["conditions"], "Succeeded"), run.text
     assert sum(bool(re.search(r"rank 0 .* step 0 ", line)) for line in run.of("launcher-0")) == 2, run.text
-    trained_on_two_workers(run)
+    assert_trained_on_two_workers(run)
 
 
 @VERSIONS
 def test_why_names_the_rank_that_was_killed(example: Path, tmp_path: Path) -> None:
     run = Run(edited(example, tmp_path, slow_and_final), "--network", "namespace")
-    run.until(FIRST_STEPS)
+    run.read_until(FIRST_STEPS)
     kill(run, "OMPI_COMM_WORLD_RANK=1", "mpi-train/train.py")
     run.end()
     assert run.code == 1, run.text
@@ -186,7 +186,7 @@ def test_why_names_the_rank_that_was_killed(example: Path, tmp_path: Path) -> No
 
 def test_why_names_the_worker_of_exec_that_ended(tmp_path: Path) -> None:
     run = Run(edited(EXEC, tmp_path, slow_and_final), "--network", "namespace")
-    run.until(FIRST_STEPS)
+    run.read_until(FIRST_STEPS)
     kill(run, "HOSTNAME=mpi-train-worker-1", "sleep\x00365d")
     run.end()
     assert run.code == 1, run.text
@@ -195,7 +195,7 @@ def test_why_names_the_worker_of_exec_that_ended(tmp_path: Path) -> None:
 
 def test_why_names_the_worker_whose_sshd_was_lost(tmp_path: Path) -> None:
     run = Run(edited(SSH, tmp_path, slow_and_final), "--network", "namespace")
-    run.until(FIRST_STEPS)
+    run.read_until(FIRST_STEPS)
     kill(run, "", "sshd: /usr/lib/openssh/sshd", "[listener]")
     run.end()
     assert run.code == 1, run.text

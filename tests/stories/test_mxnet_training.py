@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.stories.runs import EXAMPLES, CommandOutput, Run, process_of, ran
+from tests.stories.runs import EXAMPLES, CommandOutput, Run, process_of, run_to_end
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
@@ -24,18 +24,18 @@ def last_accuracy(lines: list[str]) -> float:
 
 
 def test_a_distributed_training_succeeds_with_equal_weights_on_all_workers() -> None:
-    run = ran(str(EXAMPLES / "mx_job_dist.yaml"), "--network", "namespace")
+    run = run_to_end(str(EXAMPLES / "mx_job_dist.yaml"), "--network", "namespace")
     assert run.code == 0, run.text
     (job,) = run.jobs
     assert (job["status"]["phase"], job["status"]["state"]) == ("Done", "Succeeded")
     assert not job["status"]["restarts"]
-    all_have_learnt_the_same(run)
+    assert_all_learned_the_same(run)
     done = [line for worker in WORKERS for line in run.of(worker) if "done: worker" in line]
     assert sorted(done) == [f"INFO:root:done: worker {rank} of 3" for rank in range(3)]
     assert any("serving until training is over" in line for line in run.of("server-1")), run.text
 
 
-def all_have_learnt_the_same(run: CommandOutput) -> None:
+def assert_all_learned_the_same(run: CommandOutput) -> None:
     for worker in WORKERS:
         loss_values = losses(run.of(worker))
         assert len(loss_values) == 10 and loss_values[-1] < 0.5 < 1.5 < loss_values[0], (worker, loss_values)
@@ -44,7 +44,7 @@ def all_have_learnt_the_same(run: CommandOutput) -> None:
 
 
 def test_a_local_training_succeeds_and_has_learnt() -> None:
-    run = ran(str(EXAMPLES / "mx_job_local.yaml"))
+    run = run_to_end(str(EXAMPLES / "mx_job_local.yaml"))
     assert run.code == 0, run.text
     loss_values = losses(run.of("worker-0"))
     assert len(loss_values) == 10 and loss_values[-1] < loss_values[0] / 2, loss_values
@@ -52,7 +52,7 @@ def test_a_local_training_succeeds_and_has_learnt() -> None:
 
 def test_a_worker_that_is_killed_takes_the_gang_along_and_the_next_attempt_trains_to_the_end() -> None:
     run = Run(str(EXAMPLES / "mx_job_dist.yaml"), "--network", "shared")
-    run.until(r"worker-1 +\| .*Epoch\[1\] Train-accuracy")
+    run.read_until(r"worker-1 +\| .*Epoch\[1\] Train-accuracy")
     os.kill(process_of(r"example-dist-job-worker-\w+-1", "train_cifar10.py"), signal.SIGKILL)
     run.end()
     assert run.code == 0, run.text

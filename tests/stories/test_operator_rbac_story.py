@@ -83,7 +83,7 @@ async def operator(harness: Harness, settings: Install) -> AsyncIterator[tuple[O
     await harness.cluster.stop_operator()
     api = Judged(harness.cluster, await install(harness, settings))
     place = settings.namespace if settings.namespaced else ""
-    made = Operator(
+    started = Operator(
         api,
         kinds.per_api_group(settings.kinds),
         replace(shipped_config(), missing_resources=NOT_SERVED),
@@ -91,36 +91,36 @@ async def operator(harness: Harness, settings: Install) -> AsyncIterator[tuple[O
         harness.clock,
     )
     try:
-        await made.start()
+        await started.start()
         async with asyncio.timeout(harness.patience):
-            await made.synced
-        yield made, api
+            await started.synced
+        yield started, api
     finally:
-        await made.stop()
+        await started.stop()
         await api.close()
 
 
-async def ends(harness: Harness, made: Operator, name: str) -> None:
+async def ends(harness: Harness, started: Operator, name: str) -> None:
     """The job succeeds, its children go, and so does the job."""
     await PLAYS[name].succeed(harness)
     await harness.nothing_left()
     harness.later(120)  # less than the life of a token
-    made.resync()
+    started.resync()
     await harness.gone(harness.kind.gvk, "story")
 
 
 WHOLE: Json = {"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 60}
 
 
-async def life_of_tf_job(harness: Harness, made: Operator) -> None:
+async def life_of_tf_job(harness: Harness, started: Operator) -> None:
     """Every extra it can have: a default parameter server's file, and TensorBoard."""
     default_ps = {"replicas": 1, "tfReplicaType": "PS"}
     await harness.submit(tf_job(replicas("MASTER"), default_ps, tensorboard=board(harness.folder), **WHOLE))
     await harness.condition("Running")
-    await ends(harness, made, "TfJob")
+    await ends(harness, started, "TfJob")
 
 
-async def life_of_mx_job(harness: Harness, made: Operator) -> None:
+async def life_of_mx_job(harness: Harness, started: Operator) -> None:
     """In both groups. Edited while it is suspended: the Service follows."""
     for group in (kinds.MXJOB.gvk.group, *kinds.MXJOB.api.groups):
         job = mx_job(**WHOLE)
@@ -131,25 +131,25 @@ async def life_of_mx_job(harness: Harness, made: Operator) -> None:
         await harness.until_holds(lambda: not harness.running())
         await harness.edit({"suspend": False})
         await PLAYS["MxJob"].runs(harness)
-        await ends(harness, made, "MxJob")
+        await ends(harness, started, "MxJob")
 
 
-async def life_of_chainer_job(harness: Harness, made: Operator) -> None:
+async def life_of_chainer_job(harness: Harness, started: Operator) -> None:
     """Its worker set grows: the set, its permissions and its files follow."""
     await harness.submit(chainer_job(sets={"ws": worker_set(1)}, **WHOLE))
     await harness.every_replica_runs(master=1, ws=1)
     await harness.edit({"workerSets": {"ws": {"replicas": 2}}})
     await harness.every_replica_runs(master=1, ws=2)
-    await ends(harness, made, "ChainerJob")
+    await ends(harness, started, "ChainerJob")
 
 
-async def life_of_elastic_job(harness: Harness, made: Operator) -> None:
+async def life_of_elastic_job(harness: Harness, started: Operator) -> None:
     await harness.submit(elastic_job(**WHOLE))
     await PLAYS["ElasticJob"].runs(harness)
-    await ends(harness, made, "ElasticJob")
+    await ends(harness, started, "ElasticJob")
 
 
-async def life_of_kubeflow_job(kind: str, harness: Harness, made: Operator) -> None:
+async def life_of_kubeflow_job(kind: str, harness: Harness, started: Operator) -> None:
     """Its programs end by themselves."""
     job = kubeflow_job(kind, run_policy=WHOLE)
     for replica_set in job["spec"][KUBEFLOW_ROLES[kind][0]].values():
@@ -159,13 +159,13 @@ async def life_of_kubeflow_job(kind: str, harness: Harness, made: Operator) -> N
     await harness.condition("Succeeded")
     await harness.nothing_left()
     harness.later(120)
-    made.resync()
+    started.resync()
     await harness.gone(harness.kind.gvk, "story")
 
 
-async def life_of_mpi_job(harness: Harness, made: Operator) -> None:
+async def life_of_mpi_job(harness: Harness, started: Operator) -> None:
     """In both versions. A launcher that ends, and workers that do not."""
-    await life_of_kubeflow_job("MPIJob", harness, made)
+    await life_of_kubeflow_job("MPIJob", harness, started)
     job = kubeflow_job("MPIJob", run_policy={"cleanPodPolicy": "All"})
     for role, seconds in (("Launcher", "1"), ("Worker", "600")):
         container = job["spec"]["mpiReplicaSpecs"][role]["template"]["spec"]["containers"][0]
@@ -207,9 +207,9 @@ async def test_the_life_of_a_job_uses_every_permission_of_its_kind_and_no_other(
     harness: Harness, kind: Kind, namespaced: bool
 ) -> None:
     place = harness.namespace if namespaced else "trainyard"
-    async with operator(harness, Install(namespace=place, kinds=(kind,), namespaced=namespaced)) as (made, api):
-        await LIVES[kind.gvk.kind](harness, made)
-        await looked(made, jobs=1 if kind.further_versions else 0)  # no TTL deletes an MPIJob of v2beta1
+    async with operator(harness, Install(namespace=place, kinds=(kind,), namespaced=namespaced)) as (started, api):
+        await LIVES[kind.gvk.kind](harness, started)
+        await looked(started, jobs=1 if kind.further_versions else 0)  # no TTL deletes an MPIJob of v2beta1
         assert api.denied == []
         used = {permission_of(request) for request in api.sent}
         assert operator_rbac.permissions_of(kind) - never_sent(kind) <= used <= operator_rbac.permissions_of(kind)

@@ -81,7 +81,7 @@ async def test_operators_that_die_at_every_write_make_everything_once(harness: H
 async def test_the_same_holds_for_jobs_of_every_kind(harness: Harness, job_fixture: JobFixture, applied: bool) -> None:
     await harness.submit(job_fixture.make())
     # Of the objects side by side several may be made, and known to be, before one of them dies.
-    assert await deaths(harness, applied, lambda: job_fixture.runs(harness)) >= min(job_fixture.made, 3)
+    assert await deaths(harness, applied, lambda: job_fixture.runs(harness)) >= min(job_fixture.objects, 3)
     assert max(entrances(harness).values()) == 1
     operator, api = await harness.operator()
     await looked(operator)
@@ -89,7 +89,7 @@ async def test_the_same_holds_for_jobs_of_every_kind(harness: Harness, job_fixtu
     await job_fixture.succeed(harness)
 
 
-SEVERAL = [name for name, job_fixture in NEW.items() if job_fixture.made > 4 or name == "ElasticJob"]
+SEVERAL = [name for name, job_fixture in NEW.items() if job_fixture.objects > 4 or name == "ElasticJob"]
 
 
 @pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])

@@ -22,16 +22,16 @@ OPERATORS = (
 async def test_a_job_without_failures_costs_one_request_per_object_and_five(harness: Harness) -> None:
     """The README's job: a master, a worker and two default parameter servers."""
     operator, api = await harness.operator()
-    before, sent = harness.cluster.asked(), len(api.sent)
+    before, sent = harness.cluster.requests(), len(api.sent)
     await harness.submit(tf_job(replicas("MASTER"), replicas("WORKER"), {"replicas": 2, "tfReplicaType": "PS"}))
     await harness.until_holds(lambda: harness.running() == {"master": 1, "worker": 1})
-    made = {gvk.kind: len(await harness.children(gvk)) for gvk in (JOB, SERVICE, CONFIG_MAP)}
-    assert made == {"Job": 4, "Service": 1, "ConfigMap": 1}
+    counts = {gvk.kind: len(await harness.children(gvk)) for gvk in (JOB, SERVICE, CONFIG_MAP)}
+    assert counts == {"Job": 4, "Service": 1, "ConfigMap": 1}
     await (await harness.controlled_pod("master")).exit(0)
     await harness.condition("Succeeded")
     await looked(operator)
 
-    after = harness.cluster.asked()
+    after = harness.cluster.requests()
     cost = {verb: after[verb] - before[verb] for verb in OPERATORS}
     assert sum(cost.values()) == len(api.writes)
     assert {request.method for request in api.sent[sent:] if request.method != "GET"} == {"POST", "PATCH"}
@@ -41,7 +41,7 @@ async def test_a_job_without_failures_costs_one_request_per_object_and_five(harn
     counts_only = [
         write for write in api.writes if write.path.endswith("/status") and b"conditions" not in (write.body or b"")
     ]
-    assert sum(cost.values()) - len(counts_only) <= sum(made.values()) + 5, cost
+    assert sum(cost.values()) - len(counts_only) <= sum(counts.values()) + 5, cost
     assert cost["patch", "tfjobs"] == 1
 
 

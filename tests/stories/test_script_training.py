@@ -33,12 +33,12 @@ IMAGES = {
 def environment_of(framework: str, folder: Path) -> Path:
     """A catalogue that gives `trainyard/local` the environment of a shipped image: it is built once for all tests."""
     entries = yaml.safe_load(SHIPPED.read_text())["images"]
-    entry = next(each for each in entries if IMAGES[framework] in each["match"])
+    entry = next(candidate for candidate in entries if IMAGES[framework] in candidate["match"])
     for provider in entry["providers"]:
         if isinstance(provider.get("requirements"), str):
             provider["requirements"] = str(SHIPPED.with_name(provider["requirements"]))
     own = {"match": "trainyard/local", "providers": entry["providers"], "workdir": "{working-directory}"}
-    own["env"] = next(each for each in entries if "trainyard/local" in each["match"])["env"]
+    own["env"] = next(candidate for candidate in entries if "trainyard/local" in candidate["match"])["env"]
     path = folder / "images.yaml"
     path.write_text(yaml.safe_dump({"images": [own]}))
     return path

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tests.stories.harness import DEPLOYMENT, POD, SERVICE, Harness
-from tests.stories.runs import EXAMPLES, LONGEST, CommandOutput, Run, process_of, ran, succeeded
+from tests.stories.runs import EXAMPLES, LONGEST, CommandOutput, Run, process_of, run_to_end, succeeded
 from trainyard.app.local import LocalClusterOptions
 from trainyard.objects import Json, is_condition_true, labels_of, name_of, uid_of
 
@@ -54,13 +54,13 @@ def accuracy(lines: list[str]) -> float:
 
 
 def test_a_distributed_training_succeeds_and_has_learnt() -> None:
-    run = ran(str(EXAMPLES / "tf_job_dist_train.yaml"), "--network", "namespace")
+    run = run_to_end(str(EXAMPLES / "tf_job_dist_train.yaml"), "--network", "namespace")
     job = succeeded(run)
-    all_have_learnt(run)
+    assert_all_learned(run)
     assert not job["status"]["restarts"]
 
 
-def all_have_learnt(run: CommandOutput) -> None:
+def assert_all_learned(run: CommandOutput) -> None:
     assert accuracy(run.of("master-0")) >= 0.9
     losses = {}
     for replica in ("master-0", "worker-0", "worker-1"):
@@ -73,7 +73,7 @@ def all_have_learnt(run: CommandOutput) -> None:
 
 
 def test_every_task_of_the_readmes_job_answers() -> None:
-    run = ran(str(EXAMPLES / "tf_job.yaml"), "--network", "namespace")
+    run = run_to_end(str(EXAMPLES / "tf_job.yaml"), "--network", "namespace")
     job = succeeded(run)
     identity = job["spec"]["RuntimeId"]
     for host in (f"master-{identity}-0", f"worker-{identity}-0", f"ps-{identity}-0", f"ps-{identity}-1"):
@@ -85,7 +85,7 @@ def test_a_worker_killed_during_training_restarts_and_continues(tmp_path: Path) 
     program_arguments = ["--steps=3000", "--delay=0.02"]
     example = changed(tmp_path, "tf_job_dist_train.yaml", arguments(MASTER=program_arguments, WORKER=program_arguments))
     run = Run(example, "--network", "shared")
-    run.until(r"worker-0 +\| .*\(own step \d+\)")
+    run.read_until(r"worker-0 +\| .*\(own step \d+\)")
     os.kill(process_of(r"worker-\w+-0", "tf_train.py", "--steps=3000"), signal.SIGKILL)
     run.end()
     job = succeeded(run)

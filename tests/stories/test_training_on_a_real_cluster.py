@@ -9,9 +9,9 @@ import pytest
 
 from tests.stories.back_ends import REAL
 from tests.stories.runs import EXAMPLES
-from tests.stories.test_chainer_training import complete, trained_by_three
-from tests.stories.test_mxnet_training import all_have_learnt_the_same
-from tests.stories.test_training import all_have_learnt
+from tests.stories.test_chainer_training import assert_complete, assert_trained_by_three
+from tests.stories.test_mxnet_training import assert_all_learned_the_same
+from tests.stories.test_training import assert_all_learned
 from tests.stories.users import UserCluster, Watched
 from trainyard.objects import Json
 
@@ -25,22 +25,22 @@ def submitted(user_cluster: UserCluster, example: str) -> Watched:
     return watched
 
 
-def succeeded(job: Json) -> None:
+def assert_succeeded(job: Json) -> None:
     assert (job["status"]["phase"], job["status"]["state"]) == ("Done", "Succeeded")
     assert not job["status"]["restarts"]
 
 
 def test_tensorflow(user_cluster: UserCluster) -> None:
-    all_have_learnt(submitted(user_cluster, "tf_job_dist_train.yaml"))
-    succeeded(user_cluster.job("tfjob", "dist-train"))
+    assert_all_learned(submitted(user_cluster, "tf_job_dist_train.yaml"))
+    assert_succeeded(user_cluster.job("tfjob", "dist-train"))
 
 
 def test_mxnet(user_cluster: UserCluster) -> None:
-    all_have_learnt_the_same(submitted(user_cluster, "mx_job_dist.yaml"))
-    succeeded(user_cluster.job("mxjob", "example-dist-job"))
+    assert_all_learned_the_same(submitted(user_cluster, "mx_job_dist.yaml"))
+    assert_succeeded(user_cluster.job("mxjob", "example-dist-job"))
 
 
 def test_chainermn(user_cluster: UserCluster) -> None:
     """mpiexec reaches its workers through the real API server's exec."""
-    trained_by_three(submitted(user_cluster, "chainerjob-mn.yaml"))
-    complete(user_cluster.job("chainerjob", "example-job-mn"))
+    assert_trained_by_three(submitted(user_cluster, "chainerjob-mn.yaml"))
+    assert_complete(user_cluster.job("chainerjob", "example-job-mn"))

@@ -112,7 +112,7 @@ class Watched(CommandOutput):
         super().__init__()
         self.process = process
 
-    def until(self, pattern: str) -> re.Match[str]:
+    def read_until(self, pattern: str) -> re.Match[str]:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))

@@ -230,12 +230,13 @@ class ControlPlane:
 
     def kubectl(self, *arguments: str, user: str = ADMIN, stdin: str = "") -> str:
         """What kubectl prints, warnings after it. Raises ControlPlaneError with its words when it fails."""
-        ran = self.run("kubectl", *arguments, user=user, stdin=stdin)
-        if ran.returncode:
+        completed = self.run("kubectl", *arguments, user=user, stdin=stdin)
+        if completed.returncode:
             raise ControlPlaneError(
-                f"kubectl {' '.join(arguments)} ended with {ran.returncode}:\n{ran.stdout}{ran.stderr}"
+                f"kubectl {' '.join(arguments)} ended with {completed.returncode}:\n"
+                f"{completed.stdout}{completed.stderr}"
             )
-        return ran.stdout + ran.stderr
+        return completed.stdout + completed.stderr
 
     def run(self, name: str, *arguments: str, user: str = ADMIN, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """One of the programs (kubectl, helm) to its end, with this cluster as its cluster."""

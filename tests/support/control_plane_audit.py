@@ -20,7 +20,7 @@ BLOCK = 64 * 1024  # bytes read at a time from the end of the log
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AuditedRequest:
     """One request."""
 
     user: str
@@ -55,14 +55,14 @@ class Audit:
         self._wait(lambda: any(line.get("requestURI") == sign for line in self._lines(start)), "the audit log goes on")
         return self._end()
 
-    def since(self, mark: int = 0) -> list[Asked]:
+    def since(self, mark: int = 0) -> list[AuditedRequest]:
         """Every request after the mark, in the order of the log; our own questions left out."""
         until = self.mark()
-        seen: set[str] = set()
+        known_ids: set[str] = set()
         requests = []
         for line in self._lines(mark, until):
-            if line["auditID"] not in seen and not str(line["requestURI"]).startswith("/version?mark="):
-                seen.add(line["auditID"])
+            if line["auditID"] not in known_ids and not str(line["requestURI"]).startswith("/version?mark="):
+                known_ids.add(line["auditID"])
                 requests.append(_asked(line))
         return requests
 
@@ -91,20 +91,20 @@ class Audit:
                     yield decode(line)
 
 
-def counted(asked: Iterable[Asked]) -> Counter[tuple[str, str, str]]:
+def counted(requests: Iterable[AuditedRequest]) -> Counter[tuple[str, str, str]]:
     """How many by (user, verb, resource)."""
-    return Counter((request.user, request.verb, request.resource) for request in asked)
+    return Counter((request.user, request.verb, request.resource) for request in requests)
 
 
-def of(user: str, asked: Iterable[Asked]) -> list[Asked]:
-    return [request for request in asked if request.user == user]
+def of(user: str, requests: Iterable[AuditedRequest]) -> list[AuditedRequest]:
+    return [request for request in requests if request.user == user]
 
 
-def _asked(line: Json) -> Asked:
+def _asked(line: Json) -> AuditedRequest:
     to = line.get("objectRef") or {}
     resource = "/".join(filter(None, (to.get("resource"), to.get("subresource"))))
     decision = (line.get("annotations") or {}).get("authorization.k8s.io/decision")
-    return Asked(
+    return AuditedRequest(
         user=line["user"].get("username", ""),
         verb=line["verb"],
         resource=resource or str(line["requestURI"]).partition("?")[0],

@@ -136,13 +136,13 @@ def find_go() -> Go:
     path = shutil.which("go") or shutil.which("go", path=USUAL)
     if path is None:
         raise BuildError(f"no Go found, and the control plane for tests is built with it: {fix}")
-    asked = subprocess.run([path, "version"], cwd=MODULE, env=go_environment(), capture_output=True, text=True)
-    version = asked.stdout.strip()
+    completed = subprocess.run([path, "version"], cwd=MODULE, env=go_environment(), capture_output=True, text=True)
+    version = completed.stdout.strip()
     number = re.search(r"\bgo(\d+)\.(\d+)", version)
     if number is None or (int(number[1]), int(number[2])) < OLDEST_GO:
         if number and (int(number[1]), int(number[2])) >= (1, 21):
             fix = f"set GOTOOLCHAIN=auto, so that it fetches a newer one by itself, or {fix}"
-        raise BuildError(f"{path} is too old ({version or asked.stderr.strip()}): {fix}")
+        raise BuildError(f"{path} is too old ({version or completed.stderr.strip()}): {fix}")
     cache = subprocess.run([path, "env", "GOCACHE"], cwd=MODULE, env=go_environment(), capture_output=True, text=True)
     return Go(path, version, Path(cache.stdout.strip() or "/nonexistent"))
 
@@ -207,13 +207,14 @@ def _run(go: Go, part: Path, settings: Mapping[str, str]) -> None:
 
 def _free(path: Path) -> int:
     """Gigabytes that are free on the disk of `path`, which need not be there yet."""
-    there = next(each for each in (path, *path.parents) if each.exists())
+    there = next(folder for folder in (path, *path.parents) if folder.exists())
     return shutil.disk_usage(there).free // GIGABYTE
 
 
-def main() -> int:
+def exit_code(build: Callable[[Say], object]) -> int:
+    """The exit code of a program that builds. What `build` tells, and its BuildError, are lines on stderr."""
     try:
-        programs(lambda text: print(f"make: {text}", file=sys.stderr, flush=True))
+        build(lambda text: print(f"make: {text}", file=sys.stderr, flush=True))
     except BuildError as error:
         print(f"make: {error}", file=sys.stderr)
         return 1
@@ -221,4 +222,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(programs))

@@ -69,13 +69,13 @@ class Places:
 
 def flags(places: Places, options: Options) -> dict[str, list[str]]:
     """By program, in the order of their start."""
-    made = {
+    flags = {
         "etcd": _etcd(places),
         "kube-apiserver": _apiserver(places, options),
         "kube-controller-manager": _controllers(places, options),
         "kube-scheduler": _client(places, "kube-scheduler", options),
     }
-    return {name: [*values, *options.more.get(name, ())] for name, values in made.items()}
+    return {name: [*values, *options.more.get(name, ())] for name, values in flags.items()}
 
 
 def node_flags(places: Places, name: str) -> list[str]:

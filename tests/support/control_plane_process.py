@@ -16,10 +16,10 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.support.waiting import until
 from trainyard.node.images import launch
 
 LAUNCH = (sys.executable, "-I", "-S", str(Path(launch.__file__).resolve()))
@@ -95,14 +95,19 @@ class ControlPlaneProcess:
         return ControlPlaneError(f"{self.name} {description}; its output:\n{self.output()}")
 
     def wait_until(self, true: Callable[[], bool], description: str, seconds: float = 60.0) -> None:
-        """Look until it is so. Raises ControlPlaneError when the program ends before that, or after `seconds`."""
-        until = time.monotonic() + seconds
-        while not true():
+        """Wait until that is true. Raises ControlPlaneError when the program ends before that, or after `seconds`."""
+
+        def look() -> bool:
+            if true():
+                return True
             if not self.alive:
                 raise self.complain(f"ended before {description}")
-            if time.monotonic() > until:
-                raise self.complain(f"did not reach in {seconds:.0f} s that {description}")
-            time.sleep(LOOK)
+            return False
+
+        try:
+            until(look, description, seconds=seconds, pause=LOOK)
+        except AssertionError as error:
+            raise self.complain(f"runs, but {error}") from error
 
 
 def free_ports(count: int) -> list[int]:

@@ -7,12 +7,12 @@ them (defaults, conditions, managedFields).
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
+from tests.support.waiting import until_async
 from trainyard import kinds
 from trainyard.app.local import NOT_SERVED
 from trainyard.client import ApiClient
@@ -177,10 +177,12 @@ async def _run_one(server: Server, api: ApiClient, pods: int) -> None:
         await operator.start()
         try:
             await api.create(PYTORCHJOB, NAMESPACE, pytorch_job(MODEL, pods))
-            async with asyncio.timeout(120):
-                while not await _runs(api, pods):
-                    await run_pods(api)
-                    await asyncio.sleep(0.05)
+
+            async def run_and_look() -> bool:
+                await run_pods(api)
+                return await _runs(api, pods)
+
+            await until_async(run_and_look, "every pod runs", seconds=120)
         finally:
             await operator.stop()
 

@@ -37,4 +37,4 @@ def test_a_mark_made_while_a_line_is_written_lies_before_that_line(tmp_path: Pat
 
     audit = Audit(log, ask, wait)
     mark = audit.mark()
-    assert [asked.resource for asked in audit.since(mark)] == ["/api/after"]
+    assert [request.resource for request in audit.since(mark)] == ["/api/after"]

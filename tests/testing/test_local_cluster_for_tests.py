@@ -31,8 +31,8 @@ def test_the_example_of_the_page_passes(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(plugin)
     (tmp_path / "test_example.py").write_text(example)
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    ran = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
-    assert ran.returncode == 0 and "1 passed" in ran.stdout, ran.stdout + ran.stderr
+    completed = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
+    assert completed.returncode == 0 and "1 passed" in completed.stdout, completed.stdout + completed.stderr
 
 
 def test_a_job_that_fails_is_reported_with_its_conditions(trainyard_cluster: ClusterHandle) -> None:

@@ -21,7 +21,9 @@ def brief(job: Json, *pods: Json, are_processes: bool = False, now: float = NOW)
     slots = view.slots(uid_of(job))
     if not may_wait(job, job_row(view, uid_of(job), slots)):
         return ""
-    return brief_why(view, uid_of(job), slots, {uid_of(each): each for each in pods}, Observer(now, are_processes))
+    return brief_why(
+        view, uid_of(job), slots, {uid_of(listed_pod): listed_pod for listed_pod in pods}, Observer(now, are_processes)
+    )
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not job_result(case.job)], ids=lambda case: case.name)

@@ -33,7 +33,7 @@ def test_the_details_of_a_job_are_plain_json() -> None:
         "message": "at least one replica runs",
         "since": parse_time(at(180)),
     }
-    assert [(each["kind"], each["state"]) for each in value["children"]] == [("Job", "1 active"), ("Service", "")]
+    assert [(child["kind"], child["state"]) for child in value["children"]] == [("Job", "1 active"), ("Service", "")]
     assert value["events"][0]["message"] == "a b" and value["events"][0]["count"] == 2
 
 

@@ -139,7 +139,7 @@ def test_the_pod_of_a_stateful_set_has_a_number_of_its_own() -> None:
     assert replica_view(worker).name == "ws-3"
 
 
-def seen(*pods: Json, status: Json | None = None, **more: Any) -> list[tuple[str, int]]:
+def restarts_by_replica(*pods: Json, status: Json | None = None, **more: Any) -> list[tuple[str, int]]:
     """The restarts of each replica of a job that has these pods, from the oldest to the newest."""
     board, owner = JobView(), {**job(), **more}
     board.update_job({**owner, "status": {**owner["status"], **(status or {})}})
@@ -174,20 +174,23 @@ STOPPED = pod("worker-0", "Failed", terminated(143, "Error"), deletionTimestamp=
     ],
 )
 def test_restarts_count_the_starts_after_failures(pods: list[Json], restarts: int) -> None:
-    assert seen(*pods) == [("worker-0", restarts)]
+    assert restarts_by_replica(*pods) == [("worker-0", restarts)]
 
 
 def test_restarts_of_pods_that_are_gone_are_known_where_a_role_has_one_replica() -> None:
     roles = {"MASTER": {"replicas": 1, "failures": 2}, "WORKER": {"replicas": 2, "failures": 5}}
     pods = [pod("master-0"), pod("worker-0")]
-    assert seen(*pods, status={"roles": roles}) == [("master-0", 2), ("worker-0", 0)]
+    assert restarts_by_replica(*pods, status={"roles": roles}) == [("master-0", 2), ("worker-0", 0)]
     last = pod("master-0", "Failed", terminated(1, "Error"))
-    assert seen(last, status={"roles": roles}) == [("master-0", 1)]
+    assert restarts_by_replica(last, status={"roles": roles}) == [("master-0", 1)]
 
 
 def test_each_replica_of_a_gang_was_restarted_as_often_as_the_gang() -> None:
     mx = {"apiVersion": "mlkube.io/v1beta1", "kind": "MxJob"}
-    assert seen(STOPPED, pod("worker-0"), pod("ps-0"), status={"restarts": 1}, **mx) == [("ps-0", 1), ("worker-0", 1)]
+    assert restarts_by_replica(STOPPED, pod("worker-0"), pod("ps-0"), status={"restarts": 1}, **mx) == [
+        ("ps-0", 1),
+        ("worker-0", 1),
+    ]
 
 
 def test_a_pod_with_a_missing_claim_is_blocked_after_a_while_with_a_fix() -> None:

@@ -27,15 +27,15 @@ def ended(code: int, reason: str = "Error") -> Json:
 
 
 def with_peak(status: Json, peaks: dict[str, int], limit: str = "", phase: str = "Failed") -> Json:
-    made = pod("WORKER-0", status, phase, annotations=peak_annotation(peaks))
+    peak_pod = pod("WORKER-0", status, phase, annotations=peak_annotation(peaks))
     if limit:
-        made["spec"]["containers"][0]["resources"] = {"limits": {"memory": limit}}
-    return made
+        peak_pod["spec"]["containers"][0]["resources"] = {"limits": {"memory": limit}}
+    return peak_pod
 
 
-def evidence(made: Json, *conditions: tuple[str, str, str], lines: tuple[str, ...] = ()) -> tuple[str, ...]:
+def evidence(peak_pod: Json, *conditions: tuple[str, str, str], lines: tuple[str, ...] = ()) -> tuple[str, ...]:
     kind = next(kind for kind in kinds.ALL if kind.gvk.kind == "TfJob")
-    facts = Facts(kind, tfjob(*conditions), NOW, pods=(made,), logs={("p-WORKER-0", "tensorflow"): lines})
+    facts = Facts(kind, tfjob(*conditions), NOW, pods=(peak_pod,), logs={("p-WORKER-0", "tensorflow"): lines})
     return tuple(line for finding in why(facts) for line in finding.evidence)
 
 
@@ -51,16 +51,16 @@ def evidence(made: Json, *conditions: tuple[str, str, str], lines: tuple[str, ..
 def test_why_names_the_peak_of_a_run_that_ran_out_of_memory(
     code: int, reason: str, lines: tuple[str, ...], limit: str, line: str
 ) -> None:
-    made = with_peak({"restartCount": 0, "state": ended(code, reason)}, {"tensorflow/1": 1946 * MIB}, limit)
-    assert evidence(made, FAILED, lines=lines)[-1] == line
+    peak_pod = with_peak({"restartCount": 0, "state": ended(code, reason)}, {"tensorflow/1": 1946 * MIB}, limit)
+    assert evidence(peak_pod, FAILED, lines=lines)[-1] == line
 
 
 @pytest.mark.parametrize(
     ("code", "peaks"), [(1, {"tensorflow/1": MIB}), (137, {}), (137, {"tensorflow/2": MIB, "other/1": MIB})]
 )
 def test_why_names_no_peak_that_says_nothing_or_is_that_of_another_run(code: int, peaks: dict[str, int]) -> None:
-    made = with_peak({"restartCount": 0, "state": ended(code)}, peaks)
-    assert not [line for line in evidence(made, FAILED, lines=("step 3",)) if line.startswith("memory")]
+    peak_pod = with_peak({"restartCount": 0, "state": ended(code)}, peaks)
+    assert not [line for line in evidence(peak_pod, FAILED, lines=("step 3",)) if line.startswith("memory")]
 
 
 def test_why_names_the_peak_of_the_run_before_a_restart() -> None:
@@ -73,8 +73,8 @@ def test_why_names_the_peak_of_the_run_before_a_restart() -> None:
 
 
 def test_describe_has_a_column_with_the_peak_where_there_is_one() -> None:
-    made = with_peak({"restartCount": 0, "state": ended(137)}, {"tensorflow/1": 300 * MIB}, "400Mi")
-    table = _replicas(job_details(tfjob(RUNNING), [made], [], [], NOW), NOW)
+    peak_pod = with_peak({"restartCount": 0, "state": ended(137)}, {"tensorflow/1": 300 * MIB}, "400Mi")
+    table = _replicas(job_details(tfjob(RUNNING), [peak_pod], [], [], NOW), NOW)
     assert [row[-2] for row in table] == ["PEAK", "300 MiB of 400Mi"]
     without = with_peak({"restartCount": 0, "state": ended(137)}, {})
     assert "PEAK" not in _replicas(job_details(tfjob(RUNNING), [without], [], [], NOW), NOW)[0]

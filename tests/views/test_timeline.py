@@ -34,10 +34,10 @@ def shown(segment: Segment) -> tuple[Any, ...]:
     return (segment.phase, round(NOW - segment.start), end, *more)
 
 
-def created(made: Json, ago: float, started: float | None = None) -> Json:
-    made["metadata"]["creationTimestamp"] = at(ago)
-    made["status"]["startTime"] = None if started is None else at(started)
-    return made
+def created(obj: Json, ago: float, started: float | None = None) -> Json:
+    obj["metadata"]["creationTimestamp"] = at(ago)
+    obj["status"]["startTime"] = None if started is None else at(started)
+    return obj
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def record_of(tmp_path: Path, *pods: Json) -> JobRecord:
     folder.mkdir()
     record = JobRecord(folder, {"uid": "u", "result": "", "where": "run"}, RetentionLimits())
     record.record_job(tfjob(), NOW)
-    for made in pods:
-        record.record_pod(made, gone=False)
+    for listed_pod in pods:
+        record.record_pod(listed_pod, gone=False)
     return record
 
 
@@ -139,9 +139,9 @@ def crashing(number: int) -> Json:
 
 
 def test_the_history_has_the_runs_that_a_pod_has_forgotten(tmp_path: Path) -> None:
-    seen = [crashing(number) for number in range(1, 5)]
-    recorded = stored(record_of(tmp_path, *seen))
-    (lane,) = timeline([seen[-1]], recorded)
+    crashes = [crashing(number) for number in range(1, 5)]
+    recorded = stored(record_of(tmp_path, *crashes))
+    (lane,) = timeline([crashes[-1]], recorded)
     assert [shown(segment) for segment in lane.segments] == [
         ("starting", 1000, 990),
         ("running", 990, 985, 1, "Error"),
@@ -153,7 +153,7 @@ def test_the_history_has_the_runs_that_a_pod_has_forgotten(tmp_path: Path) -> No
         ("running", 960, None),
     ]
     assert timeline([], recorded) == [lane], "the record alone says the same"
-    (alone,) = timeline([seen[-1]])
+    (alone,) = timeline([crashes[-1]])
     assert [segment.phase for segment in alone.segments] == ["starting", "running", "waiting", "running"]
 
 

@@ -31,7 +31,7 @@ PODS = (
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place inside a value."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(each for key, child in inside for each in places(child, (*path, key)))]
+    return [path, *(place for key, child in inside for place in places(child, (*path, key)))]
 
 
 def spoilt(obj: Json, path: tuple[Any, ...], junk: Any, drop: bool) -> Json:
@@ -64,7 +64,7 @@ def test_a_pod_with_missing_fields_is_diagnosed(data: st.DataObject) -> None:
     inside = [path for path in places(PODS[which]) if len(path) > 1 or path in (("status",), ("spec",))]
     inside = [path for path in inside if path[:2] != ("metadata", "name") and not isinstance(path[-1], int)]
     holed = spoilt(PODS[which], data.draw(st.sampled_from(inside)), None, data.draw(st.booleans()))
-    pods = [holed if at == which else each for at, each in enumerate(PODS)]
+    pods = [holed if at == which else intact for at, intact in enumerate(PODS)]
     children = (child("Job", "master-abcd-0"), child("StatefulSet", "s", spec={"replicas": 2}))
     inputs = facts(data.draw(st.sampled_from(JOBS)), *pods, children=children, events=(refused("c", "exceeded quota"),))
     assert list(format_findings(inputs, why(inputs)))

@@ -7,13 +7,14 @@ import json
 import socket
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from tests.support.waiting import until_async
 from trainyard.objects import Json, uid_of
 
 
@@ -99,11 +100,15 @@ def origin(link: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-async def is_closed(url: str) -> None:
+async def until_closed(url: str) -> None:
     """Wait until nothing listens there. A request would be a use."""
-    async with asyncio.timeout(20):
-        with suppress(ConnectionError):
-            while True:
-                _, writer = await asyncio.open_connection("127.0.0.1", urlsplit(url).port)
-                writer.close()
-                await asyncio.sleep(0.01)
+
+    async def is_closed() -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", urlsplit(url).port)
+        except ConnectionError:
+            return True
+        writer.close()
+        return False
+
+    await until_async(is_closed, f"nothing listens at {url}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import aiohttp
 import pytest
 
 from tests.cli.commands import SLEEP, elastic, role, tfjob
+from tests.support.watched_objects import until_object
 from tests.window.browsing import Browser, act
 from trainyard.app.local import LocalCluster
 from trainyard.client import ApiClient, NotFound
@@ -33,10 +33,7 @@ async def writer(window: Window) -> AsyncIterator[Browser]:
 
 
 async def until_state(api: ApiClient, gvk: GVK, name: str, state: str) -> Json:
-    async with asyncio.timeout(30):
-        while job_state(job := await api.get(gvk, "default", name)) != state:  # noqa: ASYNC110  (a change in the cluster)
-            await asyncio.sleep(0.05)
-    return job
+    return await until_object(api, gvk, "default", name, lambda job: job_state(job) == state, f"{name} is {state}")
 
 
 async def suspended_job(cluster: LocalCluster, name: str = "mnist") -> Json:

@@ -70,7 +70,7 @@ def test_series_have_the_name_of_their_run(tmp_path: Path) -> None:
     }
     answer = SeriesReader().read(tmp_path, [], [], events=events)
     assert (answer.names, answer.sources["train/loss"]) == (["lr", "train/loss"], ["runs/train"])
-    assert [(each.name, each.replica, each.step) for each in answer.series] == [
+    assert [(curve.name, curve.replica, curve.step) for curve in answer.series] == [
         ("lr", "", [1, 2]),
         ("train/loss", "", [1, 2, 3]),
     ]

@@ -19,7 +19,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from tests.window.browsing import Loopback, is_closed, origin
+from tests.window.browsing import Loopback, origin, until_closed
 from trainyard.client import ApiClient
 from trainyard.objects import Json
 from trainyard.window import forward
@@ -55,11 +55,11 @@ class Watched(Observation):
     def __init__(self, api: ApiClient) -> None:
         super().__init__(api)
         self.listeners: set[ChangeListener] = set()
-        self.seen: dict[str, list[Json]] = {}
+        self.pods_by_job: dict[str, list[Json]] = {}
 
     def see(self, job: Json, *pods: Json) -> None:
         self.view.update_job(job)
-        self.seen[job["metadata"]["uid"]] = list(pods)
+        self.pods_by_job[job["metadata"]["uid"]] = list(pods)
 
     def delete(self, job_uid: str) -> None:
         self.view.remove_job(job_uid)
@@ -67,7 +67,7 @@ class Watched(Observation):
             listener(job_uid)
 
     def pods(self, job_uid: str) -> list[Json]:
-        return self.seen.get(job_uid, [])
+        return self.pods_by_job.get(job_uid, [])
 
     def subscribe(self, listener: ChangeListener) -> None:
         self.listeners.add(listener)
@@ -435,10 +435,10 @@ async def test_it_is_closed_when_nobody_uses_it(
     async with browser.ws_connect(opened, headers={"Origin": opened}) as talk:
         await status(browser, opened)
         watched.see(tf_job("b"), board_pod("b"))
-        await is_closed(await forwards.open("b"))  # which nobody uses; a WebSocket is a use
+        await until_closed(await forwards.open("b"))  # which nobody uses; a WebSocket is a use
         await talk.send_str("still here")
         assert await talk.receive_str() == "still here"
-    await is_closed(opened)
+    await until_closed(opened)
     assert not watched.listeners
     assert origin(await forwards.open("a")) != opened
 
@@ -449,7 +449,7 @@ async def test_who_may_not_open_it_does_not_keep_it_open(
     monkeypatch.setattr(forward, "IDLE_SECONDS", 0.2)
     await status(browser, opened)
     browser.cookie_jar.clear()
-    await is_closed(opened)
+    await until_closed(opened)
 
 
 async def test_it_is_closed_with_its_job(watched: Watched, browser: aiohttp.ClientSession, opened: str) -> None:
@@ -461,13 +461,13 @@ async def test_it_is_closed_with_its_job(watched: Watched, browser: aiohttp.Clie
             aiohttp.WSMsgType.CLOSED,
             aiohttp.WSMsgType.ERROR,
         )
-    await is_closed(opened)
+    await until_closed(opened)
     assert not watched.listeners
 
 
 async def test_it_is_closed_with_the_window(forwards: Forwards, browser: aiohttp.ClientSession, opened: str) -> None:
     await forwards.close()
-    await is_closed(opened)
+    await until_closed(opened)
 
 
 def test_nothing_of_it_is_loaded_before_the_first_press() -> None:

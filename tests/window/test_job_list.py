@@ -43,9 +43,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def observation() -> Observation:
-    seen = Observation(cast(ApiClient, None))
-    seen._change_job(None, tfjob(RUNNING))
-    return seen
+    observation = Observation(cast(ApiClient, None))
+    observation._change_job(None, tfjob(RUNNING))
+    return observation
 
 
 def without_node() -> Json:
@@ -93,9 +93,9 @@ def test_the_why_of_a_failed_job_begins_with_the_cause() -> None:
     job = tfjob(("Failed", "TFJobFailed", text)) | {"kind": "TFJob", "apiVersion": "kubeflow.org/v1"}
     role = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "i"}]}}}
     job["spec"] = {"tfReplicaSpecs": {"Worker": role}}
-    seen = Observation(cast(ApiClient, None))
-    seen._change_job(None, job)
-    assert message(JobList(seen, None)) == "1 Worker replica(s) failed."
+    observation = Observation(cast(ApiClient, None))
+    observation._change_job(None, job)
+    assert message(JobList(observation, None)) == "1 Worker replica(s) failed."
 
 
 def test_10_000_jobs_are_a_megabyte() -> None:

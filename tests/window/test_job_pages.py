@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import until_async
 from trainyard import kinds
 from trainyard.client import ApiClient, NotFound, Selectors
 from trainyard.client.request import ALL_OBJECTS
@@ -81,18 +82,15 @@ async def api() -> Api:
 async def observation(api: Api) -> AsyncIterator[Observation]:
     observation = Observation(api)
     observation.subscribe(lambda uid: None)
-    async with asyncio.timeout(20):
-        while not observation.synced:  # noqa: ASYNC110  (nothing tells)
-            await asyncio.sleep(0)
-        yield observation
+    await until_async(lambda: observation.synced, "everything is listed", pause=0)
+    yield observation
     await observation.stop()
 
 
 async def change(api: Api, observation: Observation, type_of_change: str, changed: Json) -> None:
     before = observation.revision("u")
     api.changes.put_nowait((type_of_change, changed))
-    while observation.revision("u") == before:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await until_async(lambda: observation.revision("u") != before, "the change is observed", pause=0)
 
 
 async def test_tabs_share_a_page_while_pods_change(api: Api, observation: Observation) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
+from tests.support.waiting import until_async
 from trainyard import kinds
 from trainyard.client import ApiClient, Forbidden, Selectors
 from trainyard.client.request import ALL_OBJECTS
@@ -43,6 +44,5 @@ async def test_what_is_refused_does_not_stand_for_what_is_not_listed_yet() -> No
         assert observation.forbidden == ["list jaxjobs.kubeflow.org"]
         assert not observation.synced
         api.answers.set()
-        while not observation.synced:  # noqa: ASYNC110  (an empty list changes nothing)
-            await asyncio.sleep(0)
+        await until_async(lambda: observation.synced, "everything is listed", pause=0)
     await observation.stop()

@@ -65,15 +65,15 @@ def test_the_curves_of_a_job(tmp_path: Path) -> None:
     reader = SeriesReader()
     answer = reader.read(tmp_path, [], [])
     assert (answer.names, answer.sources) == (["accuracy", "loss"], {"accuracy": ["file"], "loss": ["file"]})
-    assert [(each.name, each.replica, each.attempt) for each in answer.series] == [
+    assert [(curve.name, curve.replica, curve.attempt) for curve in answer.series] == [
         ("accuracy", "worker-0", 0),
         ("loss", "master-0", 1),
     ]
     loss = answer.series[1]
     assert (loss.step, loss.value) == ([1, 2, 3, 4], [1, 1, 0.5, 0.5])
-    assert [(each.name, each.max) for each in answer.spread] == [("loss", [2, 2, 2, 2])]
+    assert [(curve.name, curve.max) for curve in answer.spread] == [("loss", [2, 2, 2, 2])]
     only = reader.read(tmp_path, ["loss"], ["worker-0", "worker-9"])
-    assert [(each.name, each.replica) for each in only.series] == [("loss", "worker-0")]
+    assert [(curve.name, curve.replica) for curve in only.series] == [("loss", "worker-0")]
     assert only.names == ["accuracy", "loss"]
 
 

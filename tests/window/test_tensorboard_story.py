@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.window.browsing import Browser, Loopback, is_closed, origin
+from tests.window.browsing import Browser, Loopback, origin, until_closed
 from tests.window.stand_in_tensorboard import board_job, write_images
 from trainyard import kinds
 from trainyard.app.local import LocalCluster, LocalClusterOptions
@@ -73,10 +73,10 @@ async def test_tensorboard_opens_from_the_page_as_long_as_its_job_is_there(
         await talk.send_str("hello")
         assert await talk.receive_str() == "heard: hello"
     async with browser.http.get(f"{address}/seen") as got:
-        seen = await got.text()
+        page = await got.text()
     for secret in (COOKIE, cluster.token, browser.session, "Bearer", "ticket"):
-        assert secret not in seen
-    assert "/upload?a=1" in [request["path"] for request in json.loads(seen)]
+        assert secret not in page
+    assert "/upload?a=1" in [request["path"] for request in json.loads(page)]
 
     await cluster.api.patch(TFJOB, "default", "curves", {"spec": {"suspend": True}})
     async with browser.live(f"job:{uid}") as live:
@@ -88,5 +88,5 @@ async def test_tensorboard_opens_from_the_page_as_long_as_its_job_is_there(
         async with browser.http.get(address) as got:
             assert (got.status, await got.text()) == (502, "TensorBoard does not run: the job is suspended\n")
         await cluster.api.delete(TFJOB, "default", "curves")
-        await is_closed(address)
+        await until_closed(address)
     assert (await press(browser, uid))[0] == 404

@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.support.waiting import until_async
 from tests.window.browsing import Browser, row_of
 from tests.window.tfevents_writer import event, frame, simple
 from trainyard.app.local import LocalCluster
@@ -118,7 +119,7 @@ async def test_logs_are_read_by_range_and_downloaded_whole(
     async with browser.live(f"job:{uid}") as live:
         await live.frame("job", lambda frame: frame["job"]["row"]["state"] == "Succeeded")
     _, listed, _ = await browser.get(f"v1/jobs/{uid}/logs")
-    file = next(each["file"] for each in listed["files"] if each["replica"] == "master-0")
+    file = next(log_file["file"] for log_file in listed["files"] if log_file["replica"] == "master-0")
     status, body, headers = await browser.get(f"v1/jobs/{uid}/logs/{file}?offset=-26&limit=100")
     assert (status, body) == (200, text[-26:])
     assert (headers["X-Log-Size"], headers["X-Log-Offset"], headers["X-Log-Next"]) == ("1027", "1001", "1027")
@@ -167,7 +168,7 @@ async def test_what_programs_report_is_a_curve_also_after_the_end(cluster: Local
     [loss] = answer["series"]
     assert (loss["replica"], loss["step"], loss["value"]) == ("master-0", [0, 1, 2, 3, 4], [1 / n for n in range(1, 6)])
     _, of_worker, _ = await browser.get(f"v1/jobs/{uid}/series?names=loss&replicas=worker-1&points=2")
-    assert [(each["replica"], len(each["step"])) for each in of_worker["series"]] == [("worker-1", 2)]
+    assert [(series["replica"], len(series["step"])) for series in of_worker["series"]] == [("worker-1", 2)]
     assert (await browser.get(f"v1/jobs/{uid}/series?points=3000"))[0] == 400
     assert (await browser.get("v1/jobs/unknown/series"))[1]["names"] == []
 
@@ -186,12 +187,15 @@ async def test_runs_are_compared_live_and_with_one_of_the_history(
 
     async def compared(condition: Any) -> Json:
         """The answer as soon as the condition is true for both runs."""
-        async with asyncio.timeout(30):
-            while True:
-                status, answer, _ = await browser.get(f"v1/compare?jobs={','.join(uids)},gone")
-                assert status == 200 and len(answer["runs"]) == 2
-                if all(map(condition, answer["runs"])):
-                    return dict(answer)
+
+        async def look() -> Json:
+            status, answer, _ = await browser.get(f"v1/compare?jobs={','.join(uids)},gone")
+            assert status == 200 and len(answer["runs"]) == 2
+            return dict(answer)
+
+        return await until_async(
+            look, "the condition of both runs", accept=lambda answer: all(map(condition, answer["runs"]))
+        )
 
     await compared(lambda run: run["state"] == "Running" and run["peakMemory"] and run["metrics"])
     end.touch()
@@ -235,10 +239,10 @@ async def test_steps_and_losses_are_in_the_list_also_after_the_end(
         frame = await live.frame("progress", is_at(4.0))
         assert frame["columns"] == ["uid", "step", "loss", "shape", "why"]
         assert progress_of(frame, uid)[:3] == [uid, 4.0, 0.2]
-        seen = len(live.frames)
+        received = len(live.frames)
         (tmp_path / "end").touch()
         await live.frame("progress", is_at(7.0))
-        rows = [row_of(frame, "steps") for frame in live.frames[seen:] if frame["type"] == "jobs"]
+        rows = [row_of(frame, "steps") for frame in live.frames[received:] if frame["type"] == "jobs"]
         assert len([row for row in rows if row]) <= 4  # it ends; that its step has grown is not in its row
     await cluster.api.delete(TFJOB, "default", "steps")
     async with browser.live("jobs", "progress") as live:
@@ -294,9 +298,8 @@ async def test_the_cluster_is_watched_only_while_a_page_is_open(
             await second.frame("jobs")
         assert verbs[listed] == before + 1
     assert window.pages is not None
-    async with asyncio.timeout(20):
-        while window.pages.observes:  # noqa: ASYNC110  (the end of a task of the window)
-            await asyncio.sleep(0.01)
+    pages = window.pages
+    await until_async(lambda: not pages.observes, "the cluster is no longer watched")
 
 
 # Who may not.

@@ -25,10 +25,10 @@ def deployment(replicas: int | None = None, status: Json | None = None, image: s
 
 def replica_set(of: Json, revision: int = 1, **status: int) -> Json:
     """The ReplicaSet that a Deployment gets, as the API server would hand it out."""
-    (made,) = made_in(decide(of, [], [], NOW))
-    made["metadata"] |= {"uid": f"u-{name_of(made)}"}
-    made["metadata"]["annotations"][REVISION] = str(revision)
-    return {**made, "status": {"replicas": 0, **status}}
+    (created,) = made_in(decide(of, [], [], NOW))
+    created["metadata"] |= {"uid": f"u-{name_of(created)}"}
+    created["metadata"]["annotations"][REVISION] = str(revision)
+    return {**created, "status": {"replicas": 0, **status}}
 
 
 def pod_of(owner: Json, name: str = "p", phase: str = "Running") -> Json:
@@ -44,14 +44,14 @@ def revision_in(decision: Decision) -> str:
 
 def test_a_deployment_gets_one_replica_set_and_is_not_available_yet() -> None:
     decision = decide(deployment(2), [], [], NOW)
-    (made,) = made_in(decision)
-    assert made["kind"] == "ReplicaSet" and made["spec"]["replicas"] == 2
-    template_hash = labels_of(made)[POD_TEMPLATE_HASH]
-    assert name_of(made) == f"tensorboard-76no-{template_hash}"
+    (created,) = made_in(decision)
+    assert created["kind"] == "ReplicaSet" and created["spec"]["replicas"] == 2
+    template_hash = labels_of(created)[POD_TEMPLATE_HASH]
+    assert name_of(created) == f"tensorboard-76no-{template_hash}"
     expected = {"app": "tensorboard", POD_TEMPLATE_HASH: template_hash}
-    assert made["spec"]["selector"]["matchLabels"] == made["spec"]["template"]["metadata"]["labels"] == expected
-    assert made["metadata"]["annotations"][REVISION] == revision_in(decision) == "1"
-    assert [event.message for event in decision.events] == [f"Scaled up replica set {name_of(made)} from 0 to 2"]
+    assert created["spec"]["selector"]["matchLabels"] == created["spec"]["template"]["metadata"]["labels"] == expected
+    assert created["metadata"]["annotations"][REVISION] == revision_in(decision) == "1"
+    assert [event.message for event in decision.events] == [f"Scaled up replica set {name_of(created)} from 0 to 2"]
     status = status_in(decision)
     assert status["unavailableReplicas"] == 2 and status["observedGeneration"] == 3
     available = find_condition(status["conditions"], "Available")

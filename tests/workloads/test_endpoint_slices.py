@@ -17,7 +17,7 @@ def a_service(**spec: object) -> Json:
     return {"metadata": {"name": "web"}, "spec": {"selector": LABELS, "ports": [{"name": "http", "port": 80}], **spec}}
 
 
-def seen(name: str, ready: bool = True, ip: str = "10.0.0.1", **meta: Any) -> Json:
+def observed_pod(name: str, ready: bool = True, ip: str = "10.0.0.1", **meta: Any) -> Json:
     status = {"phase": "Running", "podIP": ip, "conditions": [{"type": "Ready", "status": str(ready)}]}
     whole = {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": LABELS, **meta}
     return {"metadata": whole, "spec": {}, "status": status}
@@ -36,8 +36,14 @@ def states(slices: list[Json]) -> dict[str, tuple[bool, bool, bool]]:
 
 def test_a_pod_is_ready_serving_or_terminating_and_one_without_a_place_is_not_there() -> None:
     going: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-    ended = seen("ended") | {"status": {"phase": "Succeeded", "podIP": "10.0.0.1"}}
-    pods = [seen("a"), seen("b", ready=False), seen("c", **going), seen("d", ip=""), ended]
+    ended = observed_pod("ended") | {"status": {"phase": "Succeeded", "podIP": "10.0.0.1"}}
+    pods = [
+        observed_pod("a"),
+        observed_pod("b", ready=False),
+        observed_pod("c", **going),
+        observed_pod("d", ip=""),
+        ended,
+    ]
     conditions = {"a": (True, True, False), "b": (False, False, False), "c": (False, True, True)}
     assert states(decided(a_service(), *pods)) == conditions
     early = states(decided(a_service(publishNotReadyAddresses=True), *pods))
@@ -45,19 +51,19 @@ def test_a_pod_is_ready_serving_or_terminating_and_one_without_a_place_is_not_th
 
 
 def test_a_port_is_a_number_of_the_service_or_a_name_of_its_pods() -> None:
-    pod = seen("a") | {"spec": {"containers": [{"ports": [{"name": "board", "containerPort": 6006}]}]}}
+    pod = observed_pod("a") | {"spec": {"containers": [{"ports": [{"name": "board", "containerPort": 6006}]}]}}
     ports = [{"port": 80, "targetPort": 8080}, {"name": "b", "port": 81, "targetPort": "board", "protocol": "UDP"}]
-    (made,) = decided(a_service(ports=[*ports, {"name": "c", "port": 82, "targetPort": "none"}]), pod)
-    assert made["ports"] == [
+    (created,) = decided(a_service(ports=[*ports, {"name": "c", "port": 82, "targetPort": "none"}]), pod)
+    assert created["ports"] == [
         {"name": "", "port": 8080, "protocol": "TCP"},
         {"name": "b", "port": 6006, "protocol": "UDP"},
     ]
 
 
 def test_a_slice_has_at_most_the_endpoints_that_the_api_allows() -> None:
-    made = decided(a_service(), *[seen(f"pod-{number:04}") for number in range(2001)])
-    assert [len(obj["endpoints"]) for obj in made] == [1000, 1000, 1]
-    assert len({name_of(obj) for obj in made}) == 3
+    created = decided(a_service(), *[observed_pod(f"pod-{number:04}") for number in range(2001)])
+    assert [len(obj["endpoints"]) for obj in created] == [1000, 1000, 1]
+    assert len({name_of(obj) for obj in created}) == 3
 
 
 def test_a_service_without_a_selector_gets_no_endpoint_slice() -> None:
@@ -87,10 +93,10 @@ async def test_the_slice_follows_the_pods_and_is_deleted_with_the_service(world:
 
 async def test_an_unchanged_slice_is_not_written(world: World) -> None:
     await world.make(SERVICE, a_service())
-    (made,) = await world.until(ENDPOINT_SLICE, lambda slices: len(slices) == 1)
+    (created,) = await world.until(ENDPOINT_SLICE, lambda slices: len(slices) == 1)
     async with running(world.api, world.clock) as again:  # it looks at everything anew
         await again.synced
         await world.make(SERVICE, {**a_service(), "metadata": {"name": "later"}})
         await world.until(ENDPOINT_SLICE, lambda slices: len(slices) == 2)
     by_name = {name_of(item): item for item in (await world.api.list(ENDPOINT_SLICE, "default"))["items"]}
-    assert by_name[name_of(made)]["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+    assert by_name[name_of(created)]["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]

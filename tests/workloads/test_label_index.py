@@ -75,7 +75,7 @@ def test_an_index_forgets_changed_and_deleted_objects() -> None:
     graph.index(POD, Change(other, None))
     assert list(graph.pods_by_label.candidates("a", {"job": "j"})) == []
     assert [key.name for key in graph.pods_by_label.candidates("a", {"job": "k"})] == [name_of(pod)]
-    for each in graph.all(SERVICE):
-        graph.index(SERVICE, Change(each, None))
+    for listed in graph.all(SERVICE):
+        graph.index(SERVICE, Change(listed, None))
     assert list(graph.services_by_selector.candidates("a", service["spec"]["selector"])) == []
     assert graph.services_by_selector._keys == {}

@@ -174,12 +174,12 @@ def test_every_place_has_its_claims_in_front_of_its_pod() -> None:
     template = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
     workload = stateful(1, volumeClaimTemplates=[template])
     workload["spec"]["template"]["spec"]["volumes"] = [{"name": "data", "emptyDir": {}}, {"name": "tmp"}]
-    _, claim, made = decide(workload, [], NOW).writes
-    assert isinstance(claim, CreateIfAbsent) and claim.gvk == PERSISTENT_VOLUME_CLAIM and isinstance(made, Create)
+    _, claim, created = decide(workload, [], NOW).writes
+    assert isinstance(claim, CreateIfAbsent) and claim.gvk == PERSISTENT_VOLUME_CLAIM and isinstance(created, Create)
     assert name_of(claim.obj) == "data-db-0" and labels_of(claim.obj) == {"app": "db"}
     assert claim.obj["spec"] == {"accessModes": ["ReadWriteOnce"]} and "ownerReferences" not in claim.obj["metadata"]
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0", "readOnly": False}}
-    assert made.obj["spec"]["volumes"] == [{"name": "tmp"}, volume]
+    assert created.obj["spec"]["volumes"] == [{"name": "tmp"}, volume]
 
 
 def test_ordinals_may_start_elsewhere() -> None:
@@ -227,19 +227,21 @@ STRATEGIES: list[Json] = [
 
 
 class Small:
-    """One set, and every world of its pods. `seen` are worlds that are known to come to rest."""
+    """One set, and every world of its pods. `resting` are worlds that are known to come to rest."""
 
     def __init__(self, policy: str, replicas: int, strategy: Json, ordinals: int) -> None:
         self.workload = stateful(replicas, podManagementPolicy=policy, updateStrategy=strategy)
         old = stateful(replicas, image="old", podManagementPolicy=policy)
-        self.made = {fresh: pods_of(place, ordinals) for fresh, place in ((True, self.workload), (False, old))}
-        self.fresh = labels_of(self.made[True][0])[REVISION_LABEL]
+        self.pods_by_template = {
+            fresh: pods_of(place, ordinals) for fresh, place in ((True, self.workload), (False, old))
+        }
+        self.fresh = labels_of(self.pods_by_template[True][0])[REVISION_LABEL]
         self.ordered, self.replicas, self.partition = policy == "OrderedReady", replicas, _partition(strategy)
-        self.seen: set[tuple[Place, ...]] = set()
+        self.resting: set[tuple[Place, ...]] = set()
 
     def pods(self, world: tuple[Place, ...]) -> Iterator[Json]:
         for at, (state, fresh) in enumerate(world):
-            pod = self.made[fresh][at]
+            pod = self.pods_by_template[fresh][at]
             if state == "ready":
                 yield is_ready(pod)
             elif state in ("failed", "succeeded"):
@@ -252,7 +254,7 @@ class Small:
     def comes_to_rest(self, world: tuple[Place, ...]) -> int:
         """Let everything work: the look, whole; then the node. Returns how many worlds were new."""
         path: list[tuple[Place, ...]] = []
-        while world not in self.seen:
+        while world not in self.resting:
             assert world not in path, f"goes round for ever: {path}"
             path.append(world)
             pods = list(self.pods(world))
@@ -263,26 +265,26 @@ class Small:
                 self.at_rest(world, pods, decision)
                 break
             world = after
-        self.seen.update(path)
+        self.resting.update(path)
         return len(path)
 
     def check(self, world: tuple[Place, ...], decision: Decision) -> None:
         """The rules of one look."""
-        made = [_at(pod) for pod in made_in(decision)]
+        created = [_at(pod) for pod in made_in(decision)]
         gone = [int(uid.rpartition("-")[2]) for uid in deleted_in(decision)]
-        for at in made:
+        for at in created:
             assert world[at].state == "absent" and at < self.replicas, "a second pod of an ordinal, or one too many"
             if self.ordered:
                 assert all(world[below].state == "ready" for below in range(at)), "made before the one below was ready"
         for at in gone:
-            assert world[at].state not in ("absent", "going") and at not in made
+            assert world[at].state not in ("absent", "going") and at not in created
             kept = at < self.replicas and world[at].state in ("pending", "ready", "unready")
             if kept:
                 assert not world[at].fresh and at >= self.partition, "a good pod was taken down"
                 above = world[at + 1 : self.replicas]
                 assert all(place == Place("ready", True) for place in above), "rolled before those above were ready"
         if self.ordered:
-            assert len(made) + len(gone) <= 1, "more than one at a time"
+            assert len(created) + len(gone) <= 1, "more than one at a time"
         beyond = [at for at in gone if at >= self.replicas]
         if self.ordered and beyond:
             assert all(place.state == "absent" for place in world[beyond[0] + 1 :]), "not from the top"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
+from tests.support.waiting import until_async
 from tests.workloads.workload_world import World, running, template
 from trainyard.client import ApiClient, NotFound
 from trainyard.objects import GVK, Json, controller_reference, labels_of, name_of, uid_of
@@ -51,8 +50,8 @@ async def test_an_ordered_set_grows_one_by_one_and_counts_its_pods(world: World)
     assert names((await world.api.list(POD, "default"))["items"]) == ["w-0"]
     await world.say(first, "Running")
     await world.say(await world.pod(lambda pod: name_of(pod) == "w-1"), "Running")
-    (seen,) = await world.until(STATEFUL_SET, lambda sets: sets[0]["status"].get("readyReplicas") == 2)
-    assert seen["status"]["currentReplicas"] == 2 and seen["status"]["observedGeneration"] == 1
+    (workload,) = await world.until(STATEFUL_SET, lambda sets: sets[0]["status"].get("readyReplicas") == 2)
+    assert workload["status"]["currentReplicas"] == 2 and workload["status"]["observedGeneration"] == 1
 
 
 async def test_a_lost_pod_is_created_again_under_its_name_and_an_edit_rolls_all(world: World) -> None:
@@ -93,9 +92,8 @@ async def test_a_pod_name_held_by_another_object_is_reported_once_and_delays_no_
     event = await world.event("FailedCreate", "w")
     assert event["type"] == "Warning" and "Pod w-0 exists already and has another owner" in event["message"]
     assert not (await world.api.get(POD, "default", "w-0"))["metadata"].get("ownerReferences")
-    async with asyncio.timeout(10):
-        while world.server.verbs[("create", "pods")] < 5:  # noqa: ASYNC110  # a refused create is no event of ours
-            await asyncio.sleep(0.01)
+    creates = world.server.verbs
+    await until_async(lambda: creates["create", "pods"], "the create is tried again", accept=lambda count: count >= 5)
     await world.api.delete(POD, "default", "w-0", grace_period_seconds=0)
     await world.until(
         POD,

@@ -213,11 +213,11 @@ async def test_a_deployment_becomes_available_and_is_deleted_with_its_owner(worl
     await world.make(DEPLOYMENT, {"metadata": {"name": "tb"}, "spec": spec})
     pod = await world.pod(lambda pod: bool(pod["spec"].get("nodeName")))
     await world.say(pod, "Running")
-    (seen,) = await world.until(DEPLOYMENT, ended_as("Available"))
-    assert seen["status"]["availableReplicas"] == 1
+    (deployment,) = await world.until(DEPLOYMENT, ended_as("Available"))
+    assert deployment["status"]["availableReplicas"] == 1
     (replica_set,) = await world.until(REPLICA_SET, lambda sets: bool(sets))
     assert [reference["uid"] for reference in pod["metadata"]["ownerReferences"]] == [uid_of(replica_set)]
-    assert [reference["uid"] for reference in replica_set["metadata"]["ownerReferences"]] == [uid_of(seen)]
+    assert [reference["uid"] for reference in replica_set["metadata"]["ownerReferences"]] == [uid_of(deployment)]
     await world.api.delete(DEPLOYMENT, "default", "tb")
     # The pod runs on the node, so it is asked to end; the node would take it away then.
     await world.pod(lambda pod: bool(pod["metadata"].get("deletionTimestamp")))
@@ -260,10 +260,10 @@ async def test_a_deployment_its_replica_set_and_its_pod_get_the_events_that_kube
 
 
 async def test_objects_of_a_training_job_get_only_events_about_problems(world: World) -> None:
-    made = a_job(template=template(labels={OWNER: "u-1"}))
-    made["metadata"]["labels"] = {OWNER: "u-1"}
-    made["spec"]["template"]["spec"]["volumes"] = [CLAIM_VOLUME]
-    await world.make(JOB, made)
+    new_job = a_job(template=template(labels={OWNER: "u-1"}))
+    new_job["metadata"]["labels"] = {OWNER: "u-1"}
+    new_job["spec"]["template"]["spec"]["volumes"] = [CLAIM_VOLUME]
+    await world.make(JOB, new_job)
     await ready_node(world.api)
     event = await world.event("FailedScheduling")
     assert 'persistentvolumeclaim "data" not found' in event["message"]
@@ -285,9 +285,9 @@ async def test_a_pod_waits_for_its_claim_and_is_placed_when_the_claim_appears(wo
     await world.make(POD, {"metadata": {"name": "first"}, "spec": template()["spec"]})
     await world.pod(lambda pod: pod["spec"].get("nodeName") == "local")  # the node is known from now on
     await world.api.delete(POD, "default", "first", grace_period_seconds=0)
-    made = template()
-    made["spec"]["volumes"] = [CLAIM_VOLUME]
-    await world.make(POD, {"metadata": {"name": "p"}, "spec": made["spec"]})
+    pod_template = template()
+    pod_template["spec"]["volumes"] = [CLAIM_VOLUME]
+    await world.make(POD, {"metadata": {"name": "p"}, "spec": pod_template["spec"]})
     pod = await world.pod(lambda pod: find_condition(pod["status"].get("conditions"), "PodScheduled") is not None)
     scheduled = find_condition(pod["status"]["conditions"], "PodScheduled")
     assert scheduled and (scheduled["status"], scheduled["reason"]) == ("False", "Unschedulable")
@@ -328,18 +328,18 @@ async def test_pods_that_came_before_the_first_node_are_scheduled_first(bare: Wo
 
 async def test_a_claim_that_is_a_folder_of_this_machine_needs_no_object(world: World) -> None:
     await ready_node(world.api)
-    made = template()
-    made["spec"]["volumes"] = [CLAIM_VOLUME]
-    await world.make(POD, {"metadata": {"name": "p"}, "spec": made["spec"]})
+    pod_template = template()
+    pod_template["spec"]["volumes"] = [CLAIM_VOLUME]
+    await world.make(POD, {"metadata": {"name": "p"}, "spec": pod_template["spec"]})
     await world.event("FailedScheduling", "p")
     async with running(world.api, world.clock, mounted={"data"}):
         await world.pod(lambda pod: pod["spec"].get("nodeName") == "local")
 
 
 async def test_a_missing_service_account_is_an_event_of_the_batch_job(world: World) -> None:
-    made = a_job()
-    made["spec"]["template"]["spec"]["serviceAccountName"] = "robot"
-    await world.make(JOB, made)
+    new_job = a_job()
+    new_job["spec"]["template"]["spec"]["serviceAccountName"] = "robot"
+    await world.make(JOB, new_job)
     event = await world.event("FailedCreate", "j")
     text = 'error looking up service account default/robot: serviceaccount "robot" not found'
     assert event["message"].startswith("Error creating: pods") and event["message"].endswith(text)

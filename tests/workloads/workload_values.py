@@ -31,10 +31,10 @@ def job(status: Json | None = None, restart: str = "Never", **spec: Any) -> Json
 
 def pod_of(owner: Json, before: int = 0, phase: str = "Running", **meta: Any) -> Json:
     """The pod that the Job controller would make after `before` failures, now in `phase`."""
-    made = jobs._new_pod(owner, before)
-    made["metadata"] |= {"uid": f"u-pod-{before}", "creationTimestamp": format_time(NOW - 5), **meta}
-    made["status"] = {"phase": phase, "conditions": [], "containerStatuses": []}
-    return made
+    new_pod = jobs._new_pod(owner, before)
+    new_pod["metadata"] |= {"uid": f"u-pod-{before}", "creationTimestamp": format_time(NOW - 5), **meta}
+    new_pod["status"] = {"phase": phase, "conditions": [], "containerStatuses": []}
+    return new_pod
 
 
 def ended(pod: Json, phase: str, at: float) -> Json:

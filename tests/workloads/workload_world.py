@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Container
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+from tests.support.watched_objects import until_object, until_objects
 from tests.workloads.workload_values import NOW
 from trainyard.client import ApiClient
 from trainyard.objects import GVK, Json, format_time, name_of
@@ -42,13 +42,7 @@ class World(NamedTuple):
 
     async def until(self, gvk: GVK, true: Callable[[list[Json]], bool], namespace: str = "default") -> list[Json]:
         """Wait until that holds of the objects of a resource."""
-        async with asyncio.timeout(10):
-            while True:
-                listed = await self.api.list(gvk, namespace)
-                if true(listed["items"]):
-                    return list(listed["items"])
-                async for _ in self.api.watch(gvk, namespace, listed["metadata"]["resourceVersion"]):
-                    break
+        return await until_objects(self.api, gvk, namespace, true, f"the condition of {gvk.plural}")
 
     async def pod(self, true: Callable[[Json], bool] = lambda pod: True) -> Json:
         """The one pod for which that holds, once it is there."""
@@ -64,7 +58,15 @@ class World(NamedTuple):
         return next(filter(is_it, await self.until(EVENT, lambda events: any(map(is_it, events)))))
 
     async def say(self, pod: Json, phase: str, at: float | None = None) -> None:
-        """What the node would say of a pod."""
+        """What the node would say of a pod, after the scheduler: its write of the conditions replaces them all."""
+        await until_object(
+            self.api,
+            POD,
+            "default",
+            name_of(pod),
+            lambda pod: pod["spec"].get("nodeName") or pod["status"].get("conditions"),
+            "the scheduler has seen the pod",
+        )
         status: Json = {"phase": phase}
         if at is not None:
             ended = {"terminated": {"finishedAt": format_time(at), "exitCode": 1}}

@@ -19,7 +19,7 @@ def take(browser: Browser, folder: Path, name: str) -> Iterator[Path]:
     """Write NAME-light.png and NAME-dark.png."""
     for theme in THEMES:
         browser.theme(theme, prefers_reduced_motion="reduce")
-        browser.eventually("matchMedia(`(prefers-color-scheme: ${args[0]})`).matches", theme)
+        browser.until("matchMedia(`(prefers-color-scheme: ${args[0]})`).matches", theme)
         browser.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
         png = base64.b64decode(browser.driver.get_screenshot_as_base64())
         path = folder / f"{name}-{theme}.png"

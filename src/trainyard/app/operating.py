@@ -111,7 +111,7 @@ def parse_kinds(words: str) -> tuple[Kind, ...]:
         kind = kinds.kind_named(word)
         if kind is None and word.lower() != "all":
             raise ManifestError([Problem("--kinds", f"{word!r} is not a kind of job; known are: {known}")])
-        named += [each for each in ((kind,) if kind else kinds.KINDS) if each not in named]
+        named += [named_kind for named_kind in ((kind,) if kind else kinds.KINDS) if named_kind not in named]
     if not named:
         raise ManifestError([Problem("--kinds", f"names no kind; choose from: {known}")])
     return kinds.per_api_group(named)

@@ -223,14 +223,17 @@ def record_list(
 ) -> ObservedLease:
     """The state after a list, answered at `now`, of the overlapping Leases held by others. An unchanged one keeps its
     `since`. `led`: we led when the list was sent; then the others must yield."""
-    seen = {
+    overlap = {
         name: before
         if (before := observed.overlapping.get(name)) and before.record == record
         else OverlappingLease(record, now)
         for name, record in overlapping.items()
     }
     return replace(
-        observed, overlapping=seen, confirmed=led or not seen, last_request=now if seen else observed.last_request
+        observed,
+        overlapping=overlap,
+        confirmed=led or not overlap,
+        last_request=now if overlap else observed.last_request,
     )
 
 

@@ -111,13 +111,13 @@ class JobPages:
         if self._observation is None or self._api is None or job is None:
             return await asyncio.to_thread(self._recorded, job_uid)
         revision, now = self._observation.revision(job_uid), time.monotonic()
-        made = self._made.get(job_uid)
+        cached = self._made.get(job_uid)
         shortest = SECONDS_PER_REPLICA * len(self._observation.view.slots(job_uid))
-        if made is None or now - made[1] > (max(max_age, shortest) if made[0] == revision else shortest):
-            made = revision, now, asyncio.ensure_future(self._live(self._api, self._observation, job))
+        if cached is None or now - cached[1] > (max(max_age, shortest) if cached[0] == revision else shortest):
+            cached = revision, now, asyncio.ensure_future(self._live(self._api, self._observation, job))
             self._made = {uid: kept for uid, kept in self._made.items() if now - kept[1] < KEPT_SECONDS}
-            self._made[job_uid] = made
-        return await asyncio.shield(made[2])
+            self._made[job_uid] = cached
+        return await asyncio.shield(cached[2])
 
     async def manifest(self, job_uid: str) -> str | None:
         """The job as YAML, without managedFields; None if it is not known."""
@@ -141,7 +141,7 @@ class JobPages:
             slots = observation.view.slots(job_uid)
             columns = rank_columns(slots) | usage_columns(slots, usages)
             frame = msgspec.json.encode({"type": "ranks", "uid": job_uid, "columns": columns})
-            self._ranks = {uid: made for uid, made in self._ranks.items() if uid in self._usages}
+            self._ranks = {uid: cached for uid, cached in self._ranks.items() if uid in self._usages}
             self._ranks[job_uid] = version, usages, frame
         return self._ranks[job_uid][2]
 

@@ -120,7 +120,7 @@ async def _pieces(path: Path) -> AsyncIterator[bytes]:
 
 
 def _pod_of(pods: list[Json], file: str) -> Json | None:
-    return next((pod for pod in pods for each in pod_files([pod]) if each.file == file), None)
+    return next((pod for pod in pods for pod_file in pod_files([pod]) if pod_file.file == file), None)
 
 
 def _read_file(path: Path, offset: int, limit: int) -> LogRange | None:

@@ -45,7 +45,7 @@ async def wait_for_code(cluster: Cluster, user: str, code: int, path: str) -> No
     async def has_code() -> bool:
         return (await cluster.request("GET", path, user=user)).code == code
 
-    await cluster.wait_until(has_code)
+    await cluster.wait_until(has_code, f"{user} gets {code} for {path}")
 
 
 async def request_token(cluster: Cluster, **spec: Any) -> Json:

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.conformance import Cluster, Response, check
 from tests.conformance.mutations import Mutation, answers, ignores, replaced, sets, without
+from tests.support.schemas import LIST_BY_NAME
 from trainyard.objects import Json
 
 AREA = "server-side apply"
@@ -23,16 +24,7 @@ SCHEMA: Json = {
             "type": "object",
             "properties": {
                 "n": {"type": "integer"},
-                "items": {
-                    "type": "array",
-                    "x-kubernetes-list-type": "map",
-                    "x-kubernetes-list-map-keys": ["name"],
-                    "items": {
-                        "type": "object",
-                        "required": ["name"],
-                        "properties": {"name": {"type": "string"}, "v": {"type": "integer"}},
-                    },
-                },
+                "items": LIST_BY_NAME,
                 "words": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
                 "plain": {"type": "array", "items": {"type": "string"}},
                 "whole": {

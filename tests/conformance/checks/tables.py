@@ -150,10 +150,10 @@ async def watched(cluster: Cluster) -> None:
     version = first["metadata"]["resourceVersion"]
     async with cluster.watch(path, headers=ACCEPT_TABLE, resourceVersion=version) as watch:
         await cluster.create_config_map("two", data={"a": "1"})
-        event = await watch.until(lambda event: event["object"]["rows"][0]["cells"][0] == "two")
+        event = await watch.read_until(lambda event: event["object"]["rows"][0]["cells"][0] == "two")
         assert event["type"] == "ADDED" and event["object"]["kind"] == "Table"
         (await cluster.request("DELETE", cluster.path("configmaps", "one"))).expect(200)
-        event = await watch.until(lambda event: event["type"] == "DELETED")
+        event = await watch.read_until(lambda event: event["type"] == "DELETED")
         assert event["object"]["columnDefinitions"] is None and event["object"]["rows"][0]["cells"][0] == "one"
 
 

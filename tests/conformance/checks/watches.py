@@ -54,7 +54,7 @@ async def full_objects(cluster: Cluster) -> None:
     start_version = str(int(version_of(created)) - 1)
     changed = await touch(cluster, "a", labels={"x": "y"})
     async with cluster.watch(cluster.path("secrets"), resourceVersion=start_version) as watch:
-        event = await watch.until(lambda event: event["object"]["metadata"]["name"] == "a")
+        event = await watch.read_until(lambda event: event["object"]["metadata"]["name"] == "a")
         assert event["object"] == created and event["object"]["kind"] == "Secret"
         assert (await watch.next())["object"] == changed
 

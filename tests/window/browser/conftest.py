@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from selenium import webdriver
 from selenium.common import JavascriptException
 from selenium.webdriver.common.keys import Keys
 
+from tests.support.waiting import until
 from tests.window.browser.canned_server import CannedServer
 
 PROBES = (Path(__file__).parent / "probes.js").read_text(encoding="utf-8")
@@ -37,21 +37,14 @@ class Browser:
         self.driver.set_script_timeout(PATIENCE)
         return self.driver.execute_async_script(f"{PROBES}\n{probe}(...arguments);", *args)
 
-    def eventually(self, expression: str, *args: Any, condition: str = "") -> Any:
+    def until(self, expression: str, *args: Any, condition: str = "") -> Any:
         """The value of the expression as soon as it is true. Every test waits by this, never for a time. `condition`:
         the expression in words, for the message of the failure."""
-        deadline = time.monotonic() + PATIENCE
-        error: Exception | None = None
-        while time.monotonic() < deadline:
-            try:
-                error = None
-                if value := self.js(expression, *args):
-                    return value
-            except JavascriptException as failure:  # an element is not there yet
-                error = failure
-            time.sleep(0.02)
-        raise AssertionError(
-            f"never true: {condition or expression} {args or ''} {error or ''}\nthe page shows:\n{self.text()[:1500]}"
+        return until(
+            lambda: self.js(expression, *args),
+            f"{condition or expression} {args or ''}",
+            retry_on=JavascriptException,  # an element is not there yet
+            context=lambda: f"the page shows:\n{self.text()[:1500]}",
         )
 
     def text(self) -> str:
@@ -60,15 +53,15 @@ class Browser:
 
     def sees(self, text: str, selector: str = "body") -> None:
         """Wait until that text is on the screen: at the place where it is, nothing covers it, and it has a size."""
-        self.eventually("isSeen(args[0], args[1])", text, selector, condition="this text is seen in that element:")
+        self.until("isSeen(args[0], args[1])", text, selector, condition="this text is seen in that element:")
 
     def scroll_to(self, selector: str) -> None:
         """Scroll such that the first element of that kind is on the screen."""
-        self.eventually("document.querySelector(args[0]).scrollIntoView({block: 'center'}) ?? true", selector)
+        self.until("document.querySelector(args[0]).scrollIntoView({block: 'center'}) ?? true", selector)
 
     def type(self, selector: str, text: str) -> None:
         """Replace the text of an input."""
-        field = self.eventually("document.querySelector(args[0])", selector)
+        field = self.until("document.querySelector(args[0])", selector)
         field.clear()
         field.send_keys(text)
 
@@ -79,7 +72,7 @@ class Browser:
 
     def click(self, selector: str, text: str = "") -> None:
         """Click on the first element of that kind with that text."""
-        self.eventually("findElement(args[0], args[1])", selector, text).click()
+        self.until("findElement(args[0], args[1])", selector, text).click()
 
     def open(self, address: str) -> None:
         """Open an address of the page, which starts with #/."""
@@ -120,14 +113,6 @@ class Browser:
         """Messages of the console since the last call, but for the advice that a test's own look at a canvas causes."""
         messages = [str(entry["message"]) for entry in self._log("browser")]
         return [message for message in messages if "willReadFrequently" not in message]
-
-
-def wait_until(condition: Callable[[], Any], text: str) -> None:
-    """Wait until the condition is true. `text`: the condition in words."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"never true: {text}"
-        time.sleep(0.02)
 
 
 def _program(*names: str) -> str:
@@ -211,4 +196,4 @@ def pictures(request: pytest.FixtureRequest) -> Path | None:
     return Path(folder) if folder else None
 
 
-__all__ = ["Keys", "wait_until"]
+__all__ = ["Keys"]

@@ -46,6 +46,6 @@ COVERED = """((colour) => {
 
 def assert_falls(browser: Browser) -> None:
     """Wait until the first curve is drawn in light colours; its pixels fall from left to right."""
-    heights = browser.eventually(f"(heights => heights.length > 5 && heights)({HEIGHTS}(args[0]))", LIGHT)
+    heights = browser.until(f"(heights => heights.length > 5 && heights)({HEIGHTS}(args[0]))", LIGHT)
     assert heights[0] + 50 < heights[-1], heights
     assert all(before <= after + 1 for before, after in pairwise(heights)), heights

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from tests.support.waiting import until
 from tests.window.browser.canned_jobs import add_bert, add_small_jobs
 from tests.window.browser.canned_server import CannedServer
-from tests.window.browser.conftest import Browser, wait_until
+from tests.window.browser.conftest import Browser
 from tests.window.browser.test_page import AXE, BERT_ADDRESS, open_page
 
 SCALE = {"role": "Worker", "replicas": 2, "least": 1, "most": 4}
@@ -33,8 +34,8 @@ def uid(server: CannedServer) -> str:
 
 
 def focus_button(browser: Browser, text: str) -> None:
-    browser.eventually("findElement('.actions button', args[0]).focus() ?? true", text)
-    browser.eventually(f"{FOCUS} === args[0]", text)
+    browser.until("findElement('.actions button', args[0]).focus() ?? true", text)
+    browser.until(f"{FOCUS} === args[0]", text)
 
 
 def test_a_page_that_only_reads_has_no_buttons(browser: Browser, server: CannedServer, uid: str) -> None:
@@ -56,16 +57,16 @@ def test_a_job_is_suspended_by_keys(browser: Browser, server: CannedServer, uid:
     assert browser.js(FOCUS) == "Cancel"
     address = browser.js("location.hash")
     browser.press("y", Keys.ESCAPE)  # no key of the page acts while it asks
-    browser.eventually("!document.querySelector('dialog')")
+    browser.until("!document.querySelector('dialog')")
     assert (browser.js(FOCUS), browser.js("location.hash"), server.actions) == ("Suspend ...", address, [])
     server.action_answer = 200, "pytorchjob/bert suspended"
     browser.press(Keys.ENTER, Keys.TAB, Keys.ENTER)
     browser.sees("pytorchjob/bert suspended", ".actions [role=status]")
     assert server.actions == [{"verb": "suspend", "uid": uid, "generation": 7}]
     server.send(offer(uid, "resume", "scale", "delete", generation=8), f"job:{uid}")
-    browser.eventually(f"{FOCUS} === 'Resume'")  # the same button
+    browser.until(f"{FOCUS} === 'Resume'")  # the same button
     browser.press(Keys.ENTER)
-    wait_until(lambda: len(server.actions) == 2, "it is resumed without a question")
+    until(lambda: len(server.actions) == 2, "it is resumed without a question")
     assert server.actions[1] == {"verb": "resume", "uid": uid, "generation": 8}
 
 
@@ -82,9 +83,9 @@ def test_a_job_is_deleted_after_a_confirmation(browser: Browser, server: CannedS
     server.jobs[uid]["live"] = False
     server.send_rows(uid)
     browser.sees("of the history", ".facts")
-    browser.eventually("document.querySelectorAll('.actions button').length === 0")
+    browser.until("document.querySelectorAll('.actions button').length === 0")
     browser.sees("pytorchjob/bert deleted", ".actions [role=status]")
-    browser.eventually("document.activeElement.tagName === 'H1'", condition="the focus is not lost with its button")
+    browser.until("document.activeElement.tagName === 'H1'", condition="the focus is not lost with its button")
 
 
 def test_a_deletion_on_a_real_cluster_says_that_nothing_stays(browser: Browser, server: CannedServer, uid: str) -> None:
@@ -100,7 +101,7 @@ def test_what_was_changed_while_the_page_asked_is_refused(browser: Browser, serv
     browser.click(".actions button", "Delete")
     browser.sees("Delete PyTorchJob bert?", "dialog")
     server.send(offer(uid, "delete", generation=8), f"job:{uid}")
-    browser.eventually("document.querySelectorAll('.actions button').length === 1")
+    browser.until("document.querySelectorAll('.actions button').length === 1")
     server.action_answer = 409, "PyTorchJob default/bert was changed meanwhile: look at it again; nothing was changed"
     browser.click("dialog button", "Delete")
     browser.sees("Not done: PyTorchJob default/bert was changed meanwhile", ".actions [role=status]")
@@ -113,7 +114,7 @@ def test_a_number_of_replicas_is_within_the_bounds_of_the_job(browser: Browser, 
     browser.sees("now 2, at least 1, at most 4", "dialog")
     assert browser.js("document.activeElement.matches('dialog input[type=number]')")
     browser.press("9", Keys.ENTER)
-    browser.eventually("document.querySelector('dialog[open] input:invalid')")
+    browser.until("document.querySelector('dialog[open] input:invalid')")
     browser.type("dialog input", "3")
     browser.press(Keys.ENTER)
     browser.sees("done", ".actions [role=status]")
@@ -144,11 +145,11 @@ def test_the_questions_are_accessible_and_fit(
             browser.click(".actions button", verb)
             browser.sees(f"{verb} PyTorchJob bert?", "dialog")
             browser.sees(verb, "dialog form")
-        browser.eventually("document.querySelector('.actions button')")
-        browser.eventually("document.documentElement.scrollWidth <= innerWidth")
+        browser.until("document.querySelector('.actions button')")
+        browser.until("document.documentElement.scrollWidth <= innerWidth")
         browser.driver.execute_script(AXE.read_text(encoding="utf-8"))
         problems[verb] = browser.measure("axeViolations")
         browser.press(Keys.ESCAPE) if verb else None
-        browser.eventually("!document.querySelector('dialog[open]')")
+        browser.until("!document.querySelector('dialog[open]')")
     assert problems == {verb: [] for verb in problems}
     assert browser.errors() == []

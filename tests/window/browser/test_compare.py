@@ -31,7 +31,7 @@ def open_comparison(browser: Browser, server: CannedServer, uids: list[str], que
     browser.open(address(uids, query))
     browser.sees("sweep-0", ".runs")
     browser.scroll_to(".curve-stage")
-    browser.eventually("document.querySelector('.curve canvas')")
+    browser.until("document.querySelector('.curve canvas')")
 
 
 def test_jobs_are_chosen_by_keys_and_compared(browser: Browser, server: CannedServer) -> None:
@@ -40,14 +40,14 @@ def test_jobs_are_chosen_by_keys_and_compared(browser: Browser, server: CannedSe
     open_list(browser, server)
     browser.sees("sweep-2", "table")
     browser.press("j", " ", "j", "j", " ")
-    browser.eventually(f"{FOCUSED} === 'sweep-0'")
+    browser.until(f"{FOCUSED} === 'sweep-0'")
     browser.sees("Compare (2)", "#header")
     browser.sees("2 of at most 8 chosen", "[role=status]")
     assert browser.js("[...document.querySelectorAll('tbody input')].map((box) => box.checked)") == [True, False, True]
     browser.press(Keys.ENTER)
     browser.sees("default/sweep-0", "h1")
     browser.press(Keys.ESCAPE)
-    browser.eventually(f"{FOCUSED} === 'sweep-0'")
+    browser.until(f"{FOCUSED} === 'sweep-0'")
     assert browser.js("[...document.querySelectorAll('tbody input')].map((box) => box.checked)") == [True, False, True]
     browser.press("c")
     browser.sees("sweep-2", ".runs")
@@ -55,9 +55,9 @@ def test_jobs_are_chosen_by_keys_and_compared(browser: Browser, server: CannedSe
     browser.sees("2 of at most 8 chosen", "[role=status]")
     browser.open("#/compare")
     browser.sees("sweep-0", ".runs")
-    browser.eventually("location.hash.startsWith(args[0])", address([uids[2], uids[0]]))
+    browser.until("location.hash.startsWith(args[0])", address([uids[2], uids[0]]))
     browser.press(Keys.ESCAPE)
-    browser.eventually(f"{FOCUSED} === 'sweep-0'")
+    browser.until(f"{FOCUSED} === 'sweep-0'")
     browser.press(" ")
     browser.sees("Compare (1)", "#header")
     browser.press("?")
@@ -74,7 +74,7 @@ def test_jobs_are_chosen_by_a_click_which_opens_none(browser: Browser, server: C
     box.click()
     browser.sees("Compare (1)", "#header")
     browser.press(" ")
-    browser.eventually("findElement('#header a', 'Compare').innerText === 'Compare'")
+    browser.until("findElement('#header a', 'Compare').innerText === 'Compare'")
     browser.press(" ", "k", " ")
     browser.sees("Compare (2)", "#header")
     assert browser.js("location.hash") == "#/"
@@ -87,14 +87,14 @@ def test_a_ninth_job_is_not_chosen_and_the_page_says_so(browser: Browser, server
     browser.press(*(["j", " "] * 9))
     browser.sees("At most 8 jobs are compared", "[role=status]")
     browser.sees("Compare (8)", "#header")
-    browser.eventually("document.querySelectorAll('tbody input:checked').length === 8")
+    browser.until("document.querySelectorAll('tbody input:checked').length === 8")
     browser.press("k", " ", "j", " ")
     browser.sees("8 of at most 8 chosen", "[role=status]")
 
 
 def test_the_curves_are_over_each_other_and_differ_without_colours(browser: Browser, server: CannedServer) -> None:
     open_comparison(browser, server, add_sweep(server))
-    browser.eventually(f"{HEIGHTS}(args[0]).length > 15", LIGHT_RUNS[0])
+    browser.until(f"{HEIGHTS}(args[0]).length > 15", LIGHT_RUNS[0])
     first, second, third = (browser.js(f"{HEIGHTS}(args[0], 1)", colour) for colour in LIGHT_RUNS)
     for heights in (first, second, third):
         assert heights[0] + 30 < heights[-1]
@@ -111,11 +111,11 @@ def test_the_curves_are_over_each_other_and_differ_without_colours(browser: Brow
 def test_the_chart_follows_the_theme(browser: Browser, server: CannedServer) -> None:
     """W20."""
     open_comparison(browser, server, add_sweep(server))
-    browser.eventually(f"{HEIGHTS}(args[0]).length > 15", LIGHT_RUNS[0])
+    browser.until(f"{HEIGHTS}(args[0]).length > 15", LIGHT_RUNS[0])
     browser.theme("dark")
     for dark, light in zip(DARK_RUNS, LIGHT_RUNS, strict=True):
         # Where two lines meet, pixels of any mixture are possible.
-        browser.eventually(f"{HEIGHTS}(args[0], 1).length > 100 && {HEIGHTS}(args[1], 1).length < 10", dark, light)
+        browser.until(f"{HEIGHTS}(args[0], 1).length > 100 && {HEIGHTS}(args[1], 1).length < 10", dark, light)
     stroke = "getComputedStyle(document.querySelectorAll('.runs line')[1]).stroke"
     assert browser.js(stroke) == "rgb(255, 154, 92)"
 
@@ -138,10 +138,10 @@ def test_values_are_read_by_keys_at_a_step_or_a_time(browser: Browser, server: C
     browser.sees("· sweep-0 2 · sweep-1 - · sweep-2 -", ".curve")
     assert browser.js("location.hash") == address(uids, "&x=time&metric=loss")
     browser.driver.refresh()
-    browser.eventually("findElement('.metrics button', 'wall time').getAttribute('aria-pressed') === 'true'")
+    browser.until("findElement('.metrics button', 'wall time').getAttribute('aria-pressed') === 'true'")
     browser.js("document.querySelector('.metrics input').focus()")
     browser.press(Keys.END)
-    browser.eventually("document.querySelector('.curve canvas')")
+    browser.until("document.querySelector('.curve canvas')")
     browser.js("document.querySelector('.curve-stage').focus()")
     browser.press(Keys.END)
     browser.sees("smoothed", ".curve")
@@ -153,13 +153,11 @@ def test_another_metric_is_chosen_and_lacking_ones_are_named(browser: Browser, s
     accuracy = answer["series"][0] | {"name": "accuracy, top 5", "value": [0.5 + step / 2000 for step in range(100)]}
     server.series[uids[1]] = answer | {"series": [*answer["series"], accuracy]}
     open_comparison(browser, server, uids)
-    browser.eventually("document.querySelectorAll('.metrics option').length === 2")
+    browser.until("document.querySelectorAll('.metrics option').length === 2")
     browser.js("document.querySelector('.metrics select').focus()")
     browser.press("a")  # as in any select: the entry that begins so
     browser.sees("No accuracy, top 5 was reported by sweep-0, sweep-2.", ".curve")
-    browser.eventually(
-        f"{HEIGHTS}(args[0], 1).length > 100 && !{HEIGHTS}(args[1]).length", LIGHT_RUNS[1], LIGHT_RUNS[0]
-    )
+    browser.until(f"{HEIGHTS}(args[0], 1).length > 100 && !{HEIGHTS}(args[1]).length", LIGHT_RUNS[1], LIGHT_RUNS[0])
     assert "metric=accuracy" in browser.js("location.hash")
 
 
@@ -192,27 +190,27 @@ def test_new_values_of_a_live_run_are_asked_for_and_no_others(browser: Browser, 
     uids = add_sweep(server)
     server.jobs[uids[1]] |= {"ended": None, "state": "Running"}
     open_comparison(browser, server, uids)
-    browser.eventually(f"{HEIGHTS}(args[0]).length > 15", LIGHT_RUNS[0])
+    browser.until(f"{HEIGHTS}(args[0]).length > 15", LIGHT_RUNS[0])
     curve = server.series[uids[1]]["series"][0]
     server.series[uids[1]] = server.series[uids[1]] | {"series": [curve | {"value": [*curve["value"][:-1], 7.5]}]}
     browser.scroll_to(".final")
     browser.sees("7.5", ".final table")
-    browser.eventually("document.querySelector('.curve-stage').getAttribute('aria-label').includes('last 7.5')")
+    browser.until("document.querySelector('.curve-stage').getAttribute('aria-label').includes('last 7.5')")
     assert server.requests.count(f"GET /ui/v1/jobs/{uids[0]}/series") == 1
     server.jobs[uids[1]] |= {"ended": time.time() - 60, "state": "Failed"}
     browser.sees("Failed", ".final table")
-    asked = server.requests.count("GET /ui/v1/compare")
-    browser.eventually("performance.now() > args[0]", browser.js("performance.now() + 4500"))
-    assert server.requests.count("GET /ui/v1/compare") <= asked + 1
+    before = server.requests.count("GET /ui/v1/compare")
+    browser.until("performance.now() > args[0]", browser.js("performance.now() + 4500"))
+    assert server.requests.count("GET /ui/v1/compare") <= before + 1
 
 
 def test_a_run_is_opened_and_taken_out(browser: Browser, server: CannedServer) -> None:
     uids = add_sweep(server)
     open_comparison(browser, server, uids)
     browser.click(".runs li:nth-child(2) button")
-    browser.eventually("document.querySelectorAll('.runs li').length === 2")
+    browser.until("document.querySelectorAll('.runs li').length === 2")
     browser.sees("Compare (2)", "#header")
-    browser.eventually("document.activeElement.tagName === 'H1'")
+    browser.until("document.activeElement.tagName === 'H1'")
     browser.click(".runs a", "sweep-2")
     browser.sees("default/sweep-2", "h1")
     browser.driver.back()
@@ -263,15 +261,15 @@ def test_a_narrow_page_loses_nothing(browser: Browser, server: CannedServer, wid
     """W19: 320 px, and 1,280 px at 200 %: the page does not scroll sideways, its tables do, by keys, too."""
     browser.resize(width, 640, scale=2.0)
     open_comparison(browser, server, add_sweep(server, 8))
-    browser.eventually("document.documentElement.scrollWidth <= innerWidth")
+    browser.until("document.documentElement.scrollWidth <= innerWidth")
     browser.scroll_to(".final")
     browser.js("document.querySelector('.final .scroll').focus({preventScroll: true})")
     browser.sees("Succeeded", ".final td")
     browser.js("document.querySelector('.final .scroll').scrollBy(10000, 0)")
-    browser.eventually("document.querySelector('.final .scroll').scrollLeft > 100")
+    browser.until("document.querySelector('.final .scroll').scrollLeft > 100")
     browser.sees("restarts", ".final th")
     browser.sees("sweep-7", ".final th")
-    browser.eventually("document.documentElement.scrollWidth <= innerWidth")
+    browser.until("document.documentElement.scrollWidth <= innerWidth")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -283,7 +281,7 @@ def test_axe_has_nothing_to_say(browser: Browser, server: CannedServer, scheme: 
     problems: dict[str, list[str]] = {}
     for name, text in ((address(uids), "Take out"), ("#/compare?jobs=a", "choose 2"), ("#/", "chosen")):
         browser.open(name)
-        browser.eventually("findElement('main', args[0])", text)
+        browser.until("findElement('main', args[0])", text)
         if pictures:
             browser.driver.save_screenshot(str(pictures / f"{scheme}-compare-{len(problems)}.png"))
         browser.driver.execute_script(AXE.read_text(encoding="utf-8"))

@@ -38,17 +38,17 @@ def test_falling_values_are_a_falling_line(browser: Browser, training: CannedSer
 def test_the_chart_follows_the_theme(browser: Browser, training: CannedServer) -> None:
     """W20."""
     open_metrics(browser, training)
-    browser.eventually(f"{HEIGHTS}(args[0]).length > 20", LIGHT)
+    browser.until(f"{HEIGHTS}(args[0]).length > 20", LIGHT)
     browser.theme("dark")
-    browser.eventually(f"{HEIGHTS}(args[0]).length > 20 && !{HEIGHTS}(args[1]).length", DARK, LIGHT)
+    browser.until(f"{HEIGHTS}(args[0]).length > 20 && !{HEIGHTS}(args[1]).length", DARK, LIGHT)
     browser.theme("light")
-    browser.eventually(f"{HEIGHTS}(args[0]).length > 20", LIGHT)
+    browser.until(f"{HEIGHTS}(args[0]).length > 20", LIGHT)
 
 
 def test_values_are_read_by_keys(browser: Browser, training: CannedServer) -> None:
     """W18: the chart is reached by Tab; arrows move along the curve."""
     open_metrics(browser, training)
-    browser.eventually("document.querySelector('.curve canvas')")
+    browser.until("document.querySelector('.curve canvas')")
     browser.js("document.querySelector('.curve-stage').focus()")
     browser.press(Keys.HOME)
     browser.sees("step 0 · loss 2 · replicas 1.9 / 2.1 / 2.3", ".curve")
@@ -60,14 +60,14 @@ def test_values_are_read_by_keys(browser: Browser, training: CannedServer) -> No
 
 def test_the_axis_may_be_the_time_and_the_line_smoothed(browser: Browser, training: CannedServer) -> None:
     open_metrics(browser, training)
-    browser.eventually("document.querySelector('.curve canvas')")
+    browser.until("document.querySelector('.curve canvas')")
     browser.click(".metrics button", "time")
     browser.js("document.querySelector('.metrics input').focus()")
     browser.press(Keys.END)
     browser.js("document.querySelector('.curve-stage').focus()")
     browser.press(Keys.END)
     browser.sees("smoothed 0.", ".curve")
-    browser.eventually(r"/^\d\d:\d\d:\d\d · loss/.test(document.querySelector('.curve [aria-live]').innerText)")
+    browser.until(r"/^\d\d:\d\d:\d\d · loss/.test(document.querySelector('.curve [aria-live]').innerText)")
 
 
 def test_new_values_are_asked_for_while_the_panel_is_seen(browser: Browser, training: CannedServer) -> None:
@@ -79,10 +79,10 @@ def test_new_values_are_asked_for_while_the_panel_is_seen(browser: Browser, trai
     training.series[uid] = answer | {"series": [curve | {"value": [*LOSSES[:-1], 0.05]}]}
     browser.sees("last 0.05", ".curve")
     browser.open(f"{BERT_ADDRESS}/yaml")
-    browser.eventually("!document.querySelector('.metrics').offsetParent")
-    asked = training.requests.count(f"GET /ui/v1/jobs/{uid}/series")
-    browser.eventually("performance.now() > args[0]", browser.js("performance.now() + 4500"))
-    assert training.requests.count(f"GET /ui/v1/jobs/{uid}/series") <= asked + 1
+    browser.until("!document.querySelector('.metrics').offsetParent")
+    before = training.requests.count(f"GET /ui/v1/jobs/{uid}/series")
+    browser.until("performance.now() > args[0]", browser.js("performance.now() + 4500"))
+    assert training.requests.count(f"GET /ui/v1/jobs/{uid}/series") <= before + 1
 
 
 def test_a_damaged_event_file_is_named(browser: Browser, training: CannedServer) -> None:

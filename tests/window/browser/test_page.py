@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import until
 from tests.window.browser.canned_jobs import (
     RESNET,
     add_bert,
@@ -22,7 +23,7 @@ from tests.window.browser.canned_jobs import (
     running_lanes,
 )
 from tests.window.browser.canned_server import CannedServer, progress_frame
-from tests.window.browser.conftest import Browser, Keys, wait_until
+from tests.window.browser.conftest import Browser, Keys
 
 BERT_ADDRESS = "#/jobs/default/PyTorchJob/bert"
 RESNET_ADDRESS = "#/jobs/team/PyTorchJob/resnet-1000"
@@ -86,7 +87,7 @@ def test_the_list_shows_steps_and_the_shape_of_the_loss(browser: Browser, full: 
     open_page(browser, full)
     for text in ("14,201", "0.412", "881"):
         browser.sees(text, "table")
-    heights = browser.eventually("shapeHeights('td.loss canvas:not([hidden])')")
+    heights = browser.until("shapeHeights('td.loss canvas:not([hidden])')")
     assert heights[0] + 8 < heights[-1] and heights == sorted(heights), heights
     assert browser.js("document.querySelectorAll('td.loss canvas:not([hidden])').length") == 1
     before = browser.js("pixelsOf('td.loss canvas:not([hidden])', 0, 0, 56, 18).find((pixel) => pixel)")
@@ -98,7 +99,7 @@ def test_the_list_shows_steps_and_the_shape_of_the_loss(browser: Browser, full: 
     after = browser.js("pixelsOf('td.loss canvas:not([hidden])', 0, 0, 56, 18).find((pixel) => pixel)")
     assert before != after
     browser.click("th button", "Step")
-    browser.eventually("document.querySelector('tbody tr td.name').innerText === 'team/resnet-1000'")
+    browser.until("document.querySelector('tbody tr td.name').innerText === 'team/resnet-1000'")
 
 
 def test_the_list_subscribes_to_steps_only_while_it_is_shown(browser: Browser, full: CannedServer) -> None:
@@ -106,22 +107,22 @@ def test_the_list_subscribes_to_steps_only_while_it_is_shown(browser: Browser, f
     browser.sees("14,201", "table")
     assert full.topics == [["jobs", "progress"]]
     browser.open(BERT_ADDRESS)
-    wait_until(lambda: "progress" not in full.topics[0], "the page of a job does not get the steps of all")
+    until(lambda: "progress" not in full.topics[0], "the page of a job does not get the steps of all")
 
 
 def test_the_filter_is_in_the_address(browser: Browser, full: CannedServer) -> None:
     open_page(browser, full)
     browser.press("/", *"kind:pytorch state:failed")
-    browser.eventually("document.querySelectorAll('tbody tr').length === 1")
+    browser.until("document.querySelectorAll('tbody tr').length === 1")
     browser.sees("bert", "table")
     browser.driver.refresh()
     browser.sees("bert", "table")
-    browser.eventually("document.querySelectorAll('tbody tr').length === 1")
+    browser.until("document.querySelectorAll('tbody tr').length === 1")
     browser.press(Keys.ESCAPE)
-    browser.eventually("document.querySelectorAll('tbody tr').length === 7 - 1")
+    browser.until("document.querySelectorAll('tbody tr').length === 7 - 1")
     browser.click("button", "Suspended")
     browser.sees("horovod-sweep-07", "table")
-    browser.eventually("document.querySelectorAll('tbody tr').length === 1")
+    browser.until("document.querySelectorAll('tbody tr').length === 1")
 
 
 def test_a_job_shows_its_findings_ranks_timeline_log_and_events(browser: Browser, full: CannedServer) -> None:
@@ -130,12 +131,12 @@ def test_a_job_shows_its_findings_ranks_timeline_log_and_events(browser: Browser
     browser.sees("ModuleNotFoundError: No module named 'nltk'", ".why pre")
     browser.sees("pip install nltk", ".fix code")
     browser.sees("worker-1 Failed", ".unhealthy")
-    browser.eventually("colourCount('rank-grid canvas') > 3")
+    browser.until("colourCount('rank-grid canvas') > 3")
     browser.scroll_to(".panel.logs")
     browser.sees("ModuleNotFoundError", "log-lines")
     browser.scroll_to(".panel.events")
     browser.sees("OOMKilling", "table")
-    browser.eventually("colourCount('attempt-timeline canvas') > 3")
+    browser.until("colourCount('attempt-timeline canvas') > 3")
 
 
 def test_panels_have_addresses_and_keys(browser: Browser, full: CannedServer) -> None:
@@ -192,7 +193,7 @@ def test_each_state_has_a_shape_of_its_own(browser: Browser, server: CannedServe
     browser.sees("Suspended 1", ".legend")
     marks = browser.js("[...document.querySelectorAll('.legend .mark')].map(markShape)")
     assert len(set(marks)) == 5
-    browser.eventually("colourCount('rank-grid canvas') > 3")
+    browser.until("colourCount('rank-grid canvas') > 3")
     cells = [(0, 20), *((number * 26, 70) for number in range(4))]
     assert len({browser.js("cellShape(args[0], args[1])", x, y) for x, y in cells}) == 5
 
@@ -201,9 +202,9 @@ def test_the_drawings_follow_the_theme(browser: Browser, full: CannedServer) -> 
     """W20."""
     open_page(browser, full, BERT_ADDRESS)
     pixel = "[...document.querySelector('rank-grid canvas').getContext('2d').getImageData(4, 32, 1, 1).data].join()"
-    browser.eventually(f"{pixel} === '75,106,140,255'")
+    browser.until(f"{pixel} === '75,106,140,255'")
     browser.theme("dark")
-    browser.eventually(f"{pixel} === '141,176,214,255'")
+    browser.until(f"{pixel} === '141,176,214,255'")
     background = "getComputedStyle(document.documentElement).backgroundColor"
     assert browser.js(background) == "rgb(20, 23, 27)"
 
@@ -226,7 +227,7 @@ def test_nothing_is_fetched_from_elsewhere(browser: Browser, full: CannedServer)
     open_page(browser, full)
     for address in ("#/compare?jobs=e3,e4", *VIEWS):
         browser.open(address)
-        browser.eventually("document.querySelector('h1')")
+        browser.until("document.querySelector('h1')")
     browser.sees("trainyard why bert", ".commands")
     origin = f"http://127.0.0.1:{full.port}/ui/"
     foreign = [
@@ -272,15 +273,15 @@ def test_a_lost_connection_is_shown_and_the_clocks_stop(browser: Browser, full: 
     browser.sees("Not connected since", "#banner")
     delay = time.monotonic() - began
     before = browser.js("document.querySelector('.facts .time').textContent")
-    browser.eventually("performance.now() > args[0]", browser.js("performance.now() + 2200"))
+    browser.until("performance.now() > args[0]", browser.js("performance.now() + 2200"))
     assert browser.js("document.querySelector('.facts .time').textContent") == before
     full.start()
     began = time.monotonic()
-    browser.eventually("document.documentElement.dataset.status === 'live' && document.querySelector('#banner').hidden")
+    browser.until("document.documentElement.dataset.status === 'live' && document.querySelector('#banner').hidden")
     back = time.monotonic() - began
     check_time("W16", delay, 2, "s until the page is shown as stale")
     check_time("W16", back, 10, "s until it is live again")
-    browser.eventually("document.querySelector('.facts .time').textContent !== args[0]", before)
+    browser.until("document.querySelector('.facts .time').textContent !== args[0]", before)
 
 
 def test_a_cluster_that_ends_says_why(browser: Browser, full: CannedServer) -> None:
@@ -294,7 +295,7 @@ def test_a_hidden_tab_closes_its_connection(browser: Browser, full: CannedServer
     open_page(browser, full)
     browser.sees("3/4", "table")
     browser.js("setHidden(true)")
-    wait_until(lambda: full.connections == 0, "the connection is closed")
+    until(lambda: full.connections == 0, "the connection is closed")
     full.jobs["e1"]["running"] = 4
     browser.js("setHidden(false)")
     browser.sees("4/4", "table")
@@ -340,10 +341,10 @@ def test_the_log_follows_until_somebody_reads_back(browser: Browser, full: Canne
         full.send({"type": "log", "uid": uid, "lines": [["worker-1", text]], "dropped": 0}, f"logs:{uid}:*")
 
     browser.js("document.querySelector('log-lines').scrollBy(0, -1500)")
-    browser.eventually("document.querySelector('.log button').getAttribute('aria-pressed') === 'false'")
+    browser.until("document.querySelector('.log button').getAttribute('aria-pressed') === 'false'")
     browser.sees("step 14100", "log-lines")
     write("written meanwhile")
-    browser.eventually("document.querySelector('log-lines').length === 181")
+    browser.until("document.querySelector('log-lines').length === 181")
     browser.sees("step 14100", "log-lines")
     browser.press("f")
     browser.sees("written meanwhile", "log-lines")
@@ -361,7 +362,7 @@ def test_a_file_is_read_by_ranges(browser: Browser, full: CannedServer) -> None:
     browser.sees("line 59999 é", "log-lines")
     before = browser.js("document.querySelector('log-lines').length")
     browser.click(".earlier", "Earlier lines")
-    browser.eventually("document.querySelector('log-lines').length > args[0] * 1.5", before)
+    browser.until("document.querySelector('log-lines').length > args[0] * 1.5", before)
     texts = browser.js(
         "[...document.querySelectorAll('log-lines .text')].map((node) => parseInt(node.textContent.slice(5)))"
     )
@@ -374,17 +375,17 @@ def test_everything_is_reached_by_keys(browser: Browser, full: CannedServer) -> 
     browser.sees("elastic-train", "table")
     focused = "document.querySelector('tr[aria-selected=true] a')?.innerText"
     browser.press("j", "j", "k", "j", "j")
-    browser.eventually(f"{focused} === 'bert'")
+    browser.until(f"{focused} === 'bert'")
     browser.press(Keys.ENTER)
     browser.sees("default/bert", "h1")
     browser.press(Keys.ESCAPE)
-    browser.eventually(f"{focused} === 'bert'")
+    browser.until(f"{focused} === 'bert'")
     browser.press("l")
-    browser.eventually("location.hash.endsWith('/logs')")
+    browser.until("location.hash.endsWith('/logs')")
     browser.press("?")
     browser.sees("previous, next unhealthy rank", "dialog")
     browser.press(Keys.ESCAPE)
-    browser.eventually("!document.querySelector('dialog').open")
+    browser.until("!document.querySelector('dialog').open")
     browser.open(BERT_ADDRESS)
     browser.sees("worker-1 Failed", ".unhealthy")
     browser.js("document.activeElement.blur()")
@@ -408,7 +409,7 @@ def test_letters_can_be_switched_off(browser: Browser, full: CannedServer) -> No
     browser.press("j")
     assert browser.js("document.querySelector('tr[aria-selected=true]')") is None
     browser.press(Keys.ARROW_DOWN)
-    browser.eventually("document.querySelector('tr[aria-selected=true]')")
+    browser.until("document.querySelector('tr[aria-selected=true]')")
 
 
 @pytest.mark.parametrize("width", [320, 640])
@@ -421,8 +422,8 @@ def test_a_narrow_page_loses_nothing(browser: Browser, full: CannedServer, width
         browser.sees(text, "table")
     for address in VIEWS:
         browser.open(address)
-        browser.eventually("document.querySelector('h1')")
-        browser.eventually("document.documentElement.scrollWidth <= innerWidth")
+        browser.until("document.querySelector('h1')")
+        browser.until("document.documentElement.scrollWidth <= innerWidth")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -433,8 +434,8 @@ def test_axe_has_nothing_to_say(browser: Browser, full: CannedServer, scheme: st
     problems = {}
     for number, address in enumerate(VIEWS):
         browser.open(address)
-        browser.eventually("document.querySelector('h1') && !document.querySelector('main .empty:not([hidden])')")
-        browser.eventually(f"location.hash === '#/' || {READY}")
+        browser.until("document.querySelector('h1') && !document.querySelector('main .empty:not([hidden])')")
+        browser.until(f"location.hash === '#/' || {READY}")
         if pictures:
             browser.driver.save_screenshot(str(pictures / f"{scheme}-{number}.png"))
         browser.driver.execute_script(AXE.read_text(encoding="utf-8"))
@@ -470,7 +471,7 @@ def test_a_list_of_ten_thousand_jobs_stays_small(browser: Browser, server: Canne
     open_page(browser, server)
     browser.sees("sweep-1", "table")
     check_time("W4", (time.monotonic() - began) * 1000, 1000, "ms until rows of 10,000 are seen")
-    browser.eventually("document.querySelector('.total').innerText === '10,001 of 10,001'")
+    browser.until("document.querySelector('.total').innerText === '10,001 of 10,001'")
     check_count("W5", browser.js("document.querySelectorAll('*').length"), 1500, "elements with 10,000 jobs")
     jumps = sorted(browser.measure("jumpTimes"))
     row = browser.js("document.elementFromPoint(200, 400).innerText")
@@ -482,7 +483,7 @@ def test_a_list_of_ten_thousand_jobs_stays_small(browser: Browser, server: Canne
     elements = browser.js("document.querySelectorAll('*').length")
     check_count("W5", elements, 1500, "elements with 1,000 ranks and 20,000 lines")
     browser.press(Keys.ESCAPE)
-    browser.eventually(
+    browser.until(
         "document.elementFromPoint(200, 400)?.innerText === args[0]", row, condition="the list is where it was left"
     )
 
@@ -517,7 +518,7 @@ def test_ten_thousand_ranks_are_drawn(browser: Browser, server: CannedServer) ->
     open_page(browser, server, "#/jobs/default/PyTorchJob/big")
     browser.sees("Running 10,000", ".legend")
     check_time("W8", browser.js("gridPaintTime()"), 16, "ms to draw 10,000 ranks")
-    browser.eventually("colourCount('attempt-timeline canvas') >= 2")
+    browser.until("colourCount('attempt-timeline canvas') >= 2")
 
 
 def test_the_heap_stays_small_however_many_lines_came(browser: Browser, server: CannedServer) -> None:
@@ -533,7 +534,7 @@ def test_the_heap_stays_small_however_many_lines_came(browser: Browser, server: 
     stop = server.repeat(frame, LOG_FRAMES_PER_SECOND)
     newest = "Number(document.querySelector('log-lines .line:last-child').innerText.match(/line (\\d+)/)?.[1] ?? 0)"
     for second in range(1, LOG_SECONDS + 1):
-        browser.eventually(f"{newest} >= args[0]", second * LOG_FRAMES_PER_SECOND * 200)
+        browser.until(f"{newest} >= args[0]", second * LOG_FRAMES_PER_SECOND * 200)
         browser.requests()  # chromedriver keeps each frame until it is asked
     stop()
     check_count("W10", browser.js("document.querySelector('log-lines').length"), 20_000, "lines kept")
@@ -574,7 +575,7 @@ def test_the_first_load_is_small(browser: Browser, full: CannedServer) -> None:
     check_count("W1", browser.js("loadedBytes()"), 150_000, "bytes of the first load")
     paint = float("inf")
     for _ in range(5):  # other programs may have the machine at one of the loads
-        painted = browser.eventually("performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
+        painted = browser.until("performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
         paint = min(paint, painted)
         if paint <= FIRST_PAINT:
             break

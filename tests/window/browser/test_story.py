@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.window.browser.conftest import Browser, wait_until
+from tests.support.waiting import until
+from tests.window.browser.conftest import Browser
 from tests.window.browser.curve_pixels import HEIGHTS, LIGHT_RUNS, assert_falls
 from trainyard.app.history.record_index import HistoryOptions
 from trainyard.app.history.records import history_folder
@@ -146,7 +147,7 @@ def test_a_job_appears_runs_and_fails(browser: Browser, cluster: RunningCluster)
     browser.sees("0.41", "td.loss")
     browser.press("j", "\n")
     browser.sees("default/mnist", "h1")
-    browser.eventually(f"({CELL})('master') === args[0] && ({CELL})('worker') === args[0]", RUNNING)
+    browser.until(f"({CELL})('master') === args[0] && ({CELL})('worker') === args[0]", RUNNING)
     browser.scroll_to(".panel.logs")
     browser.sees("hello from", "log-lines")
     browser.sees("worker-1", "log-lines")
@@ -156,7 +157,7 @@ def test_a_job_appears_runs_and_fails(browser: Browser, cluster: RunningCluster)
     browser.sees("full cell:", ".legend")
     browser.click(".panel.ranks button", "state")
     cluster.order("mnist", "worker", "fail")
-    browser.eventually(f"({CELL})('worker') === args[0]", FAILED)
+    browser.until(f"({CELL})('worker') === args[0]", FAILED)
     browser.scroll_to("h1")
     browser.sees("Failed", ".facts")
     browser.sees("no data: /data/train is empty", ".why")
@@ -202,7 +203,7 @@ def test_two_runs_are_compared_while_one_runs_and_after_its_deletion(browser: Br
     browser.press("j", " ", "j", " ", "c")
     browser.sees("fast", ".runs")
     browser.sees("Running", ".runs")
-    browser.eventually(f"{HEIGHTS}(args[0]).length > 15 && {HEIGHTS}(args[1], 1).length > 100", *LIGHT_RUNS[:2])
+    browser.until(f"{HEIGHTS}(args[0]).length > 15 && {HEIGHTS}(args[1], 1).length > 100", *LIGHT_RUNS[:2])
     browser.scroll_to(".differs")
     browser.sees("command", ".differs th")
     browser.sees("1 / (1 + step)", ".differs td")
@@ -210,17 +211,17 @@ def test_two_runs_are_compared_while_one_runs_and_after_its_deletion(browser: Br
     browser.scroll_to(".final")
     for text in ("last loss", "0.04", "0.02"):
         browser.sees(text, ".final table")
-    browser.eventually(r"/MiB/.test(findElement('.final tr', 'peak memory').innerText)")
+    browser.until(r"/MiB/.test(findElement('.final tr', 'peak memory').innerText)")
     for role in ("master", "worker"):
         cluster.order("fast", role, "")
-    browser.eventually("!findElement('.final tr', 'Running')")
+    browser.until("!findElement('.final tr', 'Running')")
 
     async def delete(running: LocalCluster, _: Window) -> Any:
         return await running.api.delete(TFJOB, "default", "slow")
 
     cluster.call(delete)
     browser.driver.refresh()
-    browser.eventually(f"{HEIGHTS}(args[0]).length > 15 && {HEIGHTS}(args[1], 1).length > 100", *LIGHT_RUNS[:2])
+    browser.until(f"{HEIGHTS}(args[0]).length > 15 && {HEIGHTS}(args[1], 1).length > 100", *LIGHT_RUNS[:2])
     browser.scroll_to(".final")
     browser.sees("0.04", ".final table")
     assert browser.errors() == []
@@ -236,7 +237,7 @@ def test_a_download_equals_the_log(browser: Browser, cluster: RunningCluster, do
     browser.type("input[aria-label=Rank]", "master-0")
     browser.sees("the end", "log-lines")
     browser.click(".log button", "Download")
-    wait_until(lambda: list(downloads.glob("master-0*.log")), "a file was downloaded")
+    until(lambda: list(downloads.glob("master-0*.log")), "a file was downloaded")
     files = list(downloads.glob("master-0*.log"))
     assert [file.read_text() for file in files] == [
         f"hello from {cluster.folder}/whole-master\nstep=10 loss=0.41\nthe end\n"

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import until
 from tests.window.browser.canned_jobs import add_bert, add_small_jobs
 from tests.window.browser.canned_server import CannedServer
-from tests.window.browser.conftest import Browser, Keys, wait_until
+from tests.window.browser.conftest import Browser, Keys
 from tests.window.browser.test_page import AXE
 from tests.window.browser.test_story import RunningCluster, open_page
 from tests.window.stand_in_tensorboard import board_job, write_images
@@ -76,20 +77,20 @@ def test_the_button_opens_the_pods_page_which_reaches_nothing_else(
     ours = browser.driver.current_window_handle
     window_url = str(browser.js("location.href.split('#')[0]"))
     browser.click(BUTTON)
-    wait_until(lambda: len(browser.driver.window_handles) == 2, "there is another tab")
+    until(lambda: len(browser.driver.window_handles) == 2, "there is another tab")
     theirs = next(handle for handle in browser.driver.window_handles if handle != ours)
     try:
         to_tab(browser, theirs)
         reload_until_it_listens(browser)
-        browser.eventually("document.getElementById('data').textContent === 'the loss falls'")
-        browser.eventually("document.getElementById('talk').textContent === 'heard: said by the page'")
+        browser.until("document.getElementById('data').textContent === 'the loss falls'")
+        browser.until("document.getElementById('talk').textContent === 'heard: said by the page'")
         address = str(browser.js("location.origin"))
         assert browser.js("[location.pathname, document.referrer, window.opener]") == ["/", "", None]
         assert browser.js("[document.cookie, localStorage.length]") == ["", 0]
         assert not [error for error in browser.errors() if error.startswith(window_url)]
         assert_reaches_nothing(browser, window_url)
-        seen = tried(browser, f"{address}/seen")
-        assert "trainyard-forward" not in seen and "authorization" not in seen.lower()
+        answer = tried(browser, f"{address}/seen")
+        assert "trainyard-forward" not in answer and "authorization" not in answer.lower()
 
         browser.driver.get(other_page)
         assert "None" in browser.text()  # no cookie comes to another port
@@ -110,7 +111,7 @@ def reload_until_it_listens(browser: Browser) -> None:
         browser.driver.refresh()
         return False
 
-    wait_until(shows_it, "the pod's page is shown")
+    until(shows_it, "the pod's page is shown")
 
 
 def tried(browser: Browser, url: str, options: Any = None) -> str:
@@ -146,7 +147,7 @@ def test_a_tensorboard_that_does_not_run_says_why(browser: Browser, server: Cann
         browser.theme(scheme)
         assert browser.measure("axeViolations") == []
     server.send({**frame, "tensorboard": None}, f"job:{uid}")
-    browser.eventually("document.querySelector('.tensorboard').hidden")
+    browser.until("document.querySelector('.tensorboard').hidden")
 
 
 def open_page_of(browser: Browser, server: CannedServer) -> None:

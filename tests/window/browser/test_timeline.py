@@ -65,7 +65,7 @@ def open_timeline(browser: Browser, server: CannedServer) -> None:
     browser.driver.get(server.link)
     browser.sees("live", "#header")
     browser.open(ADDRESS)
-    browser.eventually("colourCount('attempt-timeline canvas') > 3")
+    browser.until("colourCount('attempt-timeline canvas') > 3")
 
 
 def test_quiet_hours_are_cut_out(browser: Browser, server: CannedServer) -> None:
@@ -101,5 +101,5 @@ def test_the_times_beside_a_cut_are_right(browser: Browser, server: CannedServer
 def test_the_last_ten_minutes_have_no_cut(browser: Browser, server: CannedServer) -> None:
     open_timeline(browser, server)
     browser.click(".timeline button", "last 10 min")
-    browser.eventually(f"!{ROW}(33).some(([colour]) => colour === args[0])", SUNKEN)
+    browser.until(f"!{ROW}(33).some(([colour]) => colour === args[0])", SUNKEN)
     assert "Nothing changes" not in browser.js("canvasDescription('attempt-timeline canvas')")

@@ -147,8 +147,10 @@ def _findings(diagnosis: JobDiagnosis | None) -> Iterable[Html]:
 def _pod_rows(pods: Sequence[ReplicaView]) -> list[list[str]]:
     rows = []
     for pod in pods:
-        ran = format_clock(pod.ended_at - pod.started) if pod.started is not None and pod.ended_at is not None else ""
-        rows.append([pod.name, str(pod.attempt), pod.state, str(pod.restarts), pod.exit, ran, pod.node, pod.pod])
+        duration = (
+            format_clock(pod.ended_at - pod.started) if pod.started is not None and pod.ended_at is not None else ""
+        )
+        rows.append([pod.name, str(pod.attempt), pod.state, str(pod.restarts), pod.exit, duration, pod.node, pod.pod])
     return rows
 
 

@@ -53,7 +53,7 @@ def guess_framework(script: Path, root: Path) -> GuessedFramework:
     Raises ManifestError when the script cannot be read or is no legal Python.
     """
     layer = [(script, _imports_of(_parse_script(script)))]
-    seen = {script.resolve()}
+    visited = {script.resolve()}
     for _ in range(_MAX_LAYERS):
         framework_imports = [
             (framework, path, imported)
@@ -69,7 +69,7 @@ def guess_framework(script: Path, root: Path) -> GuessedFramework:
                         framework,
                         f"{_display_path(path, root)}:{imported.line} imports {imported.module.split('.')[0]}",
                     )
-        layer = list(_next_layer(layer, root, seen))
+        layer = list(_next_layer(layer, root, visited))
     return GuessedFramework(PLAIN, "no framework among its imports")
 
 
@@ -121,16 +121,16 @@ def _runtime_children(node: ast.AST) -> list[ast.AST]:
 
 
 def _next_layer(
-    layer: list[tuple[Path, list[_Import]]], root: Path, seen: set[Path]
+    layer: list[tuple[Path, list[_Import]]], root: Path, visited: set[Path]
 ) -> Iterator[tuple[Path, list[_Import]]]:
-    """The local modules that this layer imports, with their imports. `seen` collects their paths: each file once."""
+    """The local modules that this layer imports, with their imports. `visited` collects their paths: each file once."""
     for path, imports in layer:
         for imported in imports:
             base = path.parents[imported.level - 1] if 0 < imported.level <= len(path.parents) else root
             for file in _module_files(base, imported.module):
-                if len(seen) >= _MAX_FILES or file.resolve() in seen:
+                if len(visited) >= _MAX_FILES or file.resolve() in visited:
                     continue
-                seen.add(file.resolve())
+                visited.add(file.resolve())
                 try:
                     if file.stat().st_size <= _MAX_FILE_BYTES:
                         yield file, _imports_of(ast.parse(file.read_bytes()))

@@ -27,10 +27,10 @@ def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:
     return None
 
 
-def invalid_child(refusal: Refusal, name: str, ran: bool) -> Outcome:
+def invalid_child(refusal: Refusal, name: str, has_run: bool) -> Outcome:
     """The outcome when the API server refuses a child as invalid: Failed for a job that has run, else Invalid (S15)."""
     text = f"the API server refused {name}: {refusal.message}"
-    return Outcome("Failed" if ran else "Invalid", "InvalidChild", text)
+    return Outcome("Failed" if has_run else "Invalid", "InvalidChild", text)
 
 
 def failure_text(replica: Replica, termination: Termination) -> str:

@@ -55,7 +55,7 @@ def auxiliary_objects(job: Job) -> tuple[AuxiliaryObject, ...]:
             ROLE_BINDING,
             name,
             binding,
-            depends_on=(*(each.ref for each in accounts), Ref(ROLE.kind, name)),
+            depends_on=(*(account.ref for account in accounts), Ref(ROLE.kind, name)),
         ),
     )
 

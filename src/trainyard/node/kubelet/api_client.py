@@ -141,8 +141,8 @@ class NodeApiClient:
                 objects[kind, name] = None
         return objects
 
-    async def wait_for_change(self, namespace: str, ref: ConfigRef, seen: Json | None) -> None:
-        """Wait until the object exists with a resourceVersion other than that of `seen`. Without polling: by a watch
+    async def wait_for_change(self, namespace: str, ref: ConfigRef, known: Json | None) -> None:
+        """Wait until the object exists with a resourceVersion other than that of `known`. Without polling: by a watch
         of this name."""
         kind, name = ref
         clock, backoff = asyncio.get_running_loop().time, WatchBackoff(_MIN_DELAY, _MAX_DELAY)
@@ -150,7 +150,7 @@ class NodeApiClient:
             try:
                 listed = await self._api.list(_GVKS[kind], namespace, "", f"metadata.name={name}")
                 if any(
-                    resource_version_of(obj) != resource_version_of(seen or {}) for obj in listed.get("items") or []
+                    resource_version_of(obj) != resource_version_of(known or {}) for obj in listed.get("items") or []
                 ):
                     return
                 began = clock()

@@ -93,7 +93,7 @@ def peaks(pod: Pod) -> dict[str, int]:
     return {f"{name}/{run.number}": run.peak for name, run in runs if run is not None}
 
 
-def _conditions(pod: Pod, seen: list[Json], now: float) -> list[Json]:
+def _conditions(pod: Pod, known: list[Json], now: float) -> list[Json]:
     incomplete = [container.name for container in pod.containers if container.init and _exit_code(container) != 0]
     unready = [
         container.name
@@ -103,7 +103,7 @@ def _conditions(pod: Pod, seen: list[Json], now: float) -> list[Json]:
     completed = phase(pod) == "Succeeded"
     text = f"containers with incomplete status: [{' '.join(incomplete)}]"
     reason_and_message = ("ContainersNotInitialized", text) if incomplete else ("PodCompleted" if completed else "", "")
-    conditions = set_condition(seen, "Initialized", not incomplete, *reason_and_message, now)
+    conditions = set_condition(known, "Initialized", not incomplete, *reason_and_message, now)
     reason_and_message = (
         ("ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]") if unready else ("", "")
     )

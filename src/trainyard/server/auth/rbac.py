@@ -38,16 +38,16 @@ def is_allowed(rules: Iterable[Json], attributes: Attributes) -> bool:
     return any(_allows(rule, attributes) for rule in rules)
 
 
-def _allows(rule: Json, asked: Attributes) -> bool:
-    if not _matches(_words(rule, "verbs"), asked.verb):
+def _allows(rule: Json, attributes: Attributes) -> bool:
+    if not _matches(_words(rule, "verbs"), attributes.verb):
         return False
-    if asked.path:
-        return any(_path_matches(pattern, asked.path) for pattern in _words(rule, "nonResourceURLs"))
+    if attributes.path:
+        return any(_path_matches(pattern, attributes.path) for pattern in _words(rule, "nonResourceURLs"))
     names = _words(rule, "resourceNames")
     return (
-        _matches(_words(rule, "apiGroups"), asked.group)
-        and _resource_matches(_words(rule, "resources"), asked.resource_path, asked.subresource)
-        and (not names or asked.name in names)
+        _matches(_words(rule, "apiGroups"), attributes.group)
+        and _resource_matches(_words(rule, "resources"), attributes.resource_path, attributes.subresource)
+        and (not names or attributes.name in names)
     )
 
 

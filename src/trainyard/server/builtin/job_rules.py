@@ -101,12 +101,12 @@ def _exit_codes(codes: Json, spec: Json, path: str) -> Iterator[Problem]:
     if len(values) > MOST_CODES:
         yield too_many(values, MOST_CODES, f"{path}.values")
         return
-    seen: set[int] = set()
+    earlier_values: set[int] = set()
     for index, value in enumerate(values):
         if operator == "In" and value == 0:
             yield Problem(f"{path}.values[{index}]", "Invalid value: 0: must not be 0 for the In operator")
-        if value in seen:
+        if value in earlier_values:
             yield Problem(f"{path}.values[{index}]", f"Duplicate value: {value}")
-        seen.add(value)
+        earlier_values.add(value)
     if any(code > next_code for code, next_code in pairwise(values)):
         yield Problem(f"{path}.values", f"Invalid value: {json_text(values)}: must be ordered")

@@ -86,7 +86,7 @@ def _pod_metrics(pod: PodUsage, context: RequestContext) -> list[Json]:
     peaks = peak_annotation({f"{container.name}/{container.run}": container.peak for container in pod.containers})
     progress = pod.progress.annotation if pod.progress else {}
     annotations = {**peaks, MEMORY_MEASURE: measure, **progress}
-    if stopped_pids := [each.stopped_pid for each in pod.containers if each.stopped_pid]:
+    if stopped_pids := [container.stopped_pid for container in pod.containers if container.stopped_pid]:
         annotations[STOPPED_PROCESS] = str(stopped_pids[0])
     meta = {"name": pod.name, "namespace": pod.namespace, "annotations": annotations}
     containers = [{"name": container.name, "usage": _usage(container)} for container in pod.containers]

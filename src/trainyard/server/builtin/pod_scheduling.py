@@ -147,12 +147,12 @@ def _match_label_keys(term: Json, fields: tuple[str, ...], path: str) -> Iterato
 
 
 def _scheduling_gates(gates: Any, path: str) -> Iterator[Problem]:
-    seen: set[str] = set()
+    earlier_names: set[str] = set()
     for index, gate in enumerate(gates):
         where, name = f"{path}[{index}]", gate.get("name") or ""
-        if name in seen:
+        if name in earlier_names:
             yield Problem(where, f"Duplicate value: {json_text(name)}")
-        seen.add(name)
+        earlier_names.add(name)
 
 
 def _toleration(toleration: Json, where: str) -> Iterator[Problem]:

@@ -87,15 +87,15 @@ def _localhost_profile(file: str, kind: str, path: str) -> Iterator[Problem]:
 
 
 def _sysctls(spec: Json, sysctls: Any, path: str) -> Iterator[Problem]:
-    seen: set[str] = set()
+    earlier_names: set[str] = set()
     for index, sysctl in enumerate(sysctls):
         name, here = sysctl.get("name") or "", f"{path}[{index}].name"
         if name and (len(name) > 253 or not _SYSCTL.fullmatch(name)):
             text = f"must have at most 253 characters and match regex ^{_SYSCTL.pattern}$"
             yield Problem(here, f"Invalid value: {json_text(name)}: {text}")
-        elif name in seen:
+        elif name in earlier_names:
             yield Problem(here, f"Duplicate value: {json_text(name)}")
-        seen.add(name)
+        earlier_names.add(name)
         dotted = _dotted_sysctl(name)
         for field, prefixes in (("hostNetwork", ("net.",)), ("hostIPC", _IPC_SYSCTLS)):
             if spec.get(field) and dotted.startswith(prefixes):

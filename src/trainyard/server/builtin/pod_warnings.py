@@ -40,13 +40,13 @@ def pod_warnings(spec: Json, path: str) -> Iterator[str]:
 
 def _hidden_variables(variables: list[Json], path: str) -> Iterator[str]:
     """Warnings about variables with the name of an earlier one."""
-    seen: set[str] = set()
+    earlier_names: set[str] = set()
     for index, variable in enumerate(variables):
         name = variable.get("name") or ""
-        if name in seen:
+        if name in earlier_names:
             hidden = f"hides previous definition of {json_text(name)}, which may be dropped when using apply"
             yield f"{path}[{index}]: {hidden}"
-        seen.add(name)
+        earlier_names.add(name)
 
 
 def _fractional_bytes(resources: Json, path: str) -> Iterator[str]:

@@ -40,9 +40,9 @@ def _behind(facts: Facts, usages: list[ReplicaUsage]) -> Iterator[Finding]:
         return
     slowest = behind[0]
     at = "has no step yet" if slowest.step is None else f"is at step {slowest.step:,.0f}"
-    each = "it" if len(behind) == 1 else "the slowest"
+    subject = "it" if len(behind) == 1 else "the slowest"
     names = join_names(usage.replica for usage in behind)
-    summary = f"{names}: behind; {each} {at}, the median of the role is {middle:,.0f}"
+    summary = f"{names}: behind; {subject} {at}, the median of the role is {middle:,.0f}"
     is_guess = all(usage.metrics_source == "pattern" for usage in behind if usage.metrics_source)
     rates = [
         f"{usage.replica}: {usage.steps_per_second:.2f} steps a second"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.support.control_plane import ControlPlane
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard import kinds
 from trainyard.app.config import shipped_files
 from trainyard.core import Config, Kind
@@ -54,7 +54,9 @@ async def succeeds(plane: ControlPlane, kind: Kind, namespace: str, name: str) -
         items = plane.ask("GET", pods)[1]["items"]
         return {"status": job.get("status"), "pods": {name_of(pod): pod["status"] for pod in items}}
 
-    return await until(step, looks)
+    return await until_async(
+        lambda: asyncio.to_thread(step), f"{name} is Succeeded", context=looks, seconds=SECONDS, pause=SLOW_PAUSE
+    )
 
 
 def end(plane: ControlPlane, path: str, pod: Json) -> None:
@@ -65,16 +67,6 @@ def end(plane: ControlPlane, path: str, pod: Json) -> None:
         for container_status in pod["status"].get("containerStatuses") or ()
     ]
     plane.ask("PATCH", f"{path}/status", {"status": {"phase": "Succeeded", "containerStatuses": statuses}})
-
-
-async def until(step: Callable[[], Json | None], looks: Callable[[], Json]) -> Json:
-    """What a step gives at last."""
-    ends = time.monotonic() + SECONDS
-    while time.monotonic() < ends:
-        if (progress := await asyncio.to_thread(step)) is not None:
-            return progress
-        await asyncio.sleep(0.2)
-    raise AssertionError(f"not after {SECONDS:g} s: {looks()}")
 
 
 def children(plane: ControlPlane, namespace: str, job: Json) -> list[str]:
@@ -89,8 +81,8 @@ def children(plane: ControlPlane, namespace: str, job: Json) -> list[str]:
             ):
                 continue
             items = plane.ask("GET", f"/{path}/namespaces/{namespace}/{resource['name']}")[1].get("items") or []
-            owned = [each for each in items if _owned(each, job)]
-            kinds_left += [resource["kind"] for each in owned if labels_of(each)]
+            owned = [obj for obj in items if _owned(obj, job)]
+            kinds_left += [resource["kind"] for obj in owned if labels_of(obj)]
     return kinds_left
 
 

@@ -26,9 +26,10 @@ from typing import Any
 
 from tests.support import running_operator
 from tests.support.control_plane import ControlPlane
-from tests.support.control_plane_audit import Asked, of
+from tests.support.control_plane_audit import AuditedRequest, of
 from tests.support.control_plane_process import ControlPlaneProcess
 from tests.support.samples import elasticjob, pods
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.app.config import shipped_files
 from trainyard.app.install.installation import Install, Names, access
 from trainyard.app.kubeconfig import read_kubeconfig
@@ -54,7 +55,6 @@ from trainyard.objects.labels import OWNER, ROLE
 from trainyard.objects.resources import JOB, POD
 
 PATIENCE = 60.0
-LOOK = 0.1
 NOBODY = "played-by-the-test"
 
 
@@ -126,7 +126,7 @@ class Program:
     def output(self) -> str:
         return self.process.log.read_text() if self.process.log.exists() else ""
 
-    def asked(self, path: str) -> str:
+    def get(self, path: str) -> str:
         """What it serves there; "" before it serves anything."""
         addresses = re.findall(r"serving health and metrics host=(\S+) port=(\d+)", self.output())
         if not addresses:
@@ -140,7 +140,7 @@ class Program:
             return ""
 
     def leads(self) -> bool:
-        return "\ntrainyard_leader 1.0\n" in self.asked("/metrics")
+        return "\ntrainyard_leader 1.0\n" in self.get("/metrics")
 
 
 # --- jobs
@@ -229,26 +229,18 @@ class Story:
 
     async def tries(self, ask: Callable[[], Awaitable[Json]]) -> Json:
         """The answer, however often the API server is away."""
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return await ask()
-            except (Unavailable, NotFound) as error:
-                if time.monotonic() > until:
-                    raise AssertionError(f"no answer in {PATIENCE:.0f} s") from error
-                await asyncio.sleep(LOOK)
+        return await until_async(ask, "the API server answers", retry_on=(Unavailable, NotFound), pause=SLOW_PAUSE)
 
     async def until(self, true: Callable[[Json], object], job: Json, seconds: float = PATIENCE) -> Json:
-        """Until that holds of the job."""
-        job_now: Json = {}
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            with suppress(ApiError):
-                job_now = await self.api.get(gvk_of(job), self.namespace, name_of(job))
-                if true(job_now):
-                    return job_now
-            await asyncio.sleep(LOOK)
-        raise AssertionError(f"{name_of(job)} does not come so far: {json.dumps(job_now.get('status'))}")
+        """Wait until that holds of the job. The API server may be away meanwhile."""
+        return await until_async(
+            lambda: self.api.get(gvk_of(job), self.namespace, name_of(job)),
+            f"the condition of job {name_of(job)}",
+            accept=true,
+            retry_on=ApiError,
+            seconds=seconds,
+            pause=SLOW_PAUSE,
+        )
 
     async def condition(self, kind: str, job: Json, seconds: float = PATIENCE) -> Json:
         """Until that condition of the job is true; the condition."""
@@ -281,7 +273,7 @@ class Story:
         listed = await self.api.list(gvk, self.namespace, OWNER)
         return {name_of(item): uid_of(item) for item in listed["items"]}
 
-    def asked(self, mark: int = -1) -> list[Asked]:
+    def requests(self, mark: int = -1) -> list[AuditedRequest]:
         """The requests of the operator since the mark, or since the story began."""
         return of(self.account.user, self.plane.audit.since(self._mark if mark < 0 else mark))
 
@@ -303,26 +295,28 @@ async def story(plane: ControlPlane, namespace: str, folder: Path, kinds: str = 
 # --- what must hold
 
 
-def made(asked: Iterable[Asked]) -> Counter[tuple[str, str]]:
+def count_creates(requests: Iterable[AuditedRequest]) -> Counter[tuple[str, str]]:
     """How often each child was made: by resource and name."""
     return Counter(
-        (request.resource, request.name) for request in asked
+        (request.resource, request.name) for request in requests
         if request.verb == "create" and request.code == 201 and request.resource not in ("events", "leases")
     )  # fmt: skip
 
 
-def writes(asked: Iterable[Asked]) -> list[Asked]:
+def writes(requests: Iterable[AuditedRequest]) -> list[AuditedRequest]:
     """What changes objects of jobs."""
     reads = ("get", "list", "watch")
-    return [request for request in asked if request.verb not in reads and request.resource not in ("events", "leases")]
+    return [
+        request for request in requests if request.verb not in reads and request.resource not in ("events", "leases")
+    ]
 
 
-def nothing_twice(asked: Iterable[Asked]) -> None:
+def assert_no_child_created_twice(requests: Iterable[AuditedRequest]) -> None:
     """Each child was made once, and none was deleted."""
-    asked = list(asked)
-    twice = {write: count for write, count in made(asked).items() if count > 1}
+    requests = list(requests)
+    twice = {write: count for write, count in count_creates(requests).items() if count > 1}
     assert not twice, twice
-    assert not [request for request in asked if request.verb == "delete"]
+    assert not [request for request in requests if request.verb == "delete"]
 
 
 def gvk_of(job: Json) -> GVK:
@@ -336,7 +330,7 @@ def conditions(job: Json) -> list[Json]:
     return job_conditions
 
 
-def holds(job: Json, kind: str) -> bool:
+def has_condition(job: Json, kind: str) -> bool:
     return is_condition_true(conditions(job), kind)
 
 
@@ -368,30 +362,27 @@ def value(metrics: str, name: str, **labels: str) -> float:
     return total
 
 
-async def well(operator_process: OperatorProcess, scenario: Story) -> None:
+async def assert_operator_healthy(operator_process: OperatorProcess, scenario: Story) -> None:
     """The operator has logged no bug of its own, and its stores have exactly the objects of the server."""
     for gvk, label in ((TFJOB.gvk, ""), (ELASTICJOB.gvk, ""), (JOB, OWNER), (POD, OWNER)):
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                there = len((await scenario.api.list(gvk, scenario.namespace, label))["items"])
-                text = operator_process.metrics.render().decode()
-                known = value(text, "trainyard_watch_objects", group=gvk.group, resource=gvk.plural)
-                if known == there:
-                    break
-                await asyncio.sleep(LOOK)
+
+        async def counts(gvk: GVK = gvk, label: str = label) -> tuple[int, float]:
+            there = len((await scenario.api.list(gvk, scenario.namespace, label))["items"])
+            text = operator_process.metrics.render().decode()
+            return there, value(text, "trainyard_watch_objects", group=gvk.group, resource=gvk.plural)
+
+        await until_async(
+            counts,
+            f"the operator knows all {gvk.plural}",
+            accept=lambda numbers: numbers[0] == numbers[1],
+            pause=SLOW_PAUSE,
+        )
+    text = operator_process.metrics.render().decode()
     assert value(text, "trainyard_reconcile_total", outcome="fault") == 0
     assert operator_process.alive() == "" and operator_process.ready() == ""
 
 
-async def so(true: Callable[[], object], description: str, seconds: float = PATIENCE) -> None:
-    """Until it is so. What is asked may be awaitable."""
-    end = time.monotonic() + seconds
-    while not (await result if isinstance(result := true(), Awaitable) else result):
-        assert time.monotonic() < end, f"it does not come so far that {description}"
-        await asyncio.sleep(LOOK)
-
-
-async def still(count: Callable[[], int], seconds: float) -> int:
+async def growth(count: Callable[[], int], seconds: float) -> int:
     """How much that grows in so many seconds: here time itself is what is looked at."""
     before = count()
     await asyncio.sleep(seconds)

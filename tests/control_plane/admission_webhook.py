@@ -11,13 +11,13 @@ from pathlib import Path
 
 from aiohttp import web
 
-from tests.control_plane.faulty import PATIENCE, Story
+from tests.control_plane.fault_stories import Story
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.objects import Json, encode
 from trainyard.objects.resources import JOB
 from trainyard.server.auth.certificates import CertificateAuthority
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-LOOK = 0.1
 POD = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
 TRIAL = {"metadata": {"name": "trial"}, "spec": {"template": {"spec": POD}}}
 
@@ -31,15 +31,15 @@ class Gate:
         self.opened = asyncio.Event()
 
     async def judge(self, request: web.Request) -> web.Response:
-        asked = (await request.json())["request"]
-        if asked["dryRun"]:
+        review = (await request.json())["request"]
+        if review["dryRun"]:
             self.trials.set()
         elif self.passes:
             self.passes -= 1
         else:
             self.held.set()
             await self.opened.wait()
-        answer = {"uid": asked["uid"], "allowed": True}
+        answer = {"uid": review["uid"], "allowed": True}
         return web.json_response({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer})
 
 
@@ -57,10 +57,12 @@ async def gate(story: Story, folder: Path, passes: int = 0) -> AsyncIterator[Gat
     code, answer = story.plane.ask("POST", HOOKS, _hook(name, story.namespace, port, authority.pem))
     assert code == 201, answer
     try:
-        async with asyncio.timeout(PATIENCE):
-            while not gate.trials.is_set():  # the API server notices its new webhook in a moment
-                await story.api.request("POST", path, (("dryRun", "All"),), encode(TRIAL), "application/json")
-                await asyncio.sleep(LOOK)
+
+        async def is_called() -> bool:
+            await story.api.request("POST", path, (("dryRun", "All"),), encode(TRIAL), "application/json")
+            return gate.trials.is_set()
+
+        await until_async(is_called, "the API server calls its new webhook", pause=SLOW_PAUSE)
         yield gate
     finally:
         gate.opened.set()

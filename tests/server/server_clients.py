@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import aiohttp
 import pytest
 
+from tests.support.waiting import until_async
 from trainyard.objects import decode, encode
-from trainyard.server import RevisionLog
+from trainyard.server import RevisionLog, Server
 from trainyard.server.builtin import BUILT_IN
 from trainyard.server.model.errors import StatusError
 from trainyard.server.model.requests import Request, Response, Watch
@@ -105,8 +106,8 @@ def role(name: str, *rules: Json, kind: str = "Role") -> Json:
 
 
 def rule(verbs: str, resources: str, group: str = "", names: str = "") -> Json:
-    made: Json = {"verbs": verbs.split(), "apiGroups": [group], "resources": resources.split()}
-    return {**made, "resourceNames": names.split()} if names else made
+    policy_rule: Json = {"verbs": verbs.split(), "apiGroups": [group], "resources": resources.split()}
+    return {**policy_rule, "resourceNames": names.split()} if names else policy_rule
 
 
 def binding(name: str, to: str, *accounts: str, kind: str = "RoleBinding", role_kind: str = "Role") -> Json:
@@ -194,9 +195,9 @@ class Client:
             return got.status, decode(await got.read())
 
     async def make(self, path: str, obj: Json) -> Json:
-        code, made = await self.ask("POST", path, obj)
-        assert code == 201, made
-        return made
+        code, created = await self.ask("POST", path, obj)
+        assert code == 201, created
+        return created
 
     @asynccontextmanager
     async def watch(self, path: str, **query: str) -> AsyncIterator[AsyncIterator[Json]]:
@@ -209,13 +210,10 @@ class Client:
             yield decode(line)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Waits for what must come true soon."""
-    for _ in range(3000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not come true within 15 s")
+async def until_listeners(server: Server, resource: str, count: int) -> None:
+    """Wait until so many watches of the resource are open."""
+    awaited = f"{count} watches of {resource}"
+    await until_async(lambda: server.hub.listener_count(resource), awaited, accept=lambda number: number == count)
 
 
 async def following(lines: AsyncIterator[Json], count: int) -> list[tuple[str, str]]:

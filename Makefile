@@ -16,7 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 # extras (coverage[toml]) anew, and refuse the version that has been published since the lock was written.
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks browser test test-fast control-plane test-cluster test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak pictures bench bench-local bench-servers bench-peers bench-failover bench-neighbours bench-memory bench-page bench-window fuzz-server server-types worlds worlds-big pod-types image manifests coverage docs audit sbom lock clean
+.PHONY: help demo frameworks browser test test-local test-frameworks test-fast control-plane test-cluster test-control-plane test-pods test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak pictures bench bench-local bench-servers bench-peers bench-failover bench-neighbours bench-memory bench-page bench-window fuzz-server server-types worlds worlds-big pod-types image manifests coverage docs audit sbom lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -94,9 +94,20 @@ browser: ## install chromium and its driver, for the tests of the page (another 
 	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; export DEBIAN_FRONTEND=noninteractive; \
 	{ apt-get update && apt-get install -y --no-install-recommends chromium chromium-driver; } >"$$log" 2>&1 || { tail -20 "$$log" >&2; exit 1; }
 
-test: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks browser ## every test, all frameworks trained for real included
-	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not frameworks and not cluster"
-	@$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "frameworks and not cluster"
+# A worker of pytest needs eight seconds of CPU to collect everything: the later runs collect only the files that have
+# their marker. tests/docs/test_steps.py fails when a test with the marker is in another file.
+with_marker = $(shell grep -rlF --include='test_*.py' 'mark.$(1)' tests)
+FRAMEWORK_FILES = $(call with_marker,frameworks)
+CLUSTER_FILES = $(sort $(call with_marker,cluster) $(wildcard tests/stories/test_*.py))
+PYTEST = $(BIN)/python -m pytest -q --junitxml=build/junit/$@.xml
+
+test: test-local test-frameworks ## every test, all frameworks trained for real included
+
+test-local: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks browser ## every test that needs neither a framework nor a real control plane
+	@$(PYTEST) -n 4 --dist worksteal -m "not frameworks and not cluster"
+
+test-frameworks: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks ## the tests that train with real frameworks, as processes
+	@$(PYTEST) -n 3 --dist worksteal -m "frameworks and not cluster" $(FRAMEWORK_FILES)
 
 test-fast: $(VENV)/dev ## what takes less than 90 seconds
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks and not slow and not network and not cluster"
@@ -110,9 +121,13 @@ coverage: $(VENV)/dev ## the line coverage of test-fast, by package; programs th
 control-plane: $(VENV)/runtime ## build or find etcd, the API server and the rest: needs Go, six to ten minutes, once
 	@$(BIN)/python -m tests.support.control_plane_build
 
-test-cluster: $(VENV)/dev control-plane frameworks ## every test that needs a real control plane
-	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "cluster and not frameworks and not drop_in"
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "cluster and frameworks"
+test-cluster: test-control-plane test-pods ## every test that needs a real control plane
+
+test-control-plane: $(VENV)/dev control-plane frameworks ## the tests that need a real control plane and no framework
+	@$(PYTEST) -n 3 --dist worksteal -m "cluster and not frameworks and not drop_in" $(CLUSTER_FILES)
+
+test-pods: $(VENV)/dev control-plane frameworks ## the tests that train in pods of a real control plane
+	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "cluster and frameworks" $(CLUSTER_FILES)
 
 # The operators that ours replaces are built once, beside the control plane: four to six minutes.
 test-drop-in: $(VENV)/dev control-plane ## our operator beside Kubeflow's: their answers are as recorded, and ours as theirs

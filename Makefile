@@ -16,7 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 # extras (coverage[toml]) anew, and refuse the version that has been published since the lock was written.
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks browser test test-local test-frameworks test-fast control-plane test-cluster test-control-plane test-pods test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak pictures bench bench-local bench-servers bench-peers bench-failover bench-neighbours bench-memory bench-page bench-window fuzz-server server-types worlds worlds-big pod-types image manifests coverage docs audit sbom lock clean
+.PHONY: help demo frameworks browser test test-local test-frameworks test-fast control-plane test-cluster test-control-plane test-pods kept-answers test-nightly ci-times test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak pictures bench bench-local bench-servers bench-peers bench-failover bench-neighbours bench-memory bench-page bench-window fuzz-server server-types worlds worlds-big pod-types image manifests coverage docs audit sbom lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -128,6 +128,19 @@ test-control-plane: $(VENV)/dev control-plane frameworks ## the tests that need 
 
 test-pods: $(VENV)/dev control-plane frameworks ## the tests that train in pods of a real control plane
 	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "cluster and frameworks" $(CLUSTER_FILES)
+
+KEPT_FILES := tests/control_plane/test_check_server_real.py tests/control_plane/test_definitions_on_a_real_server.py
+
+kept-answers: $(VENV)/dev control-plane ## write testdata/kept anew: what the real API server answers
+	@TRAINYARD_KEPT=write $(PYTEST) $(KEPT_FILES)
+
+# Both back ends, the operators that ours replaces, and every answer that testdata/kept has, asked for again.
+test-nightly: $(VENV)/dev control-plane frameworks ## every test, and nothing that is kept is believed
+	@TRAINYARD_KEPT=compare $(PYTEST) -n 3 --dist worksteal $(KEPT_FILES)
+	@$(MAKE) --no-print-directory test test-cluster test-drop-in
+
+ci-times: $(VENV)/dev ## write what the last .ci/run took into docs/testing-ci.md
+	@$(BIN)/python -m tools.ci_steps --page
 
 # The operators that ours replaces are built once, beside the control plane: four to six minutes.
 test-drop-in: $(VENV)/dev control-plane ## our operator beside Kubeflow's: their answers are as recorded, and ours as theirs

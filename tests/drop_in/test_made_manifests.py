@@ -34,7 +34,10 @@ def schemas() -> dict[str, Schema]:
 @cache
 def made() -> dict[str, Json]:
     """The jobs of kubeflow.org/v1: those of scripts, and the converted examples."""
-    jobs = {path.stem: yaml.load(path.read_text(), Loader=yaml.CSafeLoader) for path in (ROOT / "testdata" / "scripts").glob("*.yaml")}
+    jobs = {
+        path.stem: yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
+        for path in (ROOT / "testdata" / "scripts").glob("*.yaml")
+    }
     jobs = {name: job for name, job in jobs.items() if job["apiVersion"] == "kubeflow.org/v1"}
     for path in (ROOT / "examples").glob("*.yaml"):
         for obj in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader):

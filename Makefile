@@ -99,9 +99,20 @@ browser: ## install chromium with its driver, and node, for the tests of the pag
 	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; export DEBIAN_FRONTEND=noninteractive; \
 	{ apt-get update && apt-get install -y --no-install-recommends$$lacking; } >"$$log" 2>&1 || { tail -20 "$$log" >&2; exit 1; }
 
-test: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks browser ## every test, all frameworks trained for real included
-	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not frameworks and not cluster"
-	@$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "frameworks and not cluster"
+# A worker of pytest needs eight seconds of CPU to collect everything: the later runs collect only the files that have
+# their marker. tests/docs/test_steps.py fails when a test with the marker is in another file.
+with_marker = $(shell grep -rlF --include='test_*.py' 'mark.$(1)' tests)
+FRAMEWORK_FILES = $(call with_marker,frameworks)
+CLUSTER_FILES = $(sort $(call with_marker,cluster) $(wildcard tests/stories/test_*.py))
+PYTEST = $(BIN)/python -m pytest -q --junitxml=build/junit/$@.xml
+
+test: test-local test-frameworks ## every test, all frameworks trained for real included
+
+test-local: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks browser ## every test that needs neither a framework nor a real control plane
+	@$(PYTEST) -n 4 --dist worksteal -m "not frameworks and not cluster"
+
+test-frameworks: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks ## the tests that train with real frameworks, as processes
+	@$(PYTEST) -n 3 --dist worksteal -m "frameworks and not cluster" $(FRAMEWORK_FILES)
 
 test-fast: $(VENV)/dev ## what takes less than 90 seconds
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks and not slow and not network and not cluster"
@@ -120,9 +131,26 @@ coverage: $(VENV)/dev ## the line coverage of test-fast, by package; programs th
 control-plane: $(VENV)/runtime ## build or find etcd, the API server and the rest: needs Go, six to ten minutes, once
 	@$(BIN)/python -m tests.support.control_plane_build
 
-test-cluster: $(VENV)/dev control-plane frameworks ## every test that needs a real control plane
-	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "cluster and not frameworks and not drop_in"
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "cluster and frameworks"
+test-cluster: test-control-plane test-pods ## every test that needs a real control plane
+
+test-control-plane: $(VENV)/dev control-plane frameworks ## the tests that need a real control plane and no framework
+	@$(PYTEST) -n 3 --dist worksteal -m "cluster and not frameworks and not drop_in" $(CLUSTER_FILES)
+
+test-pods: $(VENV)/dev control-plane frameworks ## the tests that train in pods of a real control plane
+	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "cluster and frameworks" $(CLUSTER_FILES)
+
+KEPT_FILES := tests/control_plane/test_check_server_real.py tests/control_plane/test_definitions_on_a_real_server.py
+
+kept-answers: $(VENV)/dev control-plane ## write testdata/kept anew: what the real API server answers
+	@TRAINYARD_KEPT=write $(PYTEST) $(KEPT_FILES)
+
+# Both back ends, the operators that ours replaces, and every answer that testdata/kept has, asked for again.
+test-nightly: $(VENV)/dev control-plane frameworks ## every test, and nothing that is kept is believed
+	@TRAINYARD_KEPT=compare $(PYTEST) -n 3 --dist worksteal $(KEPT_FILES)
+	@$(MAKE) --no-print-directory test test-cluster test-drop-in
+
+ci-times: $(VENV)/dev ## write what the last .ci/run took into docs/testing-ci.md
+	@$(BIN)/python -m tools.ci_steps --page
 
 # The operators that ours replaces are built once, beside the control plane: four to six minutes.
 test-drop-in: $(VENV)/dev control-plane ## our operator beside Kubeflow's: their answers are as recorded, and ours as theirs

@@ -18,6 +18,10 @@ _STATE = tempfile.TemporaryDirectory(prefix="trainyard-tests-state-")
 os.environ["XDG_STATE_HOME"] = _STATE.name  # what tests run does not go into the user's own history
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has it ignored, and hands that down
 
+STEPS = ("frameworks", "cluster")  # each has steps of its own in the Makefile, which collect only its files
+MARKED_FILES = pytest.StashKey[dict[str, set[str]]]()
+"""Marker -> the files that have a test with it, of all that pytest has collected."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="write the expected files of golden cases anew")
@@ -27,8 +31,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     session.config.get_terminal_writer().fullwidth = 100  # not COLUMNS
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Stories with frameworks take longest: with `--dist loadfile --no-loadscope-reorder` their files start first."""
+    config.stash[MARKED_FILES] = {
+        marker: {item.location[0] for item in items if item.get_closest_marker(marker)} for marker in STEPS
+    }
     items.sort(key=lambda item: item.get_closest_marker("frameworks") is None or "/stories/" not in item.nodeid)
 
 

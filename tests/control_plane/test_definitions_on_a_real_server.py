@@ -3,6 +3,7 @@
 Rules:
 - A refused job is refused there with every path that we name, and in our words; what the server adds is its own affair.
 - A job that is taken is stored with our defaults.
+- What the server has answered is kept (tests/support/kept_answers.py), what we say is computed in each run.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.kinds import test_admission, test_bad_input
 from tests.kinds.broken_jobs import BROKEN
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import install
+from tests.support.kept_answers import ApiServer, KeptServer
 from tests.support.samples import chainerjob, sample, worker_set
 from trainyard import kinds
 from trainyard.core import Kind, violations, with_aliases
@@ -36,7 +38,7 @@ def wire(kind: Kind, job: Json) -> Json:
     return {**copy.deepcopy(job), "apiVersion": kind.gvk.api_version, "kind": kind.gvk.kind, "metadata": meta}
 
 
-def post(plane: ControlPlane, namespace: str, kind: Kind, job: Json) -> tuple[int, Json]:
+def post(plane: ApiServer, namespace: str, kind: Kind, job: Json) -> tuple[int, Json]:
     return plane.ask("POST", f"/apis/{kind.gvk.api_version}/namespaces/{namespace}/{kind.gvk.plural}", job)
 
 
@@ -73,8 +75,8 @@ GOOD = [
 
 
 @pytest.mark.parametrize(("kind", "job"), GOOD)
-def test_good_input_is_stored_with_our_defaults(installed: ControlPlane, namespace: str, kind: Kind, job: Json) -> None:
-    code, stored = post(installed, namespace, kind, wire(kind, job))
+def test_good_input_is_stored_with_our_defaults(server: KeptServer, kind: Kind, job: Json) -> None:
+    code, stored = post(server, server.namespace, kind, wire(kind, job))
     assert code == 201, stored
     assert stored["spec"] == kinds.admit(kind, wire(kind, job))[0]["spec"]
 
@@ -93,8 +95,8 @@ BAD = [
 
 
 @pytest.mark.parametrize(("kind", "job"), BAD)
-def test_invalid_input_is_refused_with_our_paths_and_messages(installed: ControlPlane, kind: Kind, job: Json) -> None:
-    assert_refused(kind, post(installed, "default", kind, wire(kind, job)), wire(kind, job))
+def test_invalid_input_is_refused_with_our_paths_and_messages(server: KeptServer, kind: Kind, job: Json) -> None:
+    assert_refused(kind, post(server, "default", kind, wire(kind, job)), wire(kind, job))
 
 
 def test_the_server_drops_a_null_in_a_map(installed: ControlPlane, namespace: str) -> None:
@@ -112,19 +114,19 @@ PAIRS = [
 
 @pytest.mark.parametrize(("kind", "new", "old"), PAIRS)
 def test_a_violated_rule_is_refused_by_the_server_with_the_rules_message(
-    installed: ControlPlane, namespace: str, kind: Kind, new: Json, old: Json | None
+    server: KeptServer, kind: Kind, new: Json, old: Json | None
 ) -> None:
     job = wire(kind, new)
     if old is None:
-        assert_refused(kind, post(installed, namespace, kind, job), job)
+        assert_refused(kind, post(server, server.namespace, kind, job), job)
         return
-    before = stored(installed, namespace, kind, old)
-    path = f"/apis/{kind.gvk.api_version}/namespaces/{namespace}/{kind.gvk.plural}/{before['metadata']['name']}"
+    before = stored(server, server.namespace, kind, old)
+    path = f"/apis/{kind.gvk.api_version}/namespaces/{server.namespace}/{kind.gvk.plural}/{before['metadata']['name']}"
     edited = {**before, "spec": job["spec"]}
-    assert_refused(kind, installed.ask("PUT", path, edited), edited, before)
+    assert_refused(kind, server.ask("PUT", path, edited), edited, before)
 
 
-def stored(plane: ControlPlane, namespace: str, kind: Kind, job: Json) -> Json:
+def stored(plane: ApiServer, namespace: str, kind: Kind, job: Json) -> Json:
     """A job in the cluster, with the status that `job` has."""
     code, answer = post(plane, namespace, kind, wire(kind, job))
     assert code == 201, answer

@@ -66,7 +66,7 @@ def test_every_sample_is_valid_for_trainer(obj: Json, run_policy: Json) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_is_valid_for_trainer(path: Path) -> None:
-    for obj in yaml.safe_load_all(path.read_text()):
+    for obj in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader):
         if obj and is_convertible(obj, TRAINJOB):
             for result in convert(obj, TRAINJOB).objects:
                 assert problems_of(result) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,12 +31,16 @@ def schemas() -> dict[str, Schema]:
     }
 
 
+@cache
 def manifests() -> dict[str, Json]:
     """The jobs of kubeflow.org/v1: those of scripts, and the converted examples."""
-    jobs = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "testdata" / "scripts").glob("*.yaml")}
+    jobs = {
+        path.stem: yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
+        for path in (ROOT / "testdata" / "scripts").glob("*.yaml")
+    }
     jobs = {name: job for name, job in jobs.items() if job["apiVersion"] == "kubeflow.org/v1"}
     for path in (ROOT / "examples").glob("*.yaml"):
-        for obj in yaml.safe_load_all(path.read_text()):
+        for obj in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader):
             if obj and is_convertible(obj, KUBEFLOW) and (results := convert(obj, KUBEFLOW).objects):
                 jobs[path.name] = results[0]
     return jobs

@@ -23,7 +23,7 @@ def test_every_action_is_pinned_by_its_commit(workflow: Path) -> None:
 
 
 def test_there_are_workflows() -> None:
-    assert [path.stem for path in WORKFLOWS] == ["ci", "release"]
+    assert [path.stem for path in WORKFLOWS] == ["ci", "nightly", "release"]
 
 
 @pytest.mark.parametrize(

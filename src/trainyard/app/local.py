@@ -5,7 +5,7 @@
 
 Rules:
 - Loopback only, free ports, a random token. The files are in one private folder, removed at the end; with a
-  `state_folder` (state.py) they are kept there, and the next cluster with that folder continues with them.
+  `state_folder` (background/state.py) they are kept there, and the next cluster with that folder continues with them.
 - The API server has one listener: TLS on loopback, with a certificate of this cluster, for kubectl and pods. The
   components of this process call the server in memory, without a listener that other processes could reach.
 - The API is the only interface between the components: each is a client like any other.
@@ -79,7 +79,9 @@ class LocalClusterOptions(msgspec.Struct, frozen=True):
     say: Callable[[str], None] = print
     operator: bool = True  # False: jobs are not reconciled, unless by `trainyard operator`
     parent: Path | None = None  # parent of the private folder; default: the system's temporary folder
-    state_folder: Path | None = None  # the folder of a persistent cluster (state.py), instead of a private folder
+    state_folder: Path | None = (
+        None  # the folder of a persistent cluster (background/state.py), instead of a private folder
+    )
     certificates: IO[bytes] | None = None  # output of a CertificateProcess that runs already, with a state folder
     working_directory: Path | None = None  # of pods without the annotation, see objects/labels.py
     hidden: tuple[Path, ...] = ()  # folders that pods see empty, in addition to the cluster's own

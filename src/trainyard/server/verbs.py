@@ -2,7 +2,7 @@
 
 Rules for this file:
 - No await: no other task runs between a read of the log and the append. This is the server's only lock.
-- A verb never asks which resource it serves: all that differs is in the resource's value (resources.py).
+- A verb never asks which resource it serves: all that differs is in the resource's value (model/resources.py).
 - Authorization comes first: to a user without permission, existing and missing objects look the same.
 - A write goes through preflight (options, decoding), admission (defaults, validation) and writes (the log). Each
   returns a value; Warnings travel in it.

@@ -3,7 +3,7 @@
 Rules for this file:
 - The latest state wins: a frame is made when it is sent, so a slow page gets fewer frames and never a longer queue.
 - A topic sends at most one frame in its interval, and all pages at the same moments: they share what is made.
-- Lines of logs are the exception: those that came too fast are counted, and the count is sent (log_lines.py).
+- Lines of logs are the exception: those that came too fast are counted, and the count is sent (log_stream.py).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import re
 from pathlib import Path
 
 CLUSTER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
-HISTORY = "history"  # beside the clusters' folders: the records of all jobs (history.py)
+HISTORY = "history"  # beside the clusters' folders: the records of all jobs (history/records.py)
 
 
 class BackgroundError(Exception):

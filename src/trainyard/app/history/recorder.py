@@ -1,4 +1,4 @@
-"""The recorder of the history: watches jobs, their pods and their events, and writes a record of each job (history.py).
+"""The recorder of the history: watches jobs, their pods and their events, and writes a record of each job (records.py).
 
 Rules:
 - The recorder is a client of the API like any other. It only reads, and no job waits for it: a thread writes the files,

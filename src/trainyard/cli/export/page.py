@@ -1,7 +1,7 @@
 """A run of the history as one HTML page, which needs no network and runs no script. Pure.
 
-Everything that comes from a job, its pods and their output is escaped (html.py). The Content-Security-Policy forbids
-every request and every script, should a browser see markup where there is none.
+Everything that comes from a job, its pods and their output is escaped (output/html.py). The Content-Security-Policy
+forbids every request and every script, should a browser see markup where there is none.
 """
 
 from __future__ import annotations

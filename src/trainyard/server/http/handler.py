@@ -42,7 +42,7 @@ _PROXIED = re.compile(r"/proxy(/|$)")  # bodies for a program in a pod are forwa
 
 
 class HttpHandler:
-    """The handler of aiohttp's low-level server. There is no router; paths.py parses URLs."""
+    """The handler of aiohttp's low-level server. There is no router; model/paths.py parses URLs."""
 
     def __init__(self, verbs: Verbs, hub: WatchHub, authenticator: Authenticator, kubelet: str, limits: Limits) -> None:
         self._verbs, self._hub, self._authenticator, self._limits = verbs, hub, authenticator, limits

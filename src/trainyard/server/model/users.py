@@ -1,4 +1,4 @@
-"""Users of the API: name and groups, as in kube-apiserver. authorization.py authorizes them."""
+"""Users of the API: name and groups, as in kube-apiserver. auth/authorization.py authorizes them."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 Rules:
 - Pure: the objects that the spec refers to (ConfigMaps, Secrets) are fetched before and passed as `Refs`.
 - A reference that cannot be resolved raises `Missing`: the container waits, with the kubelet's reason and message.
-- Of the environment variables that Kubernetes adds for Services, only those of the API server exist (pod_network.py).
-  Of the node process's own environment, a container gets only the variables in `inherited`
+- Of the environment variables that Kubernetes adds for Services, only those of the API server exist
+  (network/pod_network.py). Of the node process's own environment, a container gets only the variables in `inherited`
   (sandbox/inherited_environment.py)."""
 
 from __future__ import annotations

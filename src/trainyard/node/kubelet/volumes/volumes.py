@@ -4,7 +4,7 @@ Rules:
 - Everything created for a pod is in the pod's own folder and is removed with it. Claims are folders in the cluster's
   state and stay. A missing hostPath is created when it has no type or one that ends in "OrCreate".
 - Volumes are written once, when the pod starts: a later change of a ConfigMap does not reach a running pod. Only
-  service account tokens are renewed (tokens.py).
+  service account tokens are renewed (kubelet/tokens.py).
 - An obstacle that can go away raises `Missing`; one that cannot raises `FatalStartError`, which fails the pod."""
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+from ast import literal_eval
 from typing import Any
 
 from trainyard.objects import Json
@@ -18,12 +19,14 @@ from trainyard.objects.labels import INDEX, ROLE
 
 PATIENCE = 20.0
 
+# The modules below start in half the time of `json`, `signal` and `socket`, which few expressions use. Answers are
+# literals of Python.
 ACTOR = """
-import json, os, signal, socket, sys
-signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
-line = socket.socket(socket.AF_UNIX)
+import _signal, _socket, os, sys
+_signal.signal(15, lambda *_: os._exit(143))
+line = _socket.socket(_socket.AF_UNIX)
 line.connect(os.environ["STAGE"])
-file = line.makefile("rw")
+file = open(line.fileno(), encoding="utf-8")
 def fetch(url, wanted="", seconds=15):
     import time, urllib.request
     end = time.time() + seconds
@@ -52,9 +55,12 @@ def answer(path):
 index = os.environ["ORDINAL"] or os.environ["INDEX"] or "0"
 told = {"role": os.environ["ROLE"], "index": index, "config": os.environ.get("TF_CONFIG", "")}
 while True:
-    file.write(json.dumps(told) + "\\n")
-    file.flush()
-    told = eval(file.readline() or "os._exit(99)")
+    line.sendall(repr(told).encode() + b"\\n")
+    expression = file.readline() or "os._exit(99)"
+    for name in ("json", "signal", "socket"):
+        if name in expression:
+            globals()[name] = __import__(name)
+    told = eval(expression)
 """
 
 
@@ -90,7 +96,7 @@ class ControlledPod:
     async def listen(self) -> None:
         try:
             while line := await self._reader.readline():
-                self._answers.put_nowait(json.loads(line))
+                self._answers.put_nowait(literal_eval(line.decode()))
         except ConnectionError:
             pass  # it was killed with a line of ours unread
         finally:

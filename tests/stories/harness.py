@@ -16,6 +16,7 @@ import re
 import socket
 import struct
 import time
+from ast import literal_eval
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -112,7 +113,7 @@ class Harness:
         pid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         if not (line := await reader.readline()):
             return
-        controlled = ControlledPod(json.loads(line), pid, reader, writer)
+        controlled = ControlledPod(literal_eval(line.decode()), pid, reader, writer)
         controlled.patience = self.patience
         self.entered.append(controlled)
         self._news.set()

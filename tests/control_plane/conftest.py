@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from functools import cache
 
 import pytest
 
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import control_plane, create_namespace, installed, namespace
-from tests.support.kept_answers import KeptAnswers, KeptChecks, KeptServer, NotKept, mode
+from tests.support.kept_answers import KeptAnswers, KeptChecks, KeptServer, NotKept, definition_key, mode
 from trainyard import kinds
+from trainyard.objects import GVK
 
 __all__ = ["control_plane", "installed", "namespace", "peopled", "server"]
 
@@ -34,6 +36,11 @@ def checks(pytestconfig: pytest.Config) -> KeptChecks:
     return pytestconfig.stash.setdefault(CHECKS, KeptChecks())
 
 
+@cache
+def definition_keys() -> dict[GVK, str]:
+    return {kind.gvk: definition_key(kinds.crd(kind)) for kind in kinds.ALL}
+
+
 @pytest.fixture
 def server(request: pytest.FixtureRequest, answers: KeptAnswers) -> Iterator[KeptServer]:
     """For a test with a parameter `kind`: the API server with the definition of that kind, and a namespace."""
@@ -45,22 +52,23 @@ def server(request: pytest.FixtureRequest, answers: KeptAnswers) -> Iterator[Kep
         planes.append(plane)
         return plane
 
-    kept_server = KeptServer(
-        answers, request.node.name, kinds.crd(request.getfixturevalue("kind")), connect, mode=mode()
-    )
+    definition = definition_keys()[request.getfixturevalue("kind").gvk]
+    kept_server = KeptServer(answers, request.node.name, definition, connect, mode=mode())
     yield kept_server
     for plane in planes:
         plane.ask("DELETE", f"/api/v1/namespaces/{kept_server.namespace}")
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Run a test again beside a real server when an answer is not kept."""
     try:
         return (yield)
     except NotKept as error:
         warnings.warn(f"asked the real API server: {error} is not kept; run `make kept-answers`", stacklevel=1)
-        pyfuncitem.funcargs["server"].ask_the_real_server()
+        kept_server = pyfuncitem.funcargs["server"]
+        assert isinstance(kept_server, KeptServer)
+        kept_server.ask_the_real_server()
         pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames})
         return True
 

@@ -119,16 +119,16 @@ class KeptServer:
         self,
         answers: KeptAnswers,
         test: str,
-        definition: Json,
+        definition: str,
         real: Callable[[str], ApiServer],
         mode: str = "use",
         server: str = "",
     ) -> None:
-        """`real` gives a real server that has that namespace."""
+        """`definition` is its key; `real` gives a real server that has that namespace."""
         self.answers, self.test, self.mode = answers, test, mode
         self.namespace = f"kept-{digest(test.encode())}"
         self._connect = real
-        self._first = self._key = digest((server or server_key()).encode(), definition_key(definition).encode())
+        self._first = self._key = digest((server or server_key()).encode(), definition.encode())
         self._real: ApiServer | None = None
 
     def ask_the_real_server(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import AsyncIterator, Generator, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from tests.control_plane.fault_stories import Story, story
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import control_plane, create_namespace, installed, namespace
-from tests.support.kept_answers import KeptAnswers, KeptChecks, KeptServer, NotKept, mode
+from tests.support.kept_answers import KeptAnswers, KeptChecks, KeptServer, NotKept, definition_key, mode
 from trainyard import kinds
+from trainyard.objects import GVK
 
 __all__ = ["control_plane", "installed", "namespace", "peopled", "server"]
 
@@ -43,6 +45,11 @@ def checks(pytestconfig: pytest.Config) -> KeptChecks:
     return pytestconfig.stash.setdefault(CHECKS, KeptChecks())
 
 
+@cache
+def definition_keys() -> dict[GVK, str]:
+    return {kind.gvk: definition_key(kinds.crd(kind)) for kind in kinds.ALL}
+
+
 @pytest.fixture
 def server(request: pytest.FixtureRequest, answers: KeptAnswers) -> Iterator[KeptServer]:
     """For a test with a parameter `kind`: the API server with the definition of that kind, and a namespace."""
@@ -54,9 +61,8 @@ def server(request: pytest.FixtureRequest, answers: KeptAnswers) -> Iterator[Kep
         planes.append(plane)
         return plane
 
-    kept_server = KeptServer(
-        answers, request.node.name, kinds.crd(request.getfixturevalue("kind")), connect, mode=mode()
-    )
+    definition = definition_keys()[request.getfixturevalue("kind").gvk]
+    kept_server = KeptServer(answers, request.node.name, definition, connect, mode=mode())
     yield kept_server
     for plane in planes:
         plane.ask("DELETE", f"/api/v1/namespaces/{kept_server.namespace}")

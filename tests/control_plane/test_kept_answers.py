@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import CHECKS
-from tests.support.kept_answers import CONFORMANCE, KeptAnswers, KeptServer, NotKept, check_key
+from tests.support.kept_answers import CONFORMANCE, KeptAnswers, KeptServer, NotKept, check_key, definition_key
 from trainyard.objects import Json
 
 DEFINITION: Json = {
@@ -38,7 +38,7 @@ def answers(tmp_path: Path) -> KeptAnswers:
     """The answers to two creates."""
     path = tmp_path / "answers.jsonl"
     recorded = KeptAnswers(path)
-    server = KeptServer(recorded, "test", DEFINITION, lambda namespace: Real(STORED), "write", "1.37")
+    server = KeptServer(recorded, "test", definition_key(DEFINITION), lambda namespace: Real(STORED), "write", "1.37")
     server.ask("POST", "/jobs", JOB)
     server.ask("POST", "/jobs", {**JOB, "spec": {}})
     recorded.write()
@@ -46,7 +46,7 @@ def answers(tmp_path: Path) -> KeptAnswers:
 
 
 def kept(answers: KeptAnswers, definition: Json = DEFINITION, server: str = "1.37") -> KeptServer:
-    return KeptServer(answers, "test", definition, no_server, "use", server)
+    return KeptServer(answers, "test", definition_key(definition), no_server, "use", server)
 
 
 def test_the_same_requests_are_answered_without_a_server(answers: KeptAnswers) -> None:
@@ -99,14 +99,18 @@ def test_a_request_after_others_than_before_has_another_answer(answers: KeptAnsw
 
 
 def test_a_test_that_begins_again_sends_everything_to_the_server(answers: KeptAnswers) -> None:
-    server = KeptServer(answers, "test", DEFINITION, lambda namespace: Real({**STORED, "spec": {}}), "use", "1.37")
+    server = KeptServer(
+        answers, "test", definition_key(DEFINITION), lambda namespace: Real({**STORED, "spec": {}}), "use", "1.37"
+    )
     server.ask_the_real_server()
     assert server.ask("POST", "/jobs", JOB)[1]["spec"] == {}
 
 
 def test_a_kept_answer_that_is_wrong_fails_the_nightly_run(answers: KeptAnswers) -> None:
     def server(stored: Json) -> KeptServer:
-        return KeptServer(answers, "test", DEFINITION, lambda namespace: Real(stored), "compare", "1.37")
+        return KeptServer(
+            answers, "test", definition_key(DEFINITION), lambda namespace: Real(stored), "compare", "1.37"
+        )
 
     another = copy.deepcopy(STORED)
     another["metadata"]["uid"] = "2"

@@ -14,7 +14,7 @@ from trainyard.node.kubelet.volumes.removal import remove
 READ_ONLY = """
 import os, tempfile
 from pathlib import Path
-from trainyard.node.kubelet.removal import remove
+from trainyard.node.kubelet.volumes.removal import remove
 beside = Path(tempfile.mkdtemp(prefix="cluster-beside-"))
 folder = Path(tempfile.mkdtemp(prefix="cluster-removed-"))
 (folder / "modules" / "inner").mkdir(parents=True)

@@ -47,7 +47,7 @@ def test_an_ordinary_user_installs_trainyard_and_trains_in_the_namespace_network
     (nobodys / "tmp").mkdir()
     pip = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(nobodys))
     subprocess.run([*pip, str(REPOSITORY)], check=True)
-    (wheel,) = nobodys.glob("trainyard-*.whl")
+    (wheel,) = nobodys.glob("trainyard_jobs-*.whl")
     shutil.copy(EXAMPLES / "mx_job_dist.yaml", nobodys)
     if root:
         for path in (nobodys, *nobodys.iterdir()):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.conformance import Cluster, check
 from tests.conformance.checks.crud import config_map
 from tests.conformance.mutations import answers, drops, replaced, sets, without
-from trainyard.server.builtin.core_resources import PROTECTED_NAMESPACES
 
 AREA = "namespaces"
 FINALIZERS = ["example.org/held"]
@@ -126,7 +125,7 @@ async def deleted_content(cluster: Cluster) -> None:
     mutation=replaced("registry.deletion:_is_protected", lambda resource, name: False, "protects no namespace"),
 )
 async def protected(cluster: Cluster) -> None:
-    for name in PROTECTED_NAMESPACES:
+    for name in ("default", "kube-system", "kube-public"):
         (await cluster.request("DELETE", cluster.path("namespaces", name), dryRun="All")).expect_error(
             403, "Forbidden", f'namespaces "{name}" is forbidden: this namespace may not be deleted'
         )
@@ -145,9 +144,7 @@ async def recreated(cluster: Cluster) -> None:
 @check(
     "A new namespace gets the ServiceAccount default and the ConfigMap kube-root-ca.crt.",
     area=AREA,
-    mutation=replaced(
-        "registry.verbs:Verbs._create", lambda *_: (_ for _ in ()).throw(RuntimeError), "fails every create"
-    ),
+    mutation=replaced("verbs:Verbs._create", lambda *_: (_ for _ in ()).throw(RuntimeError), "fails every create"),
     needs=("controllers",),
 )
 async def default_objects(cluster: Cluster) -> None:

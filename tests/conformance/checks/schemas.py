@@ -119,7 +119,7 @@ async def whole_numbers(cluster: Cluster) -> None:
 @check(
     "A value of the wrong type is rejected with FieldValueTypeInvalid at its path.",
     area=AREA,
-    mutation=replaced("errors:_invalid_reason", lambda problem: "FieldValueInvalid"),
+    mutation=replaced("model.errors:_invalid_reason", lambda problem: "FieldValueInvalid"),
 )
 async def types(cluster: Cluster) -> None:
     list_schema = {"type": "array", "items": STRING}

@@ -114,7 +114,7 @@ async def immutable_address(cluster: Cluster) -> None:
 @check(
     "The cluster IP of a deleted Service can be requested again.",
     area=AREA,
-    mutation=replaced("registry.context:ClusterIPAllocator.is_allocated", lambda *_: True),
+    mutation=replaced("model.context:ClusterIPAllocator.is_allocated", lambda *_: True),
 )
 async def freed_address(cluster: Cluster) -> None:
     address = (await create(cluster, "services", service_manifest("a")))["spec"]["clusterIP"]

@@ -239,7 +239,7 @@ async def crossing_fields(cluster: Cluster) -> None:
 @check(
     "A watch by metadata.name sends events of that object only; watch is ignored on a get.",
     area=AREA,
-    mutation=replaced("registry.selection:_test", lambda *_, **__: lambda key, record: True),
+    mutation=replaced("model.selection:_test", lambda *_, **__: lambda key, record: True),
 )
 async def one_name(cluster: Cluster) -> None:
     start_version = version_of((await create_secrets(cluster, "ab"))[-1])

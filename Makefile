@@ -106,13 +106,16 @@ FRAMEWORK_FILES = $(call with_marker,frameworks)
 CLUSTER_FILES = $(sort $(call with_marker,cluster) $(wildcard tests/stories/test_*.py))
 PYTEST = $(BIN)/python -m pytest -q --junitxml=build/junit/$@.xml
 
-test: test-local test-frameworks ## every test, all frameworks trained for real included
+test: ## every test, all frameworks trained for real included
+	@$(MAKE) --no-print-directory test-local
+	@$(MAKE) --no-print-directory test-frameworks
 
 test-local: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks browser ## every test that needs neither a framework nor a real control plane
 	@$(PYTEST) -n 4 --dist worksteal -m "not frameworks and not cluster"
 
+# By file: tests of one file have jobs of one name, and kill processes that they find by it.
 test-frameworks: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks ## the tests that train with real frameworks, as processes
-	@$(PYTEST) -n 3 --dist worksteal -m "frameworks and not cluster" $(FRAMEWORK_FILES)
+	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "frameworks and not cluster" $(FRAMEWORK_FILES)
 
 test-fast: $(VENV)/dev ## what takes less than 90 seconds
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks and not slow and not network and not cluster"
@@ -131,7 +134,9 @@ coverage: $(VENV)/dev ## the line coverage of test-fast, by package; programs th
 control-plane: $(VENV)/runtime ## build or find etcd, the API server and the rest: needs Go, six to ten minutes, once
 	@$(BIN)/python -m tests.support.control_plane_build
 
-test-cluster: test-control-plane test-pods ## every test that needs a real control plane
+test-cluster: ## every test that needs a real control plane
+	@$(MAKE) --no-print-directory test-control-plane
+	@$(MAKE) --no-print-directory test-pods
 
 test-control-plane: $(VENV)/dev control-plane frameworks ## the tests that need a real control plane and no framework
 	@$(PYTEST) -n 3 --dist worksteal -m "cluster and not frameworks and not drop_in" $(CLUSTER_FILES)
@@ -145,9 +150,8 @@ kept-answers: $(VENV)/dev control-plane ## write testdata/kept anew: what the re
 	@TRAINYARD_KEPT=write $(PYTEST) $(KEPT_FILES)
 
 # Both back ends, the operators that ours replaces, and every answer that testdata/kept has, asked for again.
-test-nightly: $(VENV)/dev control-plane frameworks ## every test, and nothing that is kept is believed
-	@TRAINYARD_KEPT=compare $(PYTEST) -n 3 --dist worksteal $(KEPT_FILES)
-	@$(MAKE) --no-print-directory test test-cluster test-drop-in
+test-nightly: $(VENV)/dev control-plane frameworks ## every test, and the real API server is asked everything that testdata/kept has
+	@TRAINYARD_KEPT=compare $(MAKE) --no-print-directory -k test test-cluster test-drop-in
 
 ci-times: $(VENV)/dev ## write what the last .ci/run took into docs/testing-ci.md
 	@$(BIN)/python -m tools.ci_steps --page
@@ -230,7 +234,7 @@ manifests: $(VENV)/dev ## write the generated parts of deploy/, config/, charts/
 
 # Without -q: mkdocs would not count the warnings that strict mode fails for.
 docs: $(DOCS)/ready ## the site of docs/, into site/; a dead link fails
-	@$(BIN)/python -m tools.architecture
+	@$(BIN)/python -m tools.architecture --check
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build
 	@echo "site/index.html"
 

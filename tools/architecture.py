@@ -1,12 +1,14 @@
 """Writes docs/layers.md: the layers of `src/trainyard` as a picture, from the import contracts in pyproject.toml.
 
-python -m tools.architecture
+python -m tools.architecture           write it
+python -m tools.architecture --check   fail if it is not up to date
 """
 
 from __future__ import annotations
 
 import ast
 import itertools
+import sys
 import tomllib
 from pathlib import Path
 
@@ -79,4 +81,7 @@ def purpose(package: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    if "--check" not in sys.argv:
+        PAGE.write_text(page(), encoding="utf-8")
+    elif PAGE.read_text(encoding="utf-8") != page():
+        sys.exit(f"{PAGE.relative_to(ROOT)} is not what the code says; run: python -m tools.architecture")

@@ -23,20 +23,14 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
-PREPARATION = (
-    ".venv/dev",
-    "frameworks",
-    "browser",
-    ".venv/kubeflow-training/ready",
-    ".venv/docs/ready",
-    "control-plane",
-)
+PREPARATION = ("frameworks", "browser", ".venv/kubeflow-training/ready", ".venv/docs/ready", "control-plane")
 """Downloads and builds, each once on a machine. They are measured apart: the steps after them use what is there."""
 STAGES = (
-    *((target,) for target in PREPARATION),
+    *((target,) for target in PREPARATION if target != "control-plane"),
     ("lint", "worlds", "docs"),  # each has one process
     ("test-local",),
     ("test-frameworks",),
+    ("control-plane",),  # it needs Go, which the steps before it do not
     ("test-control-plane",),
     ("test-pods",),
 )

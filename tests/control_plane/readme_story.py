@@ -26,8 +26,6 @@ from tests.support.waiting import SLOW_PAUSE, until
 from tools.generate_manifests import ROOT
 from trainyard.objects import Json, name_of, namespace_of
 
-PATIENCE = 60.0
-POLL = 0.1
 FOLDERS = ("charts", "config", "deploy", "examples", "testdata")
 READS = re.compile(r"kubectl (get|describe|logs) |http://")
 LONG_RUNNING = re.compile(r"kubectl (proxy|logs -f)\b")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import shutil
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import CHECKS
-from tests.support.kept_answers import CONFORMANCE, KeptAnswers, KeptServer, NotKept, check_key, definition_key
+from tests.support.kept_answers import TESTS, KeptAnswers, KeptServer, NotKept, check_key, definition_key, mode
 from trainyard.objects import Json
 
 DEFINITION: Json = {
@@ -120,25 +121,67 @@ def test_a_kept_answer_that_is_wrong_fails_the_nightly_run(answers: KeptAnswers)
         server(another).ask("POST", "/jobs", JOB)
 
 
+def test_the_nightly_run_fails_where_no_answer_is_kept(answers: KeptAnswers) -> None:
+    server = KeptServer(answers, "test", definition_key(DEFINITION), lambda namespace: Real(STORED), "compare", "1.38")
+    with pytest.raises(AssertionError, match="make kept-answers"):
+        server.ask("POST", "/jobs", JOB)
+
+
+def test_another_server_than_the_pinned_one_is_asked_for_everything(
+    answers: KeptAnswers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", "/elsewhere")
+    changed = {**STORED, "spec": {}}
+    server = KeptServer(answers, "test", definition_key(DEFINITION), lambda namespace: Real(changed), mode(), "1.37")
+    assert server.ask("POST", "/jobs", JOB)[1]["spec"] == {}
+    monkeypatch.setenv("TRAINYARD_KEPT", "write")
+    with pytest.raises(AssertionError, match="KUBEBUILDER_ASSETS"):
+        mode()
+
+
 MODULES = sorted({check.body.__module__.rpartition(".")[2] for check in CHECKS})
 
 
 @pytest.fixture
-def conformance(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(CONFORMANCE, tmp_path / "conformance", ignore=shutil.ignore_patterns("__pycache__")))
+def copied_tests(tmp_path: Path) -> Path:
+    for folder in ("conformance", "support"):
+        shutil.copytree(TESTS / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
 
 
-def test_checks_of_the_same_text_have_the_same_key(conformance: Path) -> None:
-    assert [check_key(module, conformance) for module in MODULES] == [check_key(module) for module in MODULES]
+def test_checks_of_the_same_text_have_the_same_key(copied_tests: Path) -> None:
+    assert [check_key(module, copied_tests) for module in MODULES] == [check_key(module) for module in MODULES]
 
 
-@pytest.mark.parametrize("file", ["checks/services.py", "checks/core_types.py", "cluster.py", "responses.py"])
-def test_a_changed_check_or_helper_changes_the_key(conformance: Path, file: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "file"),
+    [
+        ("services", "conformance/checks/services.py"),
+        ("services", "conformance/checks/core_types.py"),
+        ("services", "conformance/cluster.py"),
+        ("services", "conformance/responses.py"),
+        ("services", "support/control_plane.py"),
+        ("services", "support/control_plane_pki.py"),
+        ("server_side_apply", "support/schemas.py"),
+    ],
+)
+def test_a_changed_check_or_helper_changes_the_key(copied_tests: Path, module: str, file: str) -> None:
     """checks/services.py uses functions of checks/core_types.py, and responses.py by way of cluster.py."""
-    before = check_key("services", conformance)
-    with (conformance / file).open("a") as text:
+    before = check_key(module, copied_tests)
+    with (copied_tests / file).open("a") as text:
         text.write("CHANGED = 1\n")
-    assert check_key("services", conformance) != before
+    assert check_key(module, copied_tests) != before
+
+
+def test_checks_use_nothing_of_the_product_but_how_to_read_objects() -> None:
+    """Otherwise a change of the product could change what a check asks, and its key would not."""
+    for path in (TESTS / "conformance" / "checks").glob("*.py"):
+        imports = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        modules = {node.module or "" for node in imports}
+        assert {name for name in modules if name.startswith("trainyard")} <= {
+            "trainyard.objects",
+            "trainyard.objects.structs",
+        }, path.name
 
 
 def test_another_version_of_the_server_changes_the_key_of_every_check() -> None:

@@ -6,9 +6,11 @@ watches and times in it, that it has passed.
 Rules:
 - The key of an answer has all that it depends on: the server (its version, its dependencies, its flags), the definition
   of the job's kind without its descriptions, and every request of the test until this one.
-- The key of a check has the server and the text of every module of tests/conformance that the check's module imports.
+- The key of a check has the server and the text of every module of `tests` that the check's module imports.
 - What is not kept is asked for, and the test warns. `make kept-answers` writes all anew.
-- `make test-nightly` asks for everything (TRAINYARD_KEPT=compare), and fails where an answer is not what is kept.
+- `make test-nightly` asks for everything (TRAINYARD_KEPT=compare), and fails where an answer is not what is kept, or
+  where nothing is kept.
+- Another server than the pinned one (KUBEBUILDER_ASSETS) is asked for everything.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from trainyard.objects import Json, decode, encode
 
 FOLDER = Path(__file__).parents[2] / "testdata" / "kept"
 ANSWERS, CHECKS = FOLDER / "answers.jsonl", FOLDER / "checks.json"
-CONFORMANCE = Path(__file__).parents[1] / "conformance"
+TESTS = Path(__file__).parents[1]
 MODES = ("use", "compare", "write")
 OF_ONE_RUN = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
 """Fields of metadata that differ from run to run."""
@@ -44,8 +46,12 @@ class ApiServer(Protocol):
 
 
 def mode() -> str:
+    """One of MODES, or `ask`: take nothing that is kept, and compare nothing."""
     value = os.environ.get("TRAINYARD_KEPT", "use")
     assert value in MODES, f"TRAINYARD_KEPT={value} is none of {', '.join(MODES)}"
+    if os.environ.get("KUBEBUILDER_ASSETS"):
+        assert value == "use", f"TRAINYARD_KEPT={value} is about the pinned server: unset KUBEBUILDER_ASSETS"
+        return "ask"
     return value
 
 
@@ -110,7 +116,8 @@ class KeptAnswers:
 
     def add(self, key: str, test: str, code: int, body: Json) -> None:
         meta = {name: value for name, value in body.get("metadata", {}).items() if name != "managedFields"}
-        self.new[key] = {"test": test, "key": key, "code": code, "body": {**body, "metadata": meta}}
+        body = {**body, "metadata": meta} if "metadata" in body else body
+        self.new[key] = {"test": test, "key": key, "code": code, "body": body}
 
     def write(self) -> None:
         """Replace the file by the answers of this run, in the order of their tests."""
@@ -158,7 +165,8 @@ class KeptServer:
         if self._real is None:
             self._real = self._connect(self.namespace)
         code, answer = self._real.ask(method, path, body)
-        if self.mode == "compare" and kept is not None:
+        if self.mode == "compare":
+            assert kept is not None, f"{method} {path}: not in testdata/kept; run `make kept-answers`"
             same = comparable_answer(code, answer) == comparable_answer(*kept)
             assert same, f"{method} {path}: not what testdata/kept has"
         self.answers.add(self._key, self.test, code, answer)
@@ -174,23 +182,24 @@ def _sorted(part: Any) -> Any:
 # --- checks
 
 
-def check_key(module: str, folder: Path = CONFORMANCE, server: str = "") -> str:
-    """Of every check of tests/conformance/checks/MODULE.py."""
-    texts = dict(_texts(folder / "checks" / f"{module}.py", folder))
+def check_key(module: str, tests: Path = TESTS, server: str = "") -> str:
+    """Of every check of conformance/checks/MODULE.py in the folder `tests`."""
+    texts = dict(_texts(tests / "conformance" / "checks" / f"{module}.py", tests))
     parts = [part for name in sorted(texts) for part in (name.encode(), texts[name])]
     return digest((server or server_key()).encode(), *parts)
 
 
-def _texts(start: Path, folder: Path) -> Iterator[tuple[str, bytes]]:
-    """(name, text) of that module, of those that run a check, and of all modules of the folder that these import."""
-    due = [start, *(folder / name for name in ("cluster.py", "connect.py", "runner.py"))]
+def _texts(start: Path, tests: Path) -> Iterator[tuple[str, bytes]]:
+    """(name, text) of that module, of those that run a check, and of all modules of `tests` that these import."""
+    due = [start, *(tests / "conformance" / name for name in ("cluster.py", "connect.py", "runner.py"))]
     for path in due:
         text = path.read_bytes()
-        yield str(path.relative_to(folder)), text
+        yield str(path.relative_to(tests)), text
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests.conformance."):
-                file = folder.joinpath(*str(node.module).split(".")[2:]).with_suffix(".py")
-                due += [file] if file.is_file() and file not in due else []
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests."):
+                names = [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+                files = (tests.joinpath(*name.split(".")[1:]).with_suffix(".py") for name in names)
+                due += [file for file in files if file.is_file() and file not in due]
 
 
 class KeptChecks:

@@ -100,7 +100,7 @@ class Site:
 
     async def until(self, gvk: GVK, true: Callable[[list[Json]], bool], namespace: str = "default") -> list[Json]:
         """Wait until that holds of all objects of a resource."""
-        return await until_objects(self.api, gvk, namespace, true, f"the condition of {gvk.plural}")
+        return await until_objects(self.api, gvk, namespace, true, f"the condition of {gvk.plural}", seconds=20)
 
     async def says(self, name: str, kind: str, namespace: str = "default") -> Json:
         """Wait for that condition of that job."""

@@ -19,7 +19,6 @@ from trainyard.objects import Json
 
 pytestmark = pytest.mark.slow
 BUFFERED = [sys.executable, "-c"]  # no -u: what is printed must be seen all the same
-PATIENCE = 20.0
 
 
 def run_without_cluster(folder: Path, *line: str, **variables: str) -> Ended:
@@ -158,11 +157,12 @@ def test_a_kill_of_everything_loses_no_line(tmp_path: Path, network: str) -> Non
     started = Started(tmp_path, [job(prints("MASTER", code), prints("WORKER", code))], "--network", network)
     until_text(tmp_path, "two")
     master = "master-0"
-    until(
-        lambda: run_without_cluster(tmp_path, "logs", "story").out,
-        "the log of the master",
-        accept=lambda out: master in out,
-    )
+
+    def printed() -> str:
+        assert started.process.poll() is None
+        return run_without_cluster(tmp_path, "logs", "story").out
+
+    until(printed, "the log of the master", accept=lambda out: master in out)
     os.kill(started.process.pid, signal.SIGKILL)
     started.end()
     shown = until(

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.control_plane_build import find_kubectl
-from tests.support.waiting import SLOW_PAUSE, until
+from tests.support.waiting import SLOW_PAUSE, NotInTime, until
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -106,9 +106,9 @@ class _Output:
         os.close(self._ours)
 
     def _read(self) -> None:
-        while not self.printed.endswith(self._END):
+        while self._END not in self.printed:
             self.printed += os.read(self._ours, 1 << 16)
-        del self.printed[-len(self._END) :]
+        del self.printed[self.printed.index(self._END) :]
 
 
 @dataclass
@@ -153,7 +153,7 @@ class Terminal:
             printed = self.type(command.line, command.shown)[1]
             return not self.missing(command.shown, printed) or not _SHOWS.match(command.line)
 
-        with contextlib.suppress(AssertionError):  # the caller tells which lines are missing
+        with contextlib.suppress(NotInTime):  # the caller tells which lines are missing
             until(look, "it prints what the page shows", seconds=LONGEST, pause=0.5)
         return printed, self.missing(command.shown, printed)
 
@@ -190,7 +190,7 @@ class Terminal:
             printed = _lines(bytes(output.printed))
             return shell.poll() is not None or (bool(printed) and not self.missing(shown, printed))
 
-        with contextlib.suppress(AssertionError):  # the caller tells which lines are missing
+        with contextlib.suppress(NotInTime):  # the caller tells which lines are missing
             until(look, "it prints what the page shows", seconds=LONGEST, pause=SLOW_PAUSE)
 
     def missing(self, shown: tuple[str, ...], printed: list[str]) -> list[str]:

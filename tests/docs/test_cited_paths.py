@@ -35,9 +35,9 @@ def cited(text: str, modules: bool) -> Iterator[str]:
     for path in _FROM_ROOT.findall(text):
         if not _PLACEHOLDER.search(path):
             yield path
-    rooms = {path.name for path in (ROOT / PACKAGE).iterdir() if path.is_dir()}
+    packages = {path.name for path in (ROOT / PACKAGE).iterdir() if path.is_dir()}
     for module in _MODULE.findall(text) if modules else ():
-        if module.split("/")[0] in rooms:
+        if module.split("/")[0] in packages:
             yield f"{'tests' if '/test_' in module else PACKAGE}/{module}"
 
 

@@ -38,7 +38,6 @@ MANIFESTS = Path(__file__).with_name("manifests")
 STAND_INS = Path(__file__).parents[1] / "stories" / "stand_ins" / "images.yaml"
 START_SECONDS = 120.0
 KUBECTL_SECONDS = 120.0
-UNTIL_SECONDS, PAUSE = 60.0, 0.1
 _numbers = itertools.count(1)
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from tests.node.ordinary_user import checkout, command
-from tests.support.waiting import until
+from tests.support.waiting import NotInTime, until
 
 PATIENCE = 5.0
 KINDS = ("net", "mnt", "pid", "ipc", "uts", "user")
@@ -84,10 +84,16 @@ def supervisors(mark: str) -> tuple[list[int], list[int]]:
 
 def left_by(look: Callable[[], Collection[object]], seconds: float = PATIENCE) -> list[str]:
     """What `look` still lists after so many seconds; empty as soon as it lists nothing."""
-    with contextlib.suppress(AssertionError):
-        until(look, "nothing is left", accept=lambda left: not left, seconds=seconds)
-        return []
-    return list(map(str, look()))
+    left: Collection[object] = ()
+
+    def is_empty() -> bool:
+        nonlocal left
+        left = look()
+        return not left
+
+    with contextlib.suppress(NotInTime):
+        until(is_empty, "nothing is left", seconds=seconds)
+    return list(map(str, left))
 
 
 def one_life(network: str, dice: random.Random, stage: str) -> tuple[str, list[str]]:

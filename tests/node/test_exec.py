@@ -74,7 +74,7 @@ async def assert_daemon_answers(mark: Path) -> None:
 
 async def until_no_process(mark: str) -> None:
     """Wait until no process has `mark` in its command line."""
-    await until_async(lambda: processes(mark), f"no process of {mark}", accept=lambda left: not left)
+    await until_async(lambda: processes(mark), f"no process of {mark}", accept=lambda left: not left, seconds=20)
 
 
 async def up(cluster: NodeCluster, name: str = "box", script: str = WAITS, **more: object) -> None:

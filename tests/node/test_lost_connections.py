@@ -54,7 +54,7 @@ async def test_a_followed_log_is_closed_when_its_reader_disconnects(silent: tupl
         async with client.get(url) as answer:
             assert await answer.content.readline() == b"up\n"
             assert opened(path)
-    await until_async(lambda: not opened(path), "the log is closed")
+    await until_async(lambda: not opened(path), "the log is closed", seconds=20)
 
 
 async def test_a_token_of_odd_bytes_is_a_wrong_token(silent: tuple[KubeletListener, Path]) -> None:

@@ -80,7 +80,7 @@ async def events_of(cluster: NodeCluster, pod: str) -> list[Json]:
 async def termination_message(cluster: NodeCluster, name: str) -> str:
     """The line about a pod, once the node has forgotten it."""
     await cluster.api.delete(POD, "default", name)
-    await until_async(lambda: not cluster.node._pods.workers, "the node has forgotten its pods")
+    await until_async(lambda: not cluster.node._pods.workers, "the node has forgotten its pods", seconds=20)
     return "\n".join(line for line in cluster.lines if line.startswith(f"{name}: "))
 
 
@@ -108,7 +108,7 @@ time.sleep(60)
     await cluster.phase("stopped", "Running")
     assert await anext(cluster.api.logs("default", "stopped", "main", follow=True)) == b"up\n"
     await cluster.api.delete(POD, "default", "stopped", grace_period_seconds=1)
-    await until_async(lambda: not cluster.node._pods.workers, "the node has forgotten its pods")
+    await until_async(lambda: not cluster.node._pods.workers, "the node has forgotten its pods", seconds=20)
     assert any(line.startswith("stopped: 1 file, 1.5 kB, is gone with the pod: /lost.pt") for line in cluster.lines)
 
 
@@ -212,7 +212,7 @@ async def test_a_mount_point_stays_while_another_pod_uses_it_or_it_has_files(
     await cluster.phase("second", "Succeeded")
     for name in ("first", "second", "third"):
         await cluster.api.delete(POD, "default", name)
-    await until_async(lambda: not cluster.node._pods.workers, "the node has forgotten its pods")
+    await until_async(lambda: not cluster.node._pods.workers, "the node has forgotten its pods", seconds=20)
     assert os.listdir(tmp_path / "data") == ["of-the-user"]
 
 

@@ -108,10 +108,12 @@ class OperatorCluster:
 
     async def until(self, predicate: Callable[[Json], bool], name: str = "mnist", namespace: str = "default") -> Json:
         """Wait until `predicate(job)` is true, and return the job."""
-        return await until_object(self.api, TFJOB, namespace, name, predicate, f"the condition of job {name}")
+        return await until_object(
+            self.api, TFJOB, namespace, name, predicate, f"the condition of job {name}", seconds=20
+        )
 
     async def gone(self, gvk: GVK, name: str, namespace: str = "default") -> None:
-        await until_gone(self.api, gvk, namespace, name)
+        await until_gone(self.api, gvk, namespace, name, seconds=20)
 
     async def condition(self, kind: str, name: str = "mnist", namespace: str = "default") -> Json:
         """Wait until this condition of the job is true, and return the job."""

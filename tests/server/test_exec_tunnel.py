@@ -170,13 +170,17 @@ async def test_a_close_of_the_kubelet_is_one_for_the_client(locked: Server, kube
 async def test_a_close_of_the_client_is_one_for_the_kubelet(locked: Server, kubelet: Kubelet, code: int) -> None:
     async with connected(locked) as socket:
         await socket.close(code=code)
-    await until_async(lambda: kubelet.closed, "the kubelet sees the close code", accept=lambda codes: codes == [code])
+    await until_async(
+        lambda: kubelet.closed, "the kubelet sees the close code", accept=lambda codes: codes == [code], seconds=20
+    )
 
 
 async def test_a_client_that_is_gone_is_gone_for_the_kubelet(locked: Server, kubelet: Kubelet) -> None:
     async with connected(locked) as client:
         client.get_extra_info("socket").shutdown(socket.SHUT_RDWR)  # a process that was killed
-        await until_async(lambda: kubelet.closed, "the session is closed", accept=lambda codes: len(codes) == 1)
+        await until_async(
+            lambda: kubelet.closed, "the session is closed", accept=lambda codes: len(codes) == 1, seconds=20
+        )
 
 
 async def test_an_unreachable_kubelet_is_reported_to_the_client(locked: Server, kubelet: Kubelet) -> None:
@@ -352,4 +356,4 @@ async def test_a_server_that_stops_ends_every_session(locked: Server, kubelet: K
         await socket.receive_bytes()
         await locked.stop()
         assert (await socket.receive()).type in (WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.ERROR)
-    await until_async(lambda: kubelet.closed, "the session is closed", accept=lambda codes: len(codes) == 1)
+    await until_async(lambda: kubelet.closed, "the session is closed", accept=lambda codes: len(codes) == 1, seconds=20)

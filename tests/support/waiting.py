@@ -24,6 +24,10 @@ SLOW_PAUSE = 0.1  # where each look starts a process, or asks a server that need
 MAX_CHARACTERS = 3000  # of the last value
 
 
+class NotInTime(AssertionError):
+    """The condition did not come true within the time limit. An assertion of a look is another AssertionError."""
+
+
 def until(
     look: Callable[[], T | None],
     awaited: str,
@@ -37,7 +41,7 @@ def until(
     """Call `look` until it returns a value of which `accept` is true, by default until it is true; return that value.
 
     `awaited` says in words what comes true. None is never accepted, an error of `retry_on` means "not yet", and any
-    other error is raised at once. There are `pause` seconds between two looks. After `seconds` AssertionError is
+    other error is raised at once. There are `pause` seconds between two looks. After `seconds` NotInTime is
     raised; its text ends with what `context` returns.
     """
     deadline = time.monotonic() + seconds
@@ -51,7 +55,7 @@ def until(
                 return value
             last = f"last value: {value!r}"
         if time.monotonic() > deadline:
-            raise _failure(awaited, seconds, last, "" if context is None else context())
+            raise _failure(awaited, seconds, last, "" if context is None else _context(context))
         time.sleep(pause)
 
 
@@ -104,7 +108,7 @@ async def until_async(
     except TimeoutError:
         if not limit.expired():
             raise  # an error of `look` itself
-    raise _failure(awaited, seconds, last, "" if context is None else await _result(context))
+    raise _failure(awaited, seconds, last, "" if context is None else await _context_async(context))
 
 
 async def _result(call: Callable[[], Any]) -> Any:
@@ -112,7 +116,22 @@ async def _result(call: Callable[[], Any]) -> Any:
     return await result if isinstance(result, Awaitable) else result
 
 
-def _failure(awaited: str, seconds: float, last: str, context: object) -> AssertionError:
+def _context(context: Callable[[], object]) -> object:
+    """An error here must not hide the failure."""
+    try:
+        return context()
+    except Exception as error:
+        return f"no context: {error!r}"
+
+
+async def _context_async(context: Callable[[], object]) -> object:
+    try:
+        return await _result(context)
+    except Exception as error:
+        return f"no context: {error!r}"
+
+
+def _failure(awaited: str, seconds: float, last: str, context: object) -> NotInTime:
     if len(last) > MAX_CHARACTERS:
         last = f"{last[: MAX_CHARACTERS // 3]} ... {last[-2 * MAX_CHARACTERS // 3 :]}"
-    return AssertionError(f"not within {seconds:g} s: {awaited}; {last}" + (f"\n{context}" if context else ""))
+    return NotInTime(f"not within {seconds:g} s: {awaited}; {last}" + (f"\n{context}" if context else ""))

@@ -36,6 +36,6 @@ def node() -> str:
 )
 def test_module(node: str, path: Path) -> None:
     """What node prints is shown when one of its tests fails."""
-    tests = subprocess.run([node, path], capture_output=True, text=True, check=False)
+    tests = subprocess.run([node, path], capture_output=True, text=True, check=False, timeout=120)
     if tests.returncode != 0:
         pytest.fail(tests.stdout + tests.stderr, pytrace=False)

@@ -93,7 +93,9 @@ async def test_a_pod_name_held_by_another_object_is_reported_once_and_delays_no_
     assert event["type"] == "Warning" and "Pod w-0 exists already and has another owner" in event["message"]
     assert not (await world.api.get(POD, "default", "w-0"))["metadata"].get("ownerReferences")
     creates = world.server.verbs
-    await until_async(lambda: creates["create", "pods"], "the create is tried again", accept=lambda count: count >= 5)
+    await until_async(
+        lambda: creates["create", "pods"], "it is created again", accept=lambda count: count >= 5, seconds=10
+    )
     await world.api.delete(POD, "default", "w-0", grace_period_seconds=0)
     await world.until(
         POD,

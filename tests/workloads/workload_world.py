@@ -42,7 +42,7 @@ class World(NamedTuple):
 
     async def until(self, gvk: GVK, true: Callable[[list[Json]], bool], namespace: str = "default") -> list[Json]:
         """Wait until that holds of the objects of a resource."""
-        return await until_objects(self.api, gvk, namespace, true, f"the condition of {gvk.plural}")
+        return await until_objects(self.api, gvk, namespace, true, f"the condition of {gvk.plural}", seconds=10)
 
     async def pod(self, true: Callable[[Json], bool] = lambda pod: True) -> Json:
         """The one pod for which that holds, once it is there."""

@@ -14,7 +14,7 @@ from trainyard.cli.command.job_names import job_names
 from trainyard.objects import name_of
 
 if TYPE_CHECKING:
-    from trainyard.cli.command.jobs import JobInfo
+    pass
 
 POLL_SECONDS = 0.2  # seconds between two requests for the remaining pods
 SHOWN_PODS = 5  # pods of a job that a message names
@@ -47,23 +47,25 @@ async def _delete(context: ClusterContext, jobs: tuple[str, ...], wait: bool, ti
     for info in infos:
         print_output(await delete_job(context.api, info.kind, info.job))
     if wait:
+        remaining: dict[str, list[str]] = {}  # pods that have not ended, by job
         try:
             async with asyncio.timeout(timeout):
-                for info in infos:
-                    while await list_pods(context, info.job):  # noqa: ASYNC110  (the pods end in the cluster)
-                        await asyncio.sleep(POLL_SECONDS)
+                while remaining := {
+                    info.reference: names
+                    for info in infos
+                    if (names := [name_of(pod) for pod in await list_pods(context, info.job)])
+                }:
+                    await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
-            raise CommandError(await _remaining_text(context, infos, timeout), TIMEOUT) from None
+            raise CommandError(_remaining_text(remaining, infos[0].namespace, timeout), TIMEOUT) from None
 
 
-async def _remaining_text(context: ClusterContext, infos: list[JobInfo], timeout: float | None) -> str:
+def _remaining_text(remaining: dict[str, list[str]], namespace: str, timeout: float | None) -> str:
     """The message about the pods of deleted jobs that have not ended within the timeout."""
-    from trainyard.cli.command.jobs import list_pods
-
-    texts = []
-    for info in infos:
-        names = [name_of(pod) for pod in await list_pods(context, info.job)]
-        more = ", ..." if len(names) > SHOWN_PODS else ""
-        texts += [f"{info.reference} has {', '.join(names[:SHOWN_PODS])}{more}"] if names else []
-    fix = f"they end within their grace period: kubectl get pods -n {infos[0].namespace}"
-    return f"pods have not ended within --timeout {timeout:g}: {'; '.join(texts) or 'all have ended now'}; {fix}"
+    texts = [
+        f"{job} has {', '.join(names[:SHOWN_PODS])}{', ...' if len(names) > SHOWN_PODS else ''}"
+        for job, names in remaining.items()
+    ]
+    pods = "; ".join(texts) or "the API server has not listed them"
+    fix = f"they end within their grace period: kubectl get pods -n {namespace}"
+    return f"pods have not ended within --timeout {timeout:g}: {pods}; {fix}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,9 +12,6 @@ from trainyard.cli.command.cluster_command import ClusterContext, note, print_ou
 from trainyard.cli.command.job_names import job_names
 from trainyard.cli.output.printing import FORMS, document
 from trainyard.objects import Json, name_of
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command()

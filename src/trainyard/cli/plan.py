@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,22 +75,19 @@ def read_world(files: tuple[str, ...], now: float, config_file: Path | None) -> 
     config = replace(read_config(config_file, lambda text: note(f"warning: {text}")), new_ssh_key=None)
     documents = manifests.load(files)
     jobs, problems = [], []
-    job_documents: set[int] = set()
     for document, kind in manifests.jobs_of(documents):
-        job_documents.add(id(document))
         defaulted, job_problems = manifests.admit(document, kind)
         stored = offline.is_stored(document.obj)
         jobs.append((document.obj if job_problems and stored else defaulted, kind))
         problems += [] if stored else job_problems
-    problems += _shape_problems([document for document in documents if id(document) not in job_documents])
+    others = [document for document in documents if document.kind is None]
+    problems += _shape_problems(others)
     if problems:
         raise ManifestError(problems)
-    return offline.OfflineCluster(
-        jobs, [document.obj for document in documents if id(document) not in job_documents], config, now
-    )
+    return offline.OfflineCluster(jobs, [document.obj for document in others], config, now)
 
 
-def _shape_problems(documents: list[Document]) -> list[Problem]:
+def _shape_problems(documents: Sequence[Document]) -> list[Problem]:
     """A problem for each object that lacks the shape of an API object."""
     problems = []
     for document in documents:

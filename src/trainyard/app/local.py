@@ -79,9 +79,7 @@ class LocalClusterOptions(msgspec.Struct, frozen=True):
     say: Callable[[str], None] = print
     operator: bool = True  # False: jobs are not reconciled, unless by `trainyard operator`
     parent: Path | None = None  # parent of the private folder; default: the system's temporary folder
-    state_folder: Path | None = (
-        None  # the folder of a persistent cluster (background/state.py), instead of a private folder
-    )
+    state_folder: Path | None = None  # of a persistent cluster (background/state.py), instead of a private folder
     certificates: IO[bytes] | None = None  # output of a CertificateProcess that runs already, with a state folder
     working_directory: Path | None = None  # of pods without the annotation, see objects/labels.py
     hidden: tuple[Path, ...] = ()  # folders that pods see empty, in addition to the cluster's own

@@ -6,12 +6,9 @@ The rules that hold for every kind are in `views/diagnosis`, which also runs tho
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
-
-if TYPE_CHECKING:
-    pass
 
 # Levels of a finding, the most important first. `why` returns findings in this order, except that NOTE comes last.
 END, BLOCK, WAIT, NOTE, FINE = range(5)

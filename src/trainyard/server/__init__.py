@@ -1,16 +1,16 @@
 """The embedded Kubernetes API server: HTTP, the verbs, and a log of revisions as storage.
 
-A request passes three files: handler.py decodes it into a Request, verbs.py executes it, log.py stores the result under
-the next resourceVersion (and watches.py sends the watch events). All that differs between resources is in one table,
-`resources.Resource`. authentication.py and tokens.py authenticate the request as a User; authorization.py authorizes it
+A request passes three files: http/handler.py decodes it into a Request, verbs.py executes it, storage/log.py stores
+the result under the next resourceVersion (and storage/watches.py sends the watch events). All that differs between
+resources is in one table, `model.resources.Resource`. `auth` authenticates the request as a User, and authorizes it
 (RBAC) before any verb runs.
 
 Rules for this package:
 - It has no code for job kinds or for the operator: custom resources are added by CustomResourceDefinitions, cross-field
   validation is passed in as functions.
 - Responses have kube-apiserver's status codes, reasons and messages. A difference is a bug.
-- One server has two listeners: plain HTTP for the components of this process, TLS (certificates.py) for kubectl and
-  pods.
+- One server has two listeners: plain HTTP for the components of this process, TLS (auth/certificates.py) for kubectl
+  and pods.
 - The code between HTTP and the log has no await, no web framework and no clock; the time is read once per request.
 """
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 
+from trainyard import kinds
 from trainyard.app.evidence.facts import gather_facts
 from trainyard.app.evidence.pod_metrics import read_usages
 from trainyard.app.history.recorded_job import diagnosis_of, events_of, facts_of, find_record, job_object, last_pods
 from trainyard.app.history.records import HistoryRecord
 from trainyard.client import ApiClient
-from trainyard.kinds import ALL, kind_of
+from trainyard.kinds import kind_of
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_text import as_yaml
@@ -189,7 +190,7 @@ class JobPages:
     async def _live(self, api: ApiClient, observation: Observation, job: Json) -> JobPage:
         kind = kind_of(job)
         if kind is None:
-            known = ", ".join(dict.fromkeys(kind.gvk.kind for kind in ALL))
+            known = ", ".join(dict.fromkeys(kind.gvk.kind for kind in kinds.ALL))
             type_text = f"{job['kind']} ({job.get('apiVersion')}) is not a kind of job"
             raise ValueError(f"{namespace_of(job)}/{name_of(job)}: {type_text}; the kinds are: {known}")
         usages = await self.usages(uid_of(job))

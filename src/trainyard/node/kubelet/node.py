@@ -202,7 +202,7 @@ class Node:
         return f"127.0.0.1:{await self._context.network.forward_to_service(NamespacedName(namespace, service), port)}"
 
     def logs(self, url: str, disconnected: Callable[[], bool]) -> tuple[int, AsyncIterator[bytes]]:
-        """See Kubelet.logs."""
+        """See KubeletListener.logs."""
         return self._kubelet.logs(url, disconnected)
 
     def usage(self) -> UsageReport:

@@ -13,8 +13,6 @@ from trainyard.server.model.users import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 SERVICE_ADDRESS = "10.96.0.1"
-
-"""Paths open to anonymous requests: health and version."""
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 """An annotation: whether a default role or binding is reconciled at each start (bootstrap.py)."""
 

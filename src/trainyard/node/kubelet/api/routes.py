@@ -72,7 +72,7 @@ class KubeletHttp:
             return web.Response(status=refused.code, text=f"{refused}\n")
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
-        # A disconnect is not reported while the container writes nothing, so `done` checks the transport, too.
+        # A disconnect is not reported while the container writes nothing, so `is_complete` checks the transport, too.
         followed = ContainerLog(log.path, lambda: log.is_complete() or request.transport is None)
         with contextlib.suppress(ConnectionResetError):  # the client has left
             async for piece in read_log(followed, options, self._log_poll):

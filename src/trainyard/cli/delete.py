@@ -50,7 +50,7 @@ async def _delete(context: ClusterContext, jobs: tuple[str, ...], wait: bool, ti
         remaining: dict[str, list[str]] = {}  # pods that have not ended, by job
         try:
             async with asyncio.timeout(timeout):
-                while remaining := {
+                while remaining := {  # noqa: ASYNC110  (the pods end in the cluster)
                     info.reference: names
                     for info in infos
                     if (names := [name_of(pod) for pod in await list_pods(context, info.job)])

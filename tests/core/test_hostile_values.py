@@ -87,15 +87,15 @@ def settled(job: Json, observed: Observed) -> None:
 
 
 @settings(max_examples=80, deadline=None)
-@given(spec=SPECS | ANY, seen=st.booleans())
-@example(spec={"replicaSpecs": [{"replicas": float("inf")}]}, seen=False)
+@given(spec=SPECS | ANY, observe_children=st.booleans())
+@example(spec={"replicaSpecs": [{"replicas": float("inf")}]}, observe_children=False)
 def test_any_json_as_spec_gives_a_plan(spec: Any, observe_children: bool) -> None:
     job = {**tfjob(), "spec": spec}
     settled(job, Observed(children() if observe_children else ()))
 
 
 @settings(max_examples=80, deadline=None)
-@given(status=STATUSES | ANY, seen=st.booleans())
+@given(status=STATUSES | ANY, observe_children=st.booleans())
 def test_any_json_as_status_gives_a_plan(status: Any, observe_children: bool) -> None:
     settled({**tfjob(), "status": status}, Observed(children() if observe_children else ()))
 

@@ -53,7 +53,8 @@ async def embedded(gang: str = "") -> AsyncIterator[ApiClient]:
     async with AsyncExitStack() as stack:
         stack.enter_context(compressed_time())
         token = secrets.token_urlsafe(16)
-        server = Server(token=token)
+        checks = {(kind.gvk.group, kind.gvk.kind): kinds.rules_check(kind) for kind in kinds.ALL}
+        server = Server(checks, token)
         await server.start()
         stack.push_async_callback(server.stop)
 

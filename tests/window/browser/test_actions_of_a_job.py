@@ -34,8 +34,8 @@ def uid(server: CannedServer) -> str:
 
 
 def focus_button(browser: Browser, text: str) -> None:
-    browser.until("findElement('.actions button', args[0]).focus() ?? true", text)
-    browser.until(f"{FOCUS} === args[0]", text)
+    # In one step: a page that has just been opened puts the focus on its heading, and may do so after a focus of ours.
+    browser.until(f"(findElement('.actions button', args[0]).focus(), {FOCUS} === args[0])", text)
 
 
 def test_a_page_that_only_reads_has_no_buttons(browser: Browser, server: CannedServer, uid: str) -> None:

@@ -56,9 +56,12 @@ def test_a_command_for_one_manifest_imports_the_module_of_its_kind_alone(command
     path = f"{tmp_path}/job.yaml"
     with open(path, "w") as file:
         file.write(JOB)
-    look = LOOK.replace(repr(HEAVY), repr(tuple(f"trainyard.kinds.{module}" for module in kinds.MODULES.values())))
+    packages = tuple(f"trainyard.kinds.{module.removesuffix('.kind')}" for module in kinds.MODULES.values())
+    look = LOOK.replace(repr(HEAVY), repr(packages))
     ended = subprocess.run([sys.executable, "-c", look, command, path], capture_output=True, text=True, check=True)
-    assert ended.stderr.splitlines()[-1] == "['trainyard.kinds.tfjob.kind'] 0"
+    assert ended.stderr.splitlines()[-1] == (
+        "['trainyard.kinds.tfjob', 'trainyard.kinds.tfjob.kind', 'trainyard.kinds.tfjob.spec'] 0"
+    )
 
 
 def test_every_command_in_the_list_is_there() -> None:

@@ -8,6 +8,7 @@ from tests.conformance import Cluster, check
 from tests.conformance.cluster import CustomResource
 from tests.conformance.mutations import answers, drops, original, replaced, sets, without
 from trainyard.objects import Json
+from trainyard.server.registry.admission import Result
 
 AREA = "definitions"
 ANY_OBJECT: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -223,7 +224,8 @@ async def cluster_scoped(cluster: Cluster) -> None:
     "With a status subresource, a write to the object ignores the status, and /status everything else.",
     area=AREA,
     mutation=replaced(
-        "registry.admission:update_status", lambda resource, obj, old: {**obj, "metadata": old["metadata"]}
+        "registry.admission:update_status",
+        lambda resource, sent, old: Result({**sent.object, "metadata": old["metadata"]}),
     ),
 )
 async def status_path(cluster: Cluster) -> None:

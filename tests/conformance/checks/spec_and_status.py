@@ -7,12 +7,13 @@ from typing import Any
 from tests.conformance import Cluster, check
 from tests.conformance.checks.deletion import job
 from tests.conformance.mutations import answers, replaced, sets, without
+from trainyard.server.registry.admission import Result
 
 AREA = "spec and status"
 SUBRESOURCES: dict[str, Any] = {"subresources": {"status": {}}}
 STATUS_CHANGES_ALL = replaced(
     "registry.admission:update_status",
-    lambda resource, obj, old: {**obj, "metadata": {**old["metadata"], **obj["metadata"]}},
+    lambda resource, sent, old: Result({**sent.object, "metadata": {**old["metadata"], **sent.object["metadata"]}}),
     "allows /status to change everything",
 )
 

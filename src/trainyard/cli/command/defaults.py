@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -37,6 +37,10 @@ class DefaultsError(click.ClickException):
     """The config file cannot be used; the message names file, field and fix."""
 
     exit_code = INVALID
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the message without click's `Error: `, so that it begins with file and line."""
+        click.echo(self.format_message(), file=file, err=file is None)
 
 
 def config_file() -> Path:

@@ -64,6 +64,10 @@ def test_unknown_keys_are_warned_about_and_left_out() -> None:
         ("grpcServerFilePath: 3\n", "grpcServerFilePath: is not text"),
         ("a: 1\n---\nb: 2\n", "c.yaml:3: document: is a second document"),
         ("a: [\n", "c.yaml"),
+        (
+            "kind: ConfigMap\ndata:\n  controller_config_file.yaml: |\n    speed: 3\n    grpcServerFilePath: 3\n",
+            "c.yaml:2: data[controller_config_file.yaml]: line:2: grpcServerFilePath: is not text",
+        ),
         ("kind: ConfigMap\ndata: {}\n", "c.yaml:2: data: has no key controller_config_file.yaml"),
     ],
 )

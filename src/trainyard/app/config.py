@@ -124,7 +124,14 @@ def _parse_config_map(config_map: Mapping[str, Any], source: str, line: int) -> 
     text = data.get(_INSIDE) if isinstance(data, dict) else None
     if not isinstance(text, str):
         raise ConfigError([Problem(f"{source}:{line}: data", f"has no key {_INSIDE}; write the config under this key")])
-    return parse_config(text, f"{source}, {_INSIDE}")
+    try:
+        return parse_config(text, "line")
+    except ConfigError as error:
+        # "line:3: accelerators" of the text is no place in the file, whose lines the key may have in another form.
+        places = [
+            Problem(f"{source}:{line}: data[{_INSIDE}]", f"{inner.path}: {inner.text}") for inner in error.problems
+        ]
+        raise ConfigError(places) from None
 
 
 def _read_top(top: Mapping[str, Any], parsed: Parsed) -> None:

@@ -50,10 +50,10 @@ OWN = "write a released version as name==version, or use your own environment wi
         ("-e .\n", f"{{}}/r.txt:1: '-e .' is not pinned; {OWN}"),
         ("./wheels/a-1.whl\n", f"{{}}/r.txt:1: './wheels/a-1.whl' is not pinned; {OWN}"),
         ("-c limits.txt\na==1\n", f"{{}}/r.txt:1: '-c limits.txt' is not pinned; {OWN}"),
-        ("-r r.txt\n", "{}/r.txt: includes itself; remove its -r line"),
-        ("-r none.txt\n", "{}/none.txt: cannot be read (No such file or directory); name a requirements file"),
+        ("-r r.txt\n", "{}/r.txt:1: file: includes itself; remove its -r line"),
+        ("-r none.txt\n", "{}/none.txt:1: file: cannot be read (No such file or directory); name a requirements file"),
         ("# nothing\n--pre\n", "r.txt: names no package; write name==version"),
-        (b"a==1\n\xff\n", "{}/r.txt: is not UTF-8 text; name a file with one pin per line"),
+        (b"a==1\n\xff\n", "{}/r.txt:1: file: is not UTF-8 text; name a file with one pin per line"),
     ],
 )
 def test_an_unpinned_requirement_is_reported_with_its_line_and_the_fix(

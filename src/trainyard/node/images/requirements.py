@@ -75,14 +75,16 @@ def _fix(line: str) -> str:
 def _read_file(file: Path, including: tuple[Path, ...]) -> Iterator[_RequirementLine]:
     """The lines of a file and of its included files, without comments, continued lines joined."""
     if file in including:
-        raise ManifestError([Problem(str(file), "includes itself; remove its -r line")])
+        raise ManifestError([Problem(f"{file}:1: file", "includes itself; remove its -r line")])
     try:
         physical_lines = file.read_bytes().decode().splitlines()
     except UnicodeDecodeError:
-        raise ManifestError([Problem(str(file), "is not UTF-8 text; name a file with one pin per line")]) from None
+        raise ManifestError(
+            [Problem(f"{file}:1: file", "is not UTF-8 text; name a file with one pin per line")]
+        ) from None
     except OSError as error:
         text = f"cannot be read ({error.strerror}); name a requirements file"
-        raise ManifestError([Problem(str(file), text)]) from None
+        raise ManifestError([Problem(f"{file}:1: file", text)]) from None
     joined, start = "", 0
     for number, line in enumerate(physical_lines, 1):
         start = start or number

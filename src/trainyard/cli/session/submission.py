@@ -36,6 +36,7 @@ from trainyard.objects.resources import (
     SERVICE_ACCOUNT,
     STATEFUL_SET,
 )
+from trainyard.objects.structs import replace
 
 if TYPE_CHECKING:
     from trainyard.client import ApiClient, ApiError
@@ -83,9 +84,12 @@ class Submission(msgspec.Struct):
                 raise ManifestError(problems)
 
     def with_place(self, obj: Json, problem: Problem) -> Problem:
-        """The problem of one of the objects with the file and line of its field."""
-        document = next((document for document in self.documents if document.obj is obj), None)
-        return manifests.with_place(document, problem) if document else problem
+        """The problem of one of the objects with the file and line of its field; that of a job made of a script, which
+        has no line, with the name of the job."""
+        document = next((document for document in self.documents if document.obj is obj and document.lines), None)
+        if document is None:
+            return replace(problem, path=f"{obj['kind']} {name_of(obj)}: {problem.path}".rstrip(": "))
+        return manifests.with_place(document, problem)
 
     @property
     def namespaces(self) -> list[str]:

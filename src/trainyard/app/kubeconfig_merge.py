@@ -23,7 +23,7 @@ from trainyard.app.kubeconfig import SECTIONS, KubeconfigError
 
 LOCK_TIMEOUT = 5.0  # seconds to wait for another program that holds the lock
 POLL_SECONDS = 0.05  # seconds between two attempts to lock
-_MAP, _SEQUENCE, _TEXT = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:str"
+_SEQUENCE, _TEXT = "tag:yaml.org,2002:seq", "tag:yaml.org,2002:str"
 _NULL = "tag:yaml.org,2002:null"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from trainyard.objects import parse_time
-
 
 def format_clock(seconds: float) -> str:
     """0:07, 12:34, 1:02:03."""
@@ -18,9 +16,3 @@ def format_age(seconds: float) -> str:
         if seconds < limit:
             return f"{max(0, int(seconds)) // size}{unit}"
     return f"{int(seconds) // 86400}d"
-
-
-def format_since(stamp: object, now: float) -> str:
-    """The age of an RFC 3339 time; "" for a value that is no time."""
-    timestamp = parse_time(stamp)
-    return "" if timestamp is None else format_age(now - timestamp)

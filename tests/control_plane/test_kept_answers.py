@@ -58,6 +58,19 @@ def test_the_same_requests_are_answered_without_a_server(answers: KeptAnswers) -
     assert server.ask("POST", "/jobs", again)[0] == 201
 
 
+@pytest.mark.parametrize(("spec", "is_same"), [({}, True), ({"defaulted": False}, False)])
+def test_an_answer_that_differs_by_its_uid_alone_leaves_the_file_as_it_is(
+    answers: KeptAnswers, spec: Json, is_same: bool
+) -> None:
+    before = answers.path.read_bytes()
+    another = {"metadata": {**STORED["metadata"], "uid": "2"}, "spec": {**STORED["spec"], **spec}}
+    server = KeptServer(answers, "test", definition_key(DEFINITION), lambda namespace: Real(another), "write", "1.37")
+    server.ask("POST", "/jobs", JOB)
+    server.ask("POST", "/jobs", {**JOB, "spec": {}})
+    answers.write()
+    assert (answers.path.read_bytes() == before) is is_same
+
+
 def with_description(definition: Json) -> None:
     definition["spec"]["schema"]["description"] = "Another text."
 

@@ -7,7 +7,6 @@ workers with the `exec` subresource of pods, through files/kubexec.py and with t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 
 from trainyard.core import (
     RETRYING_JOB_CARRIER,
@@ -32,7 +31,6 @@ from trainyard.core import (
     TemplateChange,
     WorkloadAdapter,
     default_condition_event,
-    violations,
 )
 from trainyard.core.diagnosis import OutputPattern
 from trainyard.core.kind import Diagnosis
@@ -54,31 +52,22 @@ from trainyard.kinds.chainerjob.spec import (
 from trainyard.kinds.definitions import columns
 from trainyard.kinds.pods.templates import containers_of, copy_template, labels_metadata_of, spec_of, whole_number
 from trainyard.kinds.policies import policy_of
+from trainyard.kinds.spec_problems import spec_problems, unknown_fields
 from trainyard.objects import GVK, Json, Problem, Ref
 from trainyard.objects.resources import CONFIG_MAP, JOB, POD, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
 from trainyard.objects.structs import replace
-from trainyard.schema import Schema, from_struct
 
 LABEL = "chainerjob.kubeflow.org/"
 
 
-@cache
-def _schema() -> Schema:
-    return Schema.trusted({**from_struct(ChainerJobSpec), "x-kubernetes-preserve-unknown-fields": True})
-
-
 def read(spec: Json, name: str) -> ParsedSpec:
     """The ParsedSpec of a ChainerJob. The master Job has the backoff limit and deadline, the policy none (S4)."""
-    stored = _schema().default(spec)
-    problems = _schema().validate(stored, "spec") + violations(
-        RULES, {"metadata": {"name": name}, "spec": stored}, None
-    )
     return ParsedSpec(
         roles=_roles(spec),
         policy=_policy(spec),
         spec=spec,
-        problems=tuple(problems),
-        unknown=tuple(f"spec.{path}" for path in _schema().unknown_fields(spec, except_below="template")),
+        problems=spec_problems(ChainerJobSpec, RULES, spec, name),
+        unknown=unknown_fields(ChainerJobSpec, spec),
     )
 
 

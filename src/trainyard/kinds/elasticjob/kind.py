@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from trainyard.core import (
@@ -32,7 +31,6 @@ from trainyard.core import (
     StatusShape,
     TemplateChange,
     default_condition_event,
-    violations,
 )
 from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
@@ -61,11 +59,11 @@ from trainyard.kinds.pods.templates import (
     whole_number,
 )
 from trainyard.kinds.policies import Policies, policy_of
+from trainyard.kinds.spec_problems import spec_problems, unknown_fields
 from trainyard.objects import GVK, Json, Problem, Ref
 from trainyard.objects.resources import POD, SERVICE
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Delete
-from trainyard.schema import Schema, from_struct
 
 GROUP = "elastic.pytorch.org"
 RETRYABLE = frozenset({130, 137, 138, 143})
@@ -76,20 +74,11 @@ STORE_TIMEOUT = 900
 """Seconds that workers wait for the store of Worker 0, which may still pull its image. torch's default is 60."""
 
 
-@cache
-def _schema() -> Schema:
-    return Schema.trusted({**from_struct(ElasticJobSpec), "x-kubernetes-preserve-unknown-fields": True})
-
-
 def read(spec: Json, name: str) -> ParsedSpec:
     """The ParsedSpec of an ElasticJob.
 
     A policy is read from `spec`, `spec.runPolicy` or `spec.RunPolicy`; the first of them that sets it is used.
     """
-    stored = _schema().default(spec)
-    problems = _schema().validate(stored, "spec") + violations(
-        RULES, {"metadata": {"name": name}, "spec": stored}, None
-    )
     run_policies = [spec[field] for field in reversed(RUN_POLICIES) if isinstance(spec.get(field), dict)]
     policies: Json = {}
     for source in (*run_policies, spec):
@@ -98,8 +87,8 @@ def read(spec: Json, name: str) -> ParsedSpec:
         roles=_roles(spec),
         policy=policy_of(policies),
         spec=spec,
-        problems=tuple(problems),
-        unknown=tuple(f"spec.{path}" for path in _schema().unknown_fields(spec, except_below="template")),
+        problems=spec_problems(ElasticJobSpec, RULES, spec, name),
+        unknown=unknown_fields(ElasticJobSpec, spec),
     )
 
 

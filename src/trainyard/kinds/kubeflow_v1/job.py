@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 
 from trainyard.core import (
     POD_CARRIER,
@@ -56,12 +56,11 @@ def training_job(framework: Framework) -> Kind:
 
 def _api(framework: Framework) -> Api:
     rules = spec.rules_of(framework)
-    schema = cache(partial(spec.schema_of, framework))  # once, and not while the modules are imported
     return Api(
         gvk=GVK(GROUP, framework.version, framework.kind, framework.plural),
         singular=framework.kind.lower(),
         spec_type=framework.spec_type,
-        read=lambda stored, name: spec.read(framework, schema(), rules, stored, name),
+        read=lambda stored, name: spec.read(framework, rules, stored, name),
         rules=rules,
         rules_after_start=(),
         notes=_notes,

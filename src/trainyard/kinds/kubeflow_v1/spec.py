@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from trainyard.core import ParsedSpec, Role, Rule, violations
+from trainyard.core import ParsedSpec, Role, Rule
 from trainyard.core.names import MAX_LABEL_LENGTH, digest
 from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds.kubeflow_v1.framework import Framework
@@ -23,8 +23,8 @@ from trainyard.kinds.pods.templates import (
     whole_number,
 )
 from trainyard.kinds.policies import Policies, policy_of
+from trainyard.kinds.spec_problems import spec_problems, unknown_fields
 from trainyard.objects import Json
-from trainyard.schema import Schema, from_struct
 
 RestartPolicy = Literal["Always", "OnFailure", "Never", "ExitCode"]
 Count = Annotated[int, Meta(ge=0, le=MAX_REPLICAS)]
@@ -84,17 +84,15 @@ ReplicaMap = Annotated[
 """Role -> replicas."""
 
 
-def read(framework: Framework, schema: Schema, rules: tuple[Rule, ...], spec: Json, name: str) -> ParsedSpec:
+def read(framework: Framework, rules: tuple[Rule, ...], spec: Json, name: str) -> ParsedSpec:
     """The ParsedSpec of a job. Defaults are applied here and not written back to the object."""
-    stored = schema.default(spec)
-    problems = schema.validate(stored, "spec") + violations(rules, {"metadata": {"name": name}, "spec": stored}, None)
     run_policy = framework.run_policy(spec)
     return ParsedSpec(
         roles=tuple(_role(framework, role, value) for role, value in framework.replica_map(spec).items()),
         policy=policy_of(run_policy if isinstance(run_policy, dict) else {}),
         spec=spec,
-        problems=tuple(problems),
-        unknown=tuple(f"spec.{path}" for path in schema.unknown_fields(spec, except_below="template")),
+        problems=spec_problems(framework.spec_type, rules, spec, name),
+        unknown=unknown_fields(framework.spec_type, spec),
     )
 
 
@@ -131,11 +129,6 @@ def named_ports(framework: Framework, template: Json) -> dict[str, int]:
     }
     has_port = not framework.port_name or framework.port_name in numbers
     return numbers if has_port else {**numbers, framework.port_name: framework.port}
-
-
-def schema_of(framework: Framework) -> Schema:
-    """The compiled schema of `spec`."""
-    return Schema.trusted({**from_struct(framework.spec_type), **PRESERVE_UNKNOWN})
 
 
 def rules_of(framework: Framework) -> tuple[Rule, ...]:

@@ -7,7 +7,7 @@ dist mode the job is a gang (rules.md S33): a lost replica cannot rejoin in MXNe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import partial
 
 from trainyard.core import (
     JOB_CARRIER,
@@ -23,7 +23,6 @@ from trainyard.core import (
     RoleTable,
     Slot,
     StatusShape,
-    violations,
     with_aliases,
 )
 from trainyard.core.names import digest
@@ -46,26 +45,16 @@ from trainyard.kinds.pods.accelerators import add_accelerators
 from trainyard.kinds.pods.services import headless_service
 from trainyard.kinds.pods.templates import append_env, containers_of, copy_template, labels_metadata_of
 from trainyard.kinds.policies import policy_of
+from trainyard.kinds.spec_problems import spec_problems, unknown_fields
 from trainyard.objects import GVK, Json, Problem
 from trainyard.objects.labels import ATTEMPT
 from trainyard.objects.resources import JOB, POD, SERVICE
-from trainyard.schema import Schema, from_struct
-
-
-@cache
-def _schema() -> Schema:
-    return Schema.trusted({**from_struct(MxJobSpec), "x-kubernetes-preserve-unknown-fields": True})
-
 
 _rules = with_aliases(RULES, FIELD_ALIASES)
 
 
 def read(spec: Json, name: str) -> ParsedSpec:
     """The ParsedSpec of an MxJob. In local mode it has one WORKER: more are a problem, and 0 counts as 1 (S19)."""
-    stored = _schema().default(spec)
-    problems = _schema().validate(stored, "spec") + violations(
-        _rules, {"metadata": {"name": name}, "spec": stored}, None
-    )
     defaulted = replica_list.with_defaults(spec, _with_defaults)
     roles = replica_list.roles_of(defaulted, "mxReplicaType", "PsRootPort")
     if spec.get("jobMode") == LOCAL:
@@ -74,8 +63,8 @@ def read(spec: Json, name: str) -> ParsedSpec:
         roles=roles,
         policy=policy_of(spec),
         spec=defaulted,
-        problems=tuple(problems),
-        unknown=tuple(f"spec.{path}" for path in _schema().unknown_fields(spec, except_below="template")),
+        problems=spec_problems(MxJobSpec, _rules, spec, name),
+        unknown=unknown_fields(MxJobSpec, spec),
     )
 
 

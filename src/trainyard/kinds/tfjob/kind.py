@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -25,7 +25,6 @@ from trainyard.core import (
     RoleTable,
     Slot,
     StatusShape,
-    violations,
     with_aliases,
 )
 from trainyard.core.kind import Diagnosis
@@ -34,6 +33,7 @@ from trainyard.kinds.pods.accelerators import add_accelerators
 from trainyard.kinds.pods.services import headless_service
 from trainyard.kinds.pods.templates import append_env, containers_of, copy_template, labels_metadata_of
 from trainyard.kinds.policies import policy_of
+from trainyard.kinds.spec_problems import spec_problems, unknown_fields
 from trainyard.kinds.tensorboard import tensorboard
 from trainyard.kinds.tfjob.spec import (
     CHIEF,
@@ -49,32 +49,20 @@ from trainyard.kinds.tfjob.spec import (
 )
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CONFIG_MAP, DEPLOYMENT, JOB, POD, SERVICE
-from trainyard.schema import Schema, from_struct
-
-
-@cache
-def _schema() -> Schema:
-    return Schema.trusted({**from_struct(TfJobSpec), "x-kubernetes-preserve-unknown-fields": True})
-
 
 _rules = with_aliases(RULES, FIELD_ALIASES)
 
 
 def read(spec: Json, name: str) -> ParsedSpec:
     """The ParsedSpec of a TfJob, with defaults that the schema cannot express. Problems are in the old order."""
-    # As an API server with our CRD would have stored it: without null where the old operator's Go structs have nil.
-    stored = _schema().default(spec)
-    problems = _schema().validate(stored, "spec") + violations(
-        _rules, {"metadata": {"name": name}, "spec": stored}, None
-    )
     defaulted = {**spec, "tfImage": spec.get("tfImage") or IMAGE}
     defaulted = replica_list.with_defaults(defaulted, lambda item: _with_defaults(item, defaulted["tfImage"]))
     return ParsedSpec(
         roles=replica_list.roles_of(defaulted, "tfReplicaType", "tfPort"),
         policy=policy_of(spec),
         spec=defaulted,
-        problems=tuple(problems),
-        unknown=tuple(f"spec.{path}" for path in _schema().unknown_fields(spec, except_below="template")),
+        problems=spec_problems(TfJobSpec, _rules, spec, name),
+        unknown=unknown_fields(TfJobSpec, spec),
     )
 
 

@@ -8,7 +8,6 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -22,7 +21,7 @@ from trainyard.app.background.certificate_process import CertificateProcess
 from trainyard.app.background.cluster_folders import BackgroundError, command_line, folder_error
 from trainyard.app.background.daemon_interpreter import DaemonInterpreter
 from trainyard.app.background.file_locks import POLL_SECONDS, try_lock
-from trainyard.app.background.folder import PREFIX, remove_abandoned
+from trainyard.app.background.folder import PREFIX, is_locked, remove_abandoned
 
 LOCK_TIMEOUT = 1.0  # seconds: `alive` in another process holds the lock for a moment while it tests it
 STOP_TIMEOUT = 60.0  # seconds within which a daemon that is shutting down must have ended
@@ -42,18 +41,11 @@ class DaemonProcess:
     def alive(self) -> bool:
         """True while the process lives: starting, ready or shutting down. Raises BackgroundError."""
         try:
-            lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            return is_locked(self.folder / "lock")
         except FileNotFoundError:
             return False
         except OSError as error:
             raise folder_error(self.folder, error) from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(lock)
-        return False
 
     @property
     def pid(self) -> int:

@@ -64,21 +64,21 @@ def _create_lock(path: Path) -> int:
 
 
 def remove_abandoned(place: Path) -> None:
-    """Remove the folders in `place` that dead processes of this user left."""
+    """Remove the folders in `place` that dead processes of this user left. A folder without a lock file is being made,
+    or was kept."""
     for path in place.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
-            if not path.is_symlink() and path.stat().st_uid == os.getuid() and _abandoned(path):
+            if not path.is_symlink() and path.stat().st_uid == os.getuid() and not is_locked(path / _LOCK):
                 remove(path)
 
 
-def _abandoned(path: Path) -> bool:
-    """True when the lock file exists and is not locked. A folder without a lock file is being made, or was kept. Raises
-    OSError."""
-    lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+def is_locked(path: Path) -> bool:
+    """Whether a process holds an exclusive lock on this file. Raises OSError when it cannot be opened."""
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        return False
+        return True
     finally:
-        os.close(lock)
-    return True
+        os.close(file)
+    return False

@@ -37,7 +37,7 @@ from typing import Any
 import msgspec
 
 from trainyard.app.background.cluster_folders import HISTORY, state_folder
-from trainyard.app.background.folder import make_private
+from trainyard.app.background.folder import is_locked, make_private
 from trainyard.objects import Json, format_time, parse_time
 from trainyard.objects.printable import quoted_path
 from trainyard.views.recorded import ID_LENGTH
@@ -262,16 +262,9 @@ def is_recorded(folder: Path) -> bool:
 def is_held(path: Path) -> bool:
     """Whether a process holds a lock on this file; False when the file does not exist."""
     try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return is_locked(path)
     except OSError:
         return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(file)
-    return False
 
 
 def with_tilde(path: Path) -> str:

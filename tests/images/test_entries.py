@@ -91,7 +91,7 @@ def test_a_module_name_is_no_path(make: Callable[..., Images], tmp_path: Path) -
         ("providers: [{interpreter: a, current: {}}]", "images[0].providers[0]: must be exactly one of current,"),
         ("requirements: [numpy]", "images[0].requirements: 'numpy' is not pinned; write it as name==version"),
         ("requirements: r.txt", "images[0].requirements: {}/r.txt:2: 'numpy' is not pinned; write it as"),
-        ("requirements: none.txt", "images[0].requirements: {}/none.txt: cannot be read (No such file"),
+        ("requirements: none.txt", "images[0].requirements: {}/none.txt:1: file: cannot be read (No such file"),
         ("requirements: []", "images[0].requirements: names no package; write name==version"),
     ],
 )

@@ -108,6 +108,8 @@ def test_the_commands_of_the_history(tmp_path: Path) -> None:
         assert refused.code in (1, 2, 3) and refused.err and "Traceback" not in refused.err, line
     assert "it has: 0" in run_without_cluster(tmp_path, "logs", "story", "--attempt", "7").err
     assert "it has: master" in run_without_cluster(tmp_path, "logs", "story", "--role", "chief").err
+    assert "it has: master-0" in run_without_cluster(tmp_path, "logs", "story", "--index", "1").err
+    assert "it has: tensorflow" in run_without_cluster(tmp_path, "logs", "story", "-c", "sidecar").err
     assert run_without_cluster(tmp_path, "history", "--delete", "story").code == 0
     assert run_without_cluster(tmp_path, "history").out == ""
 

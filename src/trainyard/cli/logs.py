@@ -88,21 +88,35 @@ async def _logs(context: ClusterContext, job: str, selection: LogSelection) -> N
             "-f cannot follow the run before the current one (-p), which has ended; leave out -f or -p", INVALID
         )
     info = await get_job(context, job)
-    if selection.role:
-        _check_role(info, selection, await list_pods(context, info.job))
+    if selection.role or selection.index is not None or selection.container:
+        _check_selection(info, selection, await list_pods(context, info.job))
     await print_logs(context, [info], selection if not job_result(info.job) else replace(selection, follow=False))
 
 
-def _check_role(info: JobInfo, selection: LogSelection, pods: Sequence[Json]) -> None:
+def _check_selection(info: JobInfo, selection: LogSelection, pods: Sequence[Json]) -> None:
+    """Raises CommandError for a role, an index or a container that the job does not have: `-f` would wait for it
+    forever. What only the pods have counts, too: those of a job that was scaled down."""
     from trainyard.core import Config, parse_job
     from trainyard.views.replica_view import replica_view
 
-    roles = [role.name.lower() for role in parse_job(info.kind, info.job, Config()).roles]
-    roles = list(dict.fromkeys([*roles, *(replica_view(pod).role for pod in pods)]))
-    if selection.role.lower() not in roles:
-        raise CommandError(
-            f"{info.reference} has no role {selection.role}; it has: {', '.join(roles) or 'none'}", INVALID
-        )
+    def refuse(missing: str, existing: str) -> None:
+        raise CommandError(f"{info.reference} has no {missing}; it has: {existing or 'none'}", INVALID)
+
+    job_roles = parse_job(info.kind, info.job, Config()).roles
+    role_names = list(
+        dict.fromkeys([*(role.name.lower() for role in job_roles), *(replica_view(p).role for p in pods)])
+    )
+    if selection.role and selection.role.lower() not in role_names:
+        refuse(f"role {selection.role}", ", ".join(dict.fromkeys(role_names)))
+    roles = [role for role in job_roles if selection.role.lower() in ("", role.name.lower())]
+    pods = [pod for pod in pods if selection.selects(pod)]
+    if selection.index is not None and not pods and all(role.replicas <= selection.index for role in roles):
+        counts = (f"{role.replicas} of role {role.name.lower()}, counted from 0" for role in roles)
+        refuse(f"replica with index {selection.index}", ", ".join(counts))
+    specs = [*((role.template or {}).get("spec") or {} for role in roles), *(pod["spec"] for pod in pods)]
+    containers = list(dict.fromkeys(name for spec in specs for name in container_names(spec)))
+    if selection.container and selection.container not in containers:
+        refuse(f"container {selection.container}", ", ".join(containers))
 
 
 async def print_logs(context: ClusterContext, infos: list[JobInfo], selection: LogSelection) -> list[Json]:
@@ -153,7 +167,9 @@ def _slots(pods: list[Json]) -> list[list[Json]]:
 
 async def _print_slot(context: ClusterContext, pods: list[Json], selection: LogSelection, screen: Screen) -> bool:
     shown = False
-    for container in _container_names(pods[-1], selection):
+    for container in container_names(pods[-1]["spec"]):
+        if selection.container not in ("", container):
+            continue
         if not selection.previous or _restarts(pods[-1], container):
             shown = await _print_run(context, pods[-1], container, selection, screen) or shown
         elif len(pods) > 1:  # the run before the pod's first one is that of the slot's previous pod
@@ -161,11 +177,9 @@ async def _print_slot(context: ClusterContext, pods: list[Json], selection: LogS
     return shown
 
 
-def _container_names(pod: Json, selection: LogSelection) -> list[str]:
-    names = [
-        container["name"] for part in ("initContainers", "containers") for container in pod["spec"].get(part) or []
-    ]
-    return [name for name in names if selection.container in ("", name)]
+def container_names(spec: Json) -> list[str]:
+    """The containers of a pod spec in the order in which they start."""
+    return [str(container["name"]) for part in ("initContainers", "containers") for container in spec.get(part) or []]
 
 
 def _main_prefixes(pod: Json) -> list[str]:

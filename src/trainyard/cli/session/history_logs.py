@@ -48,15 +48,12 @@ def select_files(files: Sequence[LogFile], selection: LogSelection, attempt: int
 def print_recorded_logs(job: str, namespace: str, selection: LogSelection, attempt: int | None) -> bool:
     """Print the logs of the job with that name that was seen last, or of the job with that history id.
 
-    False when there is none. Raises CommandError for an unknown role or attempt."""
+    False when there is none. Raises CommandError for an unknown role, index, container or attempt."""
     record = last_record(job, namespace)
     if record is None:
         return False
     files = log_files(record)
-    if selection.role and selection.role.lower() not in (roles := dict.fromkeys(file.role for file in files)):
-        raise CommandError(
-            f"{record.name} has no role {selection.role} in the history; it has: {', '.join(roles) or 'none'}"
-        )
+    _check_selection(record.name, selection, files)
     attempts = sorted({file.attempt for file in files})
     if attempt is not None and attempt not in attempts:
         attempts_text = ", ".join(map(str, attempts)) or "none"
@@ -71,6 +68,27 @@ def print_recorded_logs(job: str, namespace: str, selection: LogSelection, attem
     main_prefixes = [prefixes[file] for file in shown if (file.pod, file.container) not in init_containers]
     asyncio.run(with_screen(lambda screen: _print_files(screen, prefixes, main_prefixes, selection)))
     return True
+
+
+def _check_selection(name: str, selection: LogSelection, files: Sequence[LogFile]) -> None:
+    """Raises CommandError for a role, an index or a container of which the history has no file."""
+    if selection.role:
+        by_role = [file for file in files if file.role == selection.role.lower()]
+        _check_selected(name, f"role {selection.role}", by_role, [file.role for file in files])
+        files = by_role
+    if selection.index is not None:
+        by_index = [file for file in files if file.index == str(selection.index)]
+        _check_selected(name, f"replica with index {selection.index}", by_index, [file.replica for file in files])
+        files = by_index
+    if selection.container:
+        by_container = [file for file in files if file.container == selection.container]
+        _check_selected(name, f"container {selection.container}", by_container, [file.container for file in files])
+
+
+def _check_selected(name: str, missing: str, selected: Sequence[LogFile], existing: Sequence[str]) -> None:
+    if not selected:
+        names = ", ".join(dict.fromkeys(existing)) or "none"
+        raise CommandError(f"{name} has no {missing} in the history; it has: {names}")
 
 
 def _prefix(file: LogFile, files: Sequence[LogFile], init_containers: set[tuple[str, str]]) -> str:

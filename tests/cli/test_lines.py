@@ -45,6 +45,7 @@ FILES = {
     "syntax.yaml": "apiVersion: v1\nkind: a: b\n",
     "newline.yaml": EXAMPLE.replace("spec:", 'spec:\n  "a\\nb": 1\n  tfImag: x', 1),
     "duplicate.yaml": "apiVersion: v1\nkind: ConfigMap\nkind: ConfigMap\n",
+    "twice.yaml": f"{EXAMPLE}---\n{EXAMPLE}",
     "empty.yaml": "",
     "kubeconfig": KUBECONFIG,
 }
@@ -69,12 +70,17 @@ CASES = [
     Case(
         ["lint", "documents.yaml", "two-masters.yaml"],
         [
-            *("documents.yaml:13: spec.replicaSpecs", "documents.yaml:55: spec.replicaSpecs[1].tfReplicaTyp"),
+            *(
+                "documents.yaml:13: spec.replicaSpecs",
+                "documents.yaml:43: metadata.name",
+                "documents.yaml:55: spec.replicaSpecs[1].tfReplicaTyp",
+            ),
             "two-masters.yaml:13: spec.replicaSpecs",
         ],
     ),
     Case(["lint", "-"], [f"standard input:{MISSPELT_AT}"], MISSPELT),
     Case(["convert", "-"], ["standard input:2: YAML"], FILES["syntax.yaml"]),
+    Case(["lint", "twice.yaml"], ["twice.yaml:43: metadata.name"]),
     Case(["lint", "ray.yaml"], ["ray.yaml:2: kind"]),
     Case(["run", "config.yaml"], ["config.yaml:2: kind"]),
     Case(["lint", "list.yaml"], ["list.yaml:4: items[0]"]),

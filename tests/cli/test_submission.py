@@ -193,7 +193,11 @@ class RefusingApi:
 
     def __init__(self, **refusals: ApiError) -> None:
         self.refusals = refusals
+        self.existing: Json = {"data": {"a": "b", "more": "c"}}
         self.stored: list[str] = []
+
+    async def get(self, gvk: GVK, namespace: str, name: str) -> Json:
+        return self.existing
 
     async def create(self, gvk: GVK, namespace: str, obj: Json) -> Json:
         if gvk.kind in self.refusals:
@@ -238,3 +242,34 @@ async def test_a_refused_object_is_a_problem_with_its_file_line_and_field(
     except ManifestError as error:
         problems = str(error.problems[0]).removeprefix(f"{tmp_path}/")
     assert (api.stored, problems) == (stored, problem)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "problems"),
+    [
+        ("kind: ConfigMap\nmetadata: {name: c}\ndata:\n  a: b\n", []),
+        ("kind: ConfigMap\nmetadata: {name: c}\ndata:\n  more: c\n  a: new\n", ["1.yaml:6: data.a"]),
+        ("kind: ConfigMap\nmetadata: {name: c}\nbinaryData:\n  bytes: AAE=\n", ["1.yaml:5: binaryData.bytes"]),
+        ("kind: Secret\nmetadata: {name: c}\nstringData:\n  key: word\n", []),
+        ("kind: Secret\nmetadata: {name: c}\nstringData:\n  key: other\n", ["1.yaml:5: stringData.key"]),
+        ("kind: Secret\nmetadata: {name: c}\ndata:\n  key: d29yZA==\n", []),
+    ],
+)
+async def test_a_job_is_not_started_beside_a_config_map_of_the_same_name_with_other_data(
+    manifest: str, problems: list[str], tmp_path: Path
+) -> None:
+    submission = read(written(tmp_path, job(), f"apiVersion: v1\n{manifest}"))
+    kind = manifest.split()[1]
+    api: Any = RefusingApi(**{kind: AlreadyExists(409, "AlreadyExists", "exists")})
+    if kind == "Secret":
+        api.existing = {"data": {"key": "d29yZA=="}}
+    text = ""
+    try:
+        await create_objects(api, submission)
+    except ManifestError as error:
+        text = str(error)
+    assert [f"{tmp_path}/{problem}" in text for problem in problems] == [True] * len(problems)
+    assert (f"kubectl delete {kind.lower()} c -n default" in text, api.stored) == (
+        bool(problems),
+        [] if problems else ["a"],
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import groupby
 
 import click
 
@@ -30,7 +31,10 @@ def lint(files: tuple[str, ...]) -> None:
     except ManifestError as error:
         note_problems(error.problems)
         sys.exit(2)
+    # Of each file by itself: files of several examples, which nobody submits together, may be linted in one call.
     problems: list[Problem] = []
+    for _, file_documents in groupby(documents, lambda document: document.source):
+        problems += manifests.duplicates([*file_documents])
     warnings = notes = 0
     for document, kind in jobs:
         job_problems = manifests.admit(document, kind)[1]
@@ -42,11 +46,18 @@ def lint(files: tuple[str, ...]) -> None:
         for remark in () if job_problems else kinds.notes(kind, document.obj):
             note(manifests.remark(document, "note", remark))
             notes += 1
-    note_problems(problems)
     if problems:
+        problems.sort(key=lambda problem: _place(problem, files))
+        note_problems(problems)
         sys.exit(2)
     notes_text = f", {_count(notes, 'note')}" if notes else ""
     click.echo(f"{_count(len(jobs), 'job')}, no problem, {_count(warnings, 'warning')}{notes_text}")
+
+
+def _place(problem: Problem, files: tuple[str, ...]) -> tuple[int, int]:
+    """The index of the file and the line of a problem, whose path begins with file:line."""
+    source, line = problem.path.split(": ", 1)[0].rsplit(":", 1)
+    return [manifests.source_name(file) for file in files].index(source), int(line)
 
 
 def _count(number: int, word: str) -> str:

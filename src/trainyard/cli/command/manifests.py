@@ -69,19 +69,40 @@ def read_file(path: str) -> bytes:
     return sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
 
 
-def jobs_of(documents: Sequence[ManifestDocument], needed: bool = True) -> list[tuple[ManifestDocument, Kind]]:
-    """The jobs among the documents. Raises ManifestError for a job that does not run here, or when there is none."""
-    jobs, problems = [], []
-    for document in documents:
-        if document.kind:
-            jobs.append((document, document.kind))
-        elif text := unknown_kind_message(*_type_meta(document), kinds.all_versions()):
-            problems.append(with_place(document, Problem("kind", text)))
-    if needed and not jobs and not problems:
+def jobs_of(documents: Sequence[ManifestDocument]) -> list[tuple[ManifestDocument, Kind]]:
+    """The jobs among the documents. Raises ManifestError as `check_kinds` does, also when there is no job."""
+    check_kinds(documents, job_needed=True)
+    return [(document, document.kind) for document in documents if document.kind]
+
+
+def check_kinds(documents: Sequence[ManifestDocument], job_needed: bool) -> None:
+    """Raises ManifestError for jobs of kinds that do not run here; where a job is needed, also when there is none."""
+    problems = [
+        with_place(document, Problem("kind", text))
+        for document in documents
+        if not document.kind and (text := unknown_kind_message(*_type_meta(document), kinds.all_versions()))
+    ]
+    if job_needed and not problems and not any(document.kind for document in documents):
         problems += _problems_without_job(documents)
     if problems:
         raise ManifestError(problems)
-    return jobs
+
+
+def duplicates(documents: Sequence[Document]) -> list[Problem]:
+    """A problem for each object that is written again under the same kind, namespace and name."""
+    first_documents: dict[tuple[str, ...], Document] = {}
+    problems: list[Problem] = []
+    for document in documents:
+        meta = document.obj.get("metadata")
+        if not isinstance(meta, dict) or not meta.get("name"):
+            continue
+        object_key = (document.obj["apiVersion"], document.obj["kind"], str(meta.get("namespace")), str(meta["name"]))
+        if object_key in first_documents:
+            first = first_documents[object_key].object_location
+            text = f"{object_key[1]} {object_key[3]} is written twice (first in {first}); keep one of them"
+            problems.append(with_place(document, Problem("metadata.name", text)))
+        first_documents.setdefault(object_key, document)
+    return problems
 
 
 def _problems_without_job(documents: Sequence[Document]) -> list[Problem]:

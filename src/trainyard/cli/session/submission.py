@@ -8,7 +8,7 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from trainyard.core import Config, Kind, parse_job
 from trainyard.core.names import is_dns_label
 from trainyard.core.policies.managed_by import is_managed_here
 from trainyard.kinds.definitions.unknown_kinds import describe_kind
-from trainyard.objects import GVK, Json, Problem, name_of, namespace_of
+from trainyard.objects import GVK, Json, Problem, as_dict, name_of, namespace_of
 from trainyard.objects.manifest import Document, ManifestError
 from trainyard.objects.resources import (
     CONFIG_MAP,
@@ -118,8 +118,8 @@ def read(
             [Problem("--namespace", f"{namespace!r} is not a legal namespace; write a lower-case name")]
         )
     documents = [*manifests.load(files), *map(manifests.ManifestDocument.of, generated)]
-    manifests.jobs_of(documents, needed=private)
-    submission, problems = Submission(documents=documents), _duplicates(documents)
+    manifests.check_kinds(documents, job_needed=private)
+    submission, problems = Submission(documents=documents), manifests.duplicates(documents)
     for document in documents:
         if document.kind:
             problems += _add_job(document, document.kind, submission, local) or (
@@ -142,12 +142,19 @@ async def create_objects(
     """Create all objects, jobs last; `created` is called with each as stored. An object that exists already is kept,
     unless it is a job. Returns the jobs as the API server stored them.
 
-    Raises ManifestError for an object that the API server refuses, AlreadyExists for a job."""
+    Raises ManifestError for an object that the API server refuses, and for a ConfigMap or a Secret that exists with
+    other data; AlreadyExists for a job."""
     from trainyard.client import AlreadyExists
 
     for gvk, obj in submission.other_objects:
-        with contextlib.suppress(AlreadyExists):
+        try:
             created(gvk, await _create_object(api, gvk, obj, submission))
+        except AlreadyExists:
+            if gvk in (CONFIG_MAP, SECRET):
+                existing = await api.get(gvk, namespace_of(obj), name_of(obj))
+                problems = [submission.with_place(obj, problem) for problem in _changed_data(gvk, obj, existing)]
+                if problems:
+                    raise ManifestError(problems) from None
     jobs: list[tuple[Kind, Json]] = []
     for kind, obj in submission.jobs:
         stored = await _create_object(api, kind.gvk, obj, submission)
@@ -169,6 +176,19 @@ async def _create_object(api: ApiClient, gvk: GVK, obj: Json, submission: Submis
             raise ManifestError(problems) from None
         raise
     return {"apiVersion": gvk.api_version, "kind": gvk.kind} | stored
+
+
+def _changed_data(gvk: GVK, obj: Json, existing: Json) -> list[Problem]:
+    """A problem for each key of a ConfigMap or Secret of which the cluster has another value: pods would get that."""
+    stored = as_dict(existing.get("data")) | as_dict(existing.get("binaryData"))
+    text = f"the {gvk.kind} {name_of(obj)} exists already with another value, which the pods would get"
+    fix = f"delete it first (kubectl delete {gvk.kind.lower()} {name_of(obj)} -n {namespace_of(obj)}), or rename it"
+    return [
+        Problem(f"{field}.{key}", f"{text}; {fix}")
+        for field in ("data", "binaryData", "stringData")
+        for key, value in as_dict(obj.get(field)).items()
+        if stored.get(key) != (b64encode(str(value).encode()).decode() if field == "stringData" else value)
+    ]
 
 
 def _refusal_problems(gvk: GVK, obj: Json, error: ApiError) -> list[Problem]:
@@ -235,19 +255,3 @@ def _set_namespace(document: Document, namespace: str, otherwise: str) -> list[P
         return [manifests.with_place(document, Problem("metadata.namespace", text))]
     meta["namespace"] = current or namespace or otherwise
     return []
-
-
-def _duplicates(documents: Sequence[Document]) -> list[Problem]:
-    first_documents: dict[tuple[str, ...], Document] = {}
-    problems: list[Problem] = []
-    for document in documents:
-        meta = document.obj.get("metadata")
-        if not isinstance(meta, dict) or not meta.get("name"):
-            continue
-        object_key = (document.obj["apiVersion"], document.obj["kind"], str(meta.get("namespace")), str(meta["name"]))
-        if object_key in first_documents:
-            first = first_documents[object_key].object_location
-            text = f"{object_key[1]} {object_key[3]} is written twice (first in {first}); keep one of them"
-            problems.append(manifests.with_place(document, Problem("metadata.name", text)))
-        first_documents.setdefault(object_key, document)
-    return problems

@@ -91,7 +91,13 @@ async def test_an_unknown_name_is_answered_with_the_existing_ones(tmp_path: Path
         code, out, err = await trainyard("why", "mnits")
         assert (code, out) == (1, "") and "did you mean tfjob/mnist?" in err
         assert "but there is tfjob/far in other: write -n other" in (await trainyard("logs", "far")).err
-        assert "there are: tfjob/mnist" in (await trainyard("delete", "zzzzzz")).err
+        refused = await trainyard("delete", "zzzzzz", "mnist", "mxjob/mnist", "--wait")
+        assert refused.err.splitlines()[:2] == [
+            "there is no job zzzzzz in namespace default; there are: tfjob/mnist",
+            "there is no job mnist in namespace default; the namespace has no MxJob",
+        ]
+        assert "mnist" in (await trainyard("get")).out
+        assert (await trainyard("delete", "mnist", "--timeout", "3")).code == 2
         assert (await trainyard("get", "pods")).code == 2 and (await trainyard("get", "nonsense/a")).code == 2
         assert (await trainyard("get", "mnist", "-A")).code == 2
         missing = await trainyard("submit", str(tmp_path / "given.yaml"), "-n", "nowhere")
@@ -231,9 +237,14 @@ async def test_logs_of_all_of_one_and_of_the_run_before(tmp_path: Path, capfd: p
         assert await shown("--role", "master", "--tail", "1") == "master-0 | two\n"
         assert "worker-1 | again" in await shown("-p", "--role", "worker")
         assert "master" not in await shown("-p")
-        assert await shown("-c", "sidecar") == ""
-        refused = await trainyard("logs", "mnist", "--role", "chief")
-        assert refused.code == 2 and "it has: master, worker" in refused.err
+        for arguments, message in (
+            (("--role", "chief"), "has no role chief; it has: master, worker"),
+            (("--index", "7"), "has no replica with index 7; it has: 1 of role master, counted from 0, 2 of role"),
+            (("-f", "--role", "worker", "--index", "2"), "index 2; it has: 2 of role worker, counted from 0"),
+            (("-f", "-c", "sidecar"), "has no container sidecar; it has: tensorflow"),
+        ):
+            refused = await trainyard("logs", "mnist", *arguments)
+            assert refused.code == 2 and message in refused.err, refused
         assert (await trainyard("logs", "mnist", "-f", "-p")).code == 2
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,9 +12,6 @@ from trainyard.cli.command.cluster_command import ClusterContext, CommandError, 
 from trainyard.cli.command.codes import TIMEOUT
 from trainyard.cli.command.job_names import job_names
 from trainyard.objects import name_of
-
-if TYPE_CHECKING:
-    pass
 
 POLL_SECONDS = 0.2  # seconds between two requests for the remaining pods
 SHOWN_PODS = 5  # pods of a job that a message names
@@ -35,15 +32,17 @@ def delete(jobs: tuple[str, ...], wait: bool, timeout: float | None, **params: A
 
     Example: trainyard delete mnist tfjob/other --wait
     """
+    if timeout and not wait:
+        raise click.UsageError("--timeout is the maximum time of --wait; add --wait")
     run_with_cluster(params, lambda context: _delete(context, jobs, wait, timeout))
 
 
 async def _delete(context: ClusterContext, jobs: tuple[str, ...], wait: bool, timeout: float | None) -> None:
     from trainyard.app.job_actions import delete_job
-    from trainyard.cli.command.jobs import get_job, list_pods
+    from trainyard.cli.command.jobs import get_all_jobs, list_pods
 
     # All names are resolved before the first DELETE.
-    infos = [await get_job(context, job) for job in dict.fromkeys(jobs)]
+    infos = await get_all_jobs(context, jobs)
     for info in infos:
         print_output(await delete_job(context.api, info.kind, info.job))
     if wait:

@@ -48,6 +48,8 @@ def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | No
 
     Example: trainyard submit examples/tf_job.yaml --logs
     """
+    if timeout and not (wait or follow):
+        raise click.UsageError("--timeout is the maximum time of --wait; add --wait or --logs")
 
     async def work(context: ClusterContext) -> int:
         background = background_of(context.access.source)

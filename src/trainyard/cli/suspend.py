@@ -27,9 +27,9 @@ def suspend(jobs: tuple[str, ...], **params: Any) -> None:
 async def set_suspend(context: ClusterContext, jobs: tuple[str, ...], suspend: bool) -> None:
     """Suspend or resume jobs. None is changed if one of them has ended."""
     from trainyard.app import job_actions
-    from trainyard.cli.command.jobs import get_job
+    from trainyard.cli.command.jobs import get_all_jobs
 
-    infos = [await get_job(context, job) for job in jobs]
+    infos = await get_all_jobs(context, jobs)
     try:
         for info in infos:
             job_actions.check_suspend(info.kind, info.job, suspend)

@@ -9,7 +9,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -82,6 +82,19 @@ async def get_job(context: ClusterContext, text: str) -> JobInfo:
     return infos[0]
 
 
+async def get_all_jobs(context: ClusterContext, texts: Iterable[str]) -> list[JobInfo]:
+    """The jobs with these names, each once. Raises JobNotFound with a line for each name that no job has."""
+    infos, missing = list[JobInfo](), list[JobNotFound]()
+    for text in dict.fromkeys(texts):
+        try:
+            infos.append(await get_job(context, text))
+        except JobNotFound as error:
+            missing.append(error)
+    if missing:
+        raise JobNotFound("\n".join(map(str, missing)))
+    return list({uid_of(info.job): info for info in infos}.values())
+
+
 def _history_hint(context: ClusterContext, text: str) -> str:
     """The end of an error message for a job that is not in the cluster but in the history; "" if in neither."""
     from trainyard.app.history import records as history
@@ -109,7 +122,7 @@ async def _get_or_none(context: ClusterContext, gvk: GVK, name: str) -> Json | N
         return None
 
 
-async def _no_job_text(context: ClusterContext, candidate_kinds: Iterable[Kind], name: str) -> str:
+async def _no_job_text(context: ClusterContext, candidate_kinds: Sequence[Kind], name: str) -> str:
     """The error message for a name that no job has, with similar names or the job's other namespace."""
     from difflib import get_close_matches
 
@@ -133,7 +146,8 @@ async def _no_job_text(context: ClusterContext, candidate_kinds: Iterable[Kind],
     if names:
         more = ", ..." if len(names) > 5 else ""
         return f"{text}; there are: {', '.join(sorted(info.reference for info in infos)[:5])}{more}"
-    return f"{text}; the namespace has no jobs"
+    kind_names = list(dict.fromkeys(kind.gvk.kind for kind in candidate_kinds))
+    return f"{text}; the namespace has no {'jobs' if len(kind_names) > 1 else kind_names[0]}"
 
 
 async def list_jobs(context: ClusterContext, candidate_kinds: Iterable[Kind] | None = None) -> list[JobInfo]:

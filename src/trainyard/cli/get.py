@@ -34,7 +34,7 @@ BATCH_SECONDS = 0.2  # seconds in which changes are collected before rows are pr
 @options.cluster
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="List the jobs of all namespaces.")
 @click.option("-o", "--output", type=click.Choice(FORMS), help="Output format; wide adds the roles and the reason.")
-@click.option("-w", "--watch", is_flag=True, help="Print each change after that, until Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="After the list, print a line for each change, until Ctrl-C.")
 def get(which: tuple[str, ...], everywhere: bool, output: str | None, watch: bool, **params: Any) -> None:
     """List jobs: all, those of a KIND, or the one with a NAME.
 

@@ -84,8 +84,8 @@ def to_yaml(objects: list[Json]) -> str:
     type=click.Choice(("all", "definitions", "operator")),
     default="all",
     show_default=True,
-    help="Objects to print: definitions (CRDs, user roles, namespace; to delete them deletes every job), operator (the "
-    "rest), or all.",
+    help="Objects to print: definitions (CRDs, roles of users, namespace), operator (the rest), or all. A deleted CRD "
+    "deletes its jobs.",
 )
 @click.option(
     "--cloud",

@@ -107,9 +107,8 @@ FRAMEWORK_FILES = $(call with_marker,frameworks)
 CLUSTER_FILES = $(sort $(call with_marker,cluster) $(wildcard tests/stories/test_*.py))
 PYTEST = $(BIN)/python -m pytest -q --junitxml=build/junit/$@.xml
 
-test: ## every test, all frameworks trained for real included
-	@$(MAKE) --no-print-directory test-local
-	@$(MAKE) --no-print-directory test-frameworks
+test: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks browser ## every test, all frameworks trained for real included; it prints at its end
+	@$(BIN)/python -m tools.ci_steps test-local test-frameworks
 
 test-local: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks browser ## every test that needs neither a framework nor a real control plane
 	@$(PYTEST) -n 4 --dist worksteal -m "not frameworks and not cluster"
@@ -135,9 +134,8 @@ coverage: $(VENV)/dev ## the line coverage of test-fast, by package; programs th
 control-plane: $(VENV)/runtime ## build or find etcd, the API server and the rest: needs Go, six to ten minutes, once
 	@$(BIN)/python -m tests.support.control_plane_build
 
-test-cluster: ## every test that needs a real control plane
-	@$(MAKE) --no-print-directory test-control-plane
-	@$(MAKE) --no-print-directory test-pods
+test-cluster: $(VENV)/dev control-plane frameworks ## every test that needs a real control plane
+	@$(BIN)/python -m tools.ci_steps test-control-plane test-pods
 
 test-control-plane: $(VENV)/dev control-plane frameworks ## the tests that need a real control plane and no framework
 	@$(PYTEST) -n 3 --dist worksteal -m "cluster and not frameworks and not drop_in" $(CLUSTER_FILES)

@@ -65,7 +65,7 @@ def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | No
 
 async def _create_objects(context: ClusterContext, submitted: submission.Submission) -> list[JobInfo]:
     """Create all objects in order, jobs last. Raises ManifestError for objects that the API server refuses,
-    CommandError for a job that exists already."""
+    CommandError for a job that exists already; a note then names what has been created before."""
     from trainyard.cli.command.jobs import JobInfo
     from trainyard.client import AlreadyExists
 
@@ -109,13 +109,16 @@ async def _wait_until_ended(context: ClusterContext, infos: list[JobInfo], follo
     from trainyard.cli.why import finding_lines
     from trainyard.views.job_view import job_result
 
+    references = ", ".join(info.reference for info in infos)
     try:
         async with asyncio.timeout(timeout):
             last_jobs = await print_logs(context, infos, LogSelection(follow=True, prefix=True, silent=not follow))
     except TimeoutError:
-        references = ", ".join(info.reference for info in infos)
         note(f"not all jobs have ended within --timeout {timeout:g}; they go on: {references}")
         return TIMEOUT
+    except asyncio.CancelledError:
+        note(f"interrupted; the jobs go on: {references}")
+        raise
     for info, job in zip(infos, last_jobs, strict=True):
         succeeded = job_result(job) == "Succeeded"
         explanation = [] if succeeded else await finding_lines(context, info, job)

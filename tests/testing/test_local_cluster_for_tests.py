@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import until
 from trainyard.client import ApiError, NotFound
 from trainyard.objects import name_of
 from trainyard.objects.manifest import ManifestError
@@ -53,6 +54,18 @@ def test_a_job_that_runs_is_waited_for_and_deleted(trainyard_cluster: ClusterHan
     trainyard_cluster.delete(job)
     with pytest.raises(NotFound):
         trainyard_cluster.get(job)
+
+
+def test_the_log_of_a_container_that_has_not_started_is_empty(trainyard_cluster: ClusterHandle) -> None:
+    waits = elastic_job("waits", ["sh", "-c", "echo never"], workers=1)
+    spec = waits["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
+    spec["initContainers"] = [{**spec["containers"][0], "name": "waits", "command": ["sh", "-c", "exec sleep 600"]}]
+    (job,) = trainyard_cluster.submit(waits)
+    until(lambda: list(trainyard_cluster.pods(job).values()), "the pod is there")
+    assert trainyard_cluster.logs(job) == {"worker-0": ""}
+    with pytest.raises(ApiError, match="container nothing is not valid"):
+        trainyard_cluster.logs(job, "nothing")
+    trainyard_cluster.delete(job)
 
 
 def test_manifests_are_text_files_or_objects(tmp_path: Path) -> None:

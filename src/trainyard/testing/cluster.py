@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from trainyard import kinds
 from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.client import NotFound
+from trainyard.client import ApiError, NotFound
 from trainyard.objects import GVK, Json, is_condition_true, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER, replica_name
 from trainyard.objects.manifest import read
@@ -121,12 +121,18 @@ class ClusterHandle:
         return {replica_name(pod): pod for pod in listed}
 
     def logs(self, job: Json, container: str = "") -> dict[str, str]:
-        """The log of each replica: of its main container, or of `container`."""
+        """The log of each replica: of its main container, or of `container`; "" before that has started."""
         name = container or _main_container(job)
         return {replica: self.run(self._read_log(pod, name)) for replica, pod in self.pods(job).items()}
 
     async def _read_log(self, pod: Json, container: str) -> str:
-        chunks = [chunk async for chunk in self.cluster.api.logs(namespace_of(pod), name_of(pod), container)]
+        try:
+            chunks = [chunk async for chunk in self.cluster.api.logs(namespace_of(pod), name_of(pod), container)]
+        except ApiError as error:
+            containers = [*pod["spec"]["containers"], *pod["spec"].get("initContainers", [])]
+            if error.code == 400 and container in [item["name"] for item in containers]:  # it waits to start
+                return ""
+            raise
         return b"".join(chunks).decode(errors="replace")
 
 

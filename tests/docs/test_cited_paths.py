@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from fnmatch import filter as fnmatch
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.repository import ROOT, tracked_files
+
 PACKAGE = "src/trainyard"
 _FOLDERS = "src|tests|docs|tools|testdata|bench|config|deploy|charts|examples|requirements"
 # From the root of the repository. A path with a placeholder, `tests/{name}.py` or `testdata/CASE.yaml`, names no file.
@@ -24,10 +24,8 @@ _MODULE = re.compile(r"`((?:[a-z_]+/)+[a-z_]+\.py)\b")
 @cache
 def paths() -> frozenset[str]:
     """The files and folders of the repository that git tracks or would track, from its root."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    files = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
-    folders = {str(folder) for path in files for folder in PurePosixPath(path).parents}
-    return frozenset(path for path in files if (ROOT / path).exists()) | folders
+    files = {str(path.relative_to(ROOT)) for path in tracked_files()}
+    return frozenset(files | {str(folder) for path in files for folder in PurePosixPath(path).parents})
 
 
 def cited(text: str, modules: bool) -> Iterator[str]:

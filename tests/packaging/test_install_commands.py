@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.repository import ROOT, tracked_files
+
 PLACES = ("src", "docs", "charts", "config", "deploy", "examples", "tools", ".github", ".devcontainer")
 SUFFIXES = ("", ".md", ".py", ".js", ".html", ".svg", ".yaml", ".yml", ".json", ".toml", ".sh", ".txt")
 COMMAND = re.compile(r"\b(?:pip3? install|uv (?:pip|tool) install|uvx|uv tool run|pipx (?:install|run))\b([^\n`;|&)]*)")
@@ -36,10 +37,10 @@ def packages(text: str) -> Iterator[str]:
 
 
 def files() -> Iterator[Path]:
-    yield from (path for path in ROOT.iterdir() if path.is_file() and path.suffix in SUFFIXES)
-    for place in PLACES:
-        paths = (ROOT / place).rglob("*")
-        yield from (path for path in paths if path.suffix in SUFFIXES and path.is_file())
+    for path in tracked_files():
+        place = path.relative_to(ROOT).parts[0]
+        if path.suffix in SUFFIXES and (place in PLACES or place == path.name):
+            yield path
 
 
 @pytest.mark.parametrize(

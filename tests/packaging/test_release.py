@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import yaml
 
+from tests.support.repository import ROOT, tracked_files
 from trainyard import __version__
 
-ROOT = Path(__file__).parents[2]
 PLACES = ("Dockerfile", "README.md", "docs", "charts", "config", "deploy", "examples")
 IMAGE = re.compile(r"trainyard(?:[/-]operator[:-]|:)(\d+\.\d+\.\d+)")
 
@@ -27,7 +26,7 @@ def test_the_chart_has_this_version() -> None:
 
 
 def test_every_place_names_the_image_of_this_version() -> None:
-    paths = [path for place in PLACES for path in (ROOT / place, *(ROOT / place).rglob("*")) if path.is_file()]
+    paths = [path for path in tracked_files() if path.relative_to(ROOT).parts[0] in PLACES]
     versions = {
         (str(path.relative_to(ROOT)), version)
         for path in paths

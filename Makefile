@@ -107,8 +107,9 @@ FRAMEWORK_FILES = $(call with_marker,frameworks)
 CLUSTER_FILES = $(sort $(call with_marker,cluster) $(wildcard tests/stories/test_*.py))
 PYTEST = $(BIN)/python -m pytest -q --junitxml=build/junit/$@.xml
 
-test: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks browser ## every test, all frameworks trained for real included; it prints at its end
-	@$(BIN)/python -m tools.ci_steps test-local test-frameworks
+test: ## every test, all frameworks trained for real included
+	@$(MAKE) --no-print-directory test-local
+	@$(MAKE) --no-print-directory test-frameworks
 
 test-local: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks browser ## every test that needs neither a framework nor a real control plane
 	@$(PYTEST) -n 4 --dist worksteal -m "not frameworks and not cluster"

@@ -29,11 +29,12 @@ PREPARATION = ("frameworks", "browser", ".venv/kubeflow-training/ready", ".venv/
 STAGES = (
     *((target,) for target in PREPARATION if target != "control-plane"),
     ("lint", "worlds", "docs"),
-    ("test-local", "test-frameworks"),
+    ("test-local",),
+    ("test-frameworks",),
     ("control-plane",),  # it needs Go, which the steps before it do not
     ("test-control-plane", "test-pods"),
 )
-"""The steps of a stage run at the same time: a step alone leaves a tenth to a half of two CPUs idle."""
+"""The steps of a stage run at the same time. Those of two full CPUs gain nothing by that."""
 TIMES = ROOT / "build" / "ci-times.json"
 REPORTS = ROOT / "build" / "junit"
 PAGE = ROOT / "docs" / "testing-ci.md"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from fnmatch import filter as fnmatch
 from functools import cache
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import pytest
 

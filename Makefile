@@ -121,10 +121,10 @@ test-frameworks: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks ## the tests that 
 test-fast: $(VENV)/dev ## what takes less than 90 seconds
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks and not slow and not network and not cluster"
 
-# pytest runs them, too (tests/window/test_javascript.py), in test and test-fast.
+# pytest runs them, too (tests/page/test_javascript.py), in test and test-fast.
 test-js: ## the modules of the page alone, by node 18 or later (no browser, no Python)
 	@command -v node >/dev/null || { echo "make: no node here: make browser installs it" >&2; exit 1; }
-	@node --test tests/window/javascript/*.test.mjs
+	@node --test tests/page/javascript/*.test.mjs
 
 # Measuring takes time: a test of a time limit may fail here that passes in test-fast. The table is printed all the same.
 coverage: $(VENV)/dev ## the line coverage of test-fast, by package; programs that tests start as processes are not counted
@@ -205,10 +205,10 @@ bench-other-jobs: $(VENV)/runtime ## how long a small job waits beside a job of 
 
 # The heap is measured after TRAINYARD_BENCH_LOG_SECONDS of log lines, 600 by default.
 bench-page: $(VENV)/dev browser ## the page in a browser: paint, frames, jumps, its heap, at three times their budget
-	@TRAINYARD_BENCH=1 $(BIN)/python -m pytest -q -s tests/window/browser/test_page.py
+	@TRAINYARD_BENCH=1 $(BIN)/python -m pytest -q -s tests/page/browser/test_page.py
 
-bench-window: $(VENV)/dev ## what open pages cost the process that serves them, and how late a change is shown
-	@$(BIN)/python -m bench.window
+bench-page: $(VENV)/dev ## what open pages cost the process that serves them, and how late a change is shown
+	@$(BIN)/python -m bench.page
 
 bench-memory: $(VENV)/dev ## memory, and seconds until ready, of an operator of 10,000 jobs with 100,000 pods
 	@$(BIN)/python -m bench.memory --json build/bench/memory.json

@@ -42,9 +42,9 @@ from trainyard.node.kubelet.node import NodeError
 from trainyard.objects import encode, format_time
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.printable import printable
+from trainyard.page import ClaimFolders, PageOptions, local_page_server
+from trainyard.page.running_servers import RegisteredServer
 from trainyard.server import DiskError, NotWritten
-from trainyard.window import ClaimFolders, WindowOptions, local_window
-from trainyard.window.open_windows import RegisteredWindow
 
 log = logging.getLogger("trainyard.daemon")
 
@@ -93,7 +93,7 @@ async def run_daemon(received: HandOver) -> int:
     folder, pipe = received.folder, StartupPipe(received.pipe)
     signals = Signals()
     cluster: LocalCluster | None = None
-    window: RegisteredWindow | None = None
+    page_server: RegisteredServer | None = None
     try:
         again = (folder / "state").exists()
         options = parse_options(received, pipe)
@@ -101,7 +101,7 @@ async def run_daemon(received: HandOver) -> int:
         if not await _run_unless(signals.stop, pipe.reader_gone, cluster.start()):
             return 1
         cluster.write_kubeconfig(folder / "kubeconfig", f"trainyard-{folder.name}")
-        window = await _open_window(cluster, folder, options.mounts)
+        page_server = await _serve_page(cluster, folder, options.mounts)
         _write_facts(folder, cluster, again)
         pipe.send(ready=True)
         if pipe.reader_gone.is_set():
@@ -122,25 +122,25 @@ async def run_daemon(received: HandOver) -> int:
         return 3
     finally:
         (folder / "cluster.json").unlink(missing_ok=True)
-        if window is not None:
-            await window.stop()
+        if page_server is not None:
+            await page_server.stop()
         if cluster is not None and not await _run_unless(signals.kill, signals.kill, cluster.stop()):
             await cluster.stop(kill=True)
 
 
-async def _open_window(cluster: LocalCluster, folder: Path, mounts: Mapping[str, Path]) -> RegisteredWindow | None:
+async def _serve_page(cluster: LocalCluster, folder: Path, mounts: Mapping[str, Path]) -> RegisteredServer | None:
     """The page of the cluster; None if it cannot be opened, which stops nothing else. Its sessions are signed with the
     cluster's token: a page that is open is connected again when the cluster is up again."""
-    window = local_window(
+    page_server = local_page_server(
         cluster,
-        WindowOptions(
+        PageOptions(
             folder.name,
             history=folder.parent / HISTORY,
             claims=ClaimFolders(cluster.folder / "claims", mounts),
         ),
         sha256(cluster.token.encode()).digest(),
     )
-    registered = RegisteredWindow(folder.name, window, is_lasting=True)
+    registered = RegisteredServer(folder.name, page_server, is_lasting=True)
     try:
         await registered.start()
     except (OSError, BackgroundError) as error:

@@ -25,9 +25,9 @@ from trainyard.cli.export.timeline import timeline_svg
 from trainyard.cli.output.html import element, join
 from trainyard.objects import Json
 from trainyard.objects.metric_points import METRICS, MetricPoint, encode_points
+from trainyard.page.series import Curve
 from trainyard.views.recorded import pod_log_folder
 from trainyard.views.timeline import timeline
-from trainyard.window.series import Curve
 
 MARKUP = """</pre></td><script>alert(1)</script><img src=x onerror=alert(1)>&amp;"'\x1b[31m\x00\x85"""
 UID = "c66e9c6e-0001"

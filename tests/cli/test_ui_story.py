@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.cli.run_values import Ended, Started, job, private, replicas, run_to_end
-from tests.window.browsing import rows_of
+from tests.page.browsing import rows_of
 from trainyard.objects import Json
 
 pytestmark = pytest.mark.slow
@@ -122,7 +122,7 @@ def test_a_page_that_is_open_is_connected_again_after_the_cluster_was(up: Path) 
 
 
 def test_the_key_for_links_can_be_read_by_its_owner_alone(up: Path) -> None:
-    (file,) = (up / "state" / "trainyard" / ".windows").glob("*.json")
+    (file,) = (up / "state" / "trainyard" / ".page-servers").glob("*.json")
     assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
 
 
@@ -139,7 +139,7 @@ def test_a_run_has_a_page_while_it_runs(tmp_path: Path) -> None:
         run.interrupt()
         run.end()
     assert command(tmp_path, "ui").code == 3
-    assert not (tmp_path / "state" / "trainyard" / ".windows").exists()
+    assert not (tmp_path / "state" / "trainyard" / ".page-servers").exists()
 
 
 def test_the_history_needs_no_cluster(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
 
 
 def test_the_file_of_a_run_that_was_killed_goes_with_the_next_run(tmp_path: Path) -> None:
-    folder = tmp_path / "state" / "trainyard" / ".windows"
+    folder = tmp_path / "state" / "trainyard" / ".page-servers"
     run = Started(tmp_path, [job(replicas("MASTER", "import time; print('here', flush=True); time.sleep(60)"))])
     run.read_until("here")
     assert command(tmp_path, "ui").code == 0

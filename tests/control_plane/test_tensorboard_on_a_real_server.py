@@ -14,15 +14,15 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.control_plane.test_window_on_a_real_server import limited
+from tests.control_plane.test_page_on_a_real_server import limited
+from tests.page.browsing import Browser, Loopback, origin
 from tests.support.control_plane import ControlPlane
-from tests.window.browsing import Browser, Loopback, origin
 from trainyard import kinds
 from trainyard.client import ApiClient
 from trainyard.objects import Json, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import POD
-from trainyard.window import Window, WindowOptions
+from trainyard.page import PageOptions, PageServer
 
 pytestmark = pytest.mark.cluster
 GVK = kinds.TFJOB.gvk
@@ -68,7 +68,7 @@ async def program(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Program]:
     runner = web.ServerRunner(web.Server(program.answer), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, own_address(), 0).start()
-    monkeypatch.setattr("trainyard.window.forward.PORT", runner.addresses[0][1])
+    monkeypatch.setattr("trainyard.page.forward.PORT", runner.addresses[0][1])
     yield program
     await runner.cleanup()
 
@@ -97,19 +97,19 @@ async def job(installed: ControlPlane, namespace: str, program: Program) -> Asyn
 @asynccontextmanager
 async def opened(api: ApiClient, namespace: str, job: Json) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
     """A browser, and the link that pressing the button gives."""
-    window = Window(api, WindowOptions("real", "cluster", namespace))
-    await window.start()
+    page_server = PageServer(api, PageOptions("real", "cluster", namespace))
+    await page_server.start()
     try:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as http:
-            browser = Browser(window.url, http)
-            assert await browser.log_in(window.link()) == 200
+            browser = Browser(page_server.url, http)
+            assert await browser.log_in(page_server.link()) == 200
             url, body = f"{browser.url}v1/forward", {"job": uid_of(job)}
             async with http.post(url, json=body, headers=browser.headers) as got:
                 answer: Any = await got.json()
                 assert got.status == 200, answer
             yield http, answer["url"]
     finally:
-        await window.stop()
+        await page_server.stop()
 
 
 async def test_the_pods_page_is_passed_on(installed: ControlPlane, namespace: str, job: Json, program: Program) -> None:
@@ -158,7 +158,7 @@ async def test_a_pod_without_a_program_is_a_sentence(
     ):
         with socket.socket() as unused:
             unused.bind((own_address(), 0))  # it does not listen
-            monkeypatch.setattr("trainyard.window.forward.PORT", unused.getsockname()[1])
+            monkeypatch.setattr("trainyard.page.forward.PORT", unused.getsockname()[1])
             async with http.get(link) as got:
                 text = await got.text()
                 assert got.status == 502 and text.startswith("TensorBoard is not reached"), text

@@ -266,13 +266,13 @@ SHORT_LIVED = {
     "operator/plan_executor.py": "one status patch, awaited by its reconcile",
     "server/http/listeners.py": "one connection",
     "server/proxy/tunnel.py": "one tunnel",
-    "window/forward.py": "the end of one forward, awaited at the end of the window",
-    "window/http.py": "the frames of one open page",
-    "window/job_pages.py": "one reading, awaited by open pages",
-    "window/job_progress.py": "one reading, shared by open pages",
-    "window/live.py": "one reading for one open page",
-    "window/log_stream.py": "one log for one open page",
-    "window/observation.py": "the end of the watches after the last page",
+    "page/forward.py": "the end of one forward, awaited at the end of the window",
+    "page/http.py": "the frames of one open page",
+    "page/job_pages.py": "one reading, awaited by open pages",
+    "page/job_progress.py": "one reading, shared by open pages",
+    "page/live.py": "one reading for one open page",
+    "page/log_stream.py": "one log for one open page",
+    "page/observation.py": "the end of the watches after the last page",
 }
 
 

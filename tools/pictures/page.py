@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.window.browser.conftest import Browser, started_driver
+from tests.page.browser.conftest import Browser, started_driver
 from tools.pictures import jobs
 from tools.pictures.png import with_few_colours
 

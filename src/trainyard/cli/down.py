@@ -74,7 +74,7 @@ def _job_texts(cluster: Background) -> list[str]:
 def _delete(cluster: Background, cluster_text: str) -> None:
     from trainyard.app import kubeconfig_merge
     from trainyard.app.kubeconfig import KubeconfigError
-    from trainyard.window.open_windows import forget_window
+    from trainyard.page.running_servers import forget_server
 
     deleted_items = _items_to_delete(cluster)
     for path in cluster.merged_kubeconfigs():
@@ -86,7 +86,7 @@ def _delete(cluster: Background, cluster_text: str) -> None:
     if not cluster.delete(note):
         click.echo(f"{cluster_text} has nothing to delete.")
         return
-    forget_window(cluster.name)
+    forget_server(cluster.name)
     click.echo(f"{cluster_text} is deleted.")
     for item in deleted_items:
         note(f"Gone: {item}")

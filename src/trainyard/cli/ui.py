@@ -32,9 +32,9 @@ from trainyard.cli.command.signals import StopSignals
 from trainyard.cli.output.layout import note
 from trainyard.client import ApiClient, Forbidden
 from trainyard.objects.resources import POD
-from trainyard.window import Window, WindowOptions
-from trainyard.window.open_windows import OpenWindow, open_windows
-from trainyard.window.sessions import Right
+from trainyard.page import PageOptions, PageServer
+from trainyard.page.running_servers import RunningServer, running_servers
+from trainyard.page.sessions import Right
 
 OPEN_SECONDS = 10.0  # the file with the link is kept so long for the browser
 
@@ -69,13 +69,13 @@ def ui(name: str | None, opens: bool, history: bool, write: bool, port: int, **p
     if history and write:
         run_and_exit(_refuse_history)
     elif history:
-        history_options = WindowOptions("history", "history", history=history_folder())
+        history_options = PageOptions("history", "history", history=history_folder())
         run_and_exit(lambda: asyncio.run(_serve(None, history_options, right, port, opens)))
     elif name is None and cluster is None and _is_chosen(params):
         run_with_cluster(params, lambda context: _serve_cluster(context, params["namespace"] or "", right, port, opens))
     else:
         chosen = cluster.name if cluster and name is None else name
-        run_and_exit(lambda: _show(_link(_choose(open_windows(), chosen), right), opens=opens))
+        run_and_exit(lambda: _show(_link(_choose(running_servers(), chosen), right), opens=opens))
 
 
 def _refuse_history() -> None:
@@ -97,31 +97,32 @@ def _background_cluster(params: dict[str, Any]) -> Background | None:
     return None
 
 
-def _choose(windows: list[OpenWindow], name: str | None) -> OpenWindow:
-    """The window of that name; without a name the default cluster's, else the newest."""
-    if name is None and windows:
-        return next((window for window in windows if window.name == "default"), windows[0])
-    for window in windows:
-        if window.name == name:
-            return window
-    names = ", ".join(window.name for window in windows)
+def _choose(servers: list[RunningServer], name: str | None) -> RunningServer:
+    """The page server of that name; without a name the default cluster's, else the newest."""
+    if name is None and servers:
+        return next((page_server for page_server in servers if page_server.name == "default"), servers[0])
+    for page_server in servers:
+        if page_server.name == name:
+            return page_server
+    names = ", ".join(page_server.name for page_server in servers)
     if name is not None and names:
         raise CommandError(f"there is no page of {name}; there are pages of: {names}", UNAVAILABLE)
     fix = "`trainyard up` starts a cluster, and `trainyard ui --history` shows what ran before"
     raise CommandError(f"no cluster is up on this machine: {fix}", UNAVAILABLE)
 
 
-def _link(window: OpenWindow, right: Right) -> str:
-    """A new link to the window, for a page with that right. Raises CommandError."""
+def _link(page_server: RunningServer, right: Right) -> str:
+    """A new link to the page server, for a page with that right. Raises CommandError."""
     body = json.dumps({"write": right == "write"}).encode()
-    headers = {"Authorization": f"Bearer {window.key}", "Content-Type": "application/json"}
-    request = Request(f"{window.url}v1/invitations", body, headers)  # noqa: S310  (the URL is from a file of this user)
+    headers = {"Authorization": f"Bearer {page_server.key}", "Content-Type": "application/json"}
+    request = Request(f"{page_server.url}v1/invitations", body, headers)  # noqa: S310  (the URL is from a file of this user)
     try:
         with urlopen(request, timeout=10.0) as response:  # noqa: S310
             return str(json.load(response)["link"])
     except (URLError, OSError, ValueError, KeyError) as error:
         raise CommandError(
-            f"the page of {window.name} does not answer: {error}; is it still up? See: trainyard status", UNAVAILABLE
+            f"the page of {page_server.name} does not answer: {error}; is it still up? See: trainyard status",
+            UNAVAILABLE,
         ) from None
 
 
@@ -148,14 +149,14 @@ def _open_browser(link: str) -> None:
 async def _serve_cluster(context: ClusterContext, namespace: str, right: Right, port: int, opens: bool) -> None:
     """Serve the page of a cluster with the rights of its kubeconfig. `namespace`: the one that was named, or ""."""
     namespace = namespace or await _namespace(context)
-    await _serve(context.api, WindowOptions(context.access.server, "cluster", namespace), right, port, opens)
+    await _serve(context.api, PageOptions(context.access.server, "cluster", namespace), right, port, opens)
 
 
-async def _serve(api: ApiClient | None, window_options: WindowOptions, right: Right, port: int, opens: bool) -> None:
+async def _serve(api: ApiClient | None, page_options: PageOptions, right: Right, port: int, opens: bool) -> None:
     """Serve a page until Ctrl-C; Enter on a terminal prints another link. Raises CommandError."""
-    window = Window(api, window_options)
+    page_server = PageServer(api, page_options)
     try:
-        await window.start(port)
+        await page_server.start(port)
     except OSError as error:
         raise CommandError(
             f"--port {port}: {(error.strerror or str(error)).lower()}; choose another port, or leave it out",
@@ -163,22 +164,22 @@ async def _serve(api: ApiClient | None, window_options: WindowOptions, right: Ri
         ) from None
     stop = StopSignals()
     try:
-        _show(window.link(right), opens=False)
+        _show(page_server.link(right), opens=False)
         note("The page is served until Ctrl-C.")
         if sys.stdin is not None and sys.stdin.isatty():
             note("Enter prints another link.")
-            asyncio.get_running_loop().add_reader(sys.stdin, _show_another, window, right)
+            asyncio.get_running_loop().add_reader(sys.stdin, _show_another, page_server, right)
         if opens:
-            await asyncio.to_thread(_open_browser, window.link(right))
+            await asyncio.to_thread(_open_browser, page_server.link(right))
         await stop.first.wait()
     finally:
         stop.close()
-        await window.stop("`trainyard ui` has ended")
+        await page_server.stop("`trainyard ui` has ended")
 
 
-def _show_another(window: Window, right: Right) -> None:
+def _show_another(page_server: PageServer, right: Right) -> None:
     if sys.stdin.readline():
-        _show(window.link(right), opens=False)
+        _show(page_server.link(right), opens=False)
 
 
 async def _namespace(context: ClusterContext) -> str:

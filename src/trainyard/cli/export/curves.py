@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from trainyard.cli.output.html import Html, element
-from trainyard.window.series import Curve, Spread
+from trainyard.page.series import Curve, Spread
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 480, 180, 64, 20, 8, 12  # pixels
 TICKS = 4

@@ -22,6 +22,9 @@ from trainyard.objects.metric_points import MetricPoint
 from trainyard.objects.printable import without_colours
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_text import as_yaml
+from trainyard.page.event_series import EventReader
+from trainyard.page.options import ClaimFolders
+from trainyard.page.series import SeriesAnswer, SeriesReader
 from trainyard.views.diagnosis import Finding, JobDiagnosis
 from trainyard.views.event_view import event_view
 from trainyard.views.masking import mask_env, masker
@@ -29,9 +32,6 @@ from trainyard.views.output_lines import OutputLineSplitter
 from trainyard.views.recorded import ID_LENGTH, recorded_pod
 from trainyard.views.replica_view import replica_view
 from trainyard.views.timeline import timeline
-from trainyard.window.event_series import EventReader
-from trainyard.window.options import ClaimFolders
-from trainyard.window.series import SeriesAnswer, SeriesReader
 
 MAX_LOGS = 1000  # logs on the page; those of failed runs come first
 MAX_LOG_SIZE, MIN_LOG_SIZE = 256 << 10, 8 << 10  # characters of one log

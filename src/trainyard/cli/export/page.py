@@ -14,12 +14,12 @@ from trainyard.cli.export.curves import curve_figure
 from trainyard.cli.export.timeline import timeline_svg
 from trainyard.cli.output.html import Html, element, join
 from trainyard.objects import format_time
+from trainyard.page.series import SeriesAnswer
 from trainyard.views.diagnosis import LEVEL_NAMES, JobDiagnosis
 from trainyard.views.durations import format_clock
 from trainyard.views.event_view import EventView
 from trainyard.views.replica_view import ReplicaView
 from trainyard.views.timeline import Lane
-from trainyard.window.series import SeriesAnswer
 
 MAX_ROWS = 2000  # of a table: the first and the last ones
 MAX_CURVES = 64

@@ -43,9 +43,9 @@ from trainyard.objects.yaml_text import as_yaml
 from trainyard.views.job_view import JobView, job_result
 from trainyard.views.replica_view import REFERENCE_TIMEOUT
 
-if TYPE_CHECKING:  # imported at run time only when a window is opened, or a finding is printed
+if TYPE_CHECKING:  # imported at run time only when a page server is opened, or a finding is printed
+    from trainyard.page.running_servers import RegisteredServer
     from trainyard.views import diagnosis
-    from trainyard.window.open_windows import RegisteredWindow
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Settings(msgspec.Struct, frozen=True):
     timeout: float | None = None
     keep: bool = False
     output: str = ""
-    has_window: bool = False  # the page of `trainyard ui`
+    has_page: bool = False  # the page of `trainyard ui`
 
 
 async def run(
@@ -85,34 +85,34 @@ async def run(
     cannot run on this machine."""
     cluster = LocalCluster(options)
     session = Session(cluster, submission, screen)
-    window: RegisteredWindow | None = None
+    page_server: RegisteredServer | None = None
     try:
         if not await stop.run_unless(stop.first, cluster.start(session.submit)):
             return _interruption_code(stop, screen)
-        window = await _open_window(cluster, options.mounts) if settings.has_window else None
+        page_server = await _serve_page(cluster, options.mounts) if settings.has_page else None
         return await _run_to_end(session, settings, screen, stop)
     finally:
         session.close()
-        if window is not None:
-            await window.stop("`trainyard run` has ended; `trainyard ui --history` shows it")
+        if page_server is not None:
+            await page_server.stop("`trainyard run` has ended; `trainyard ui --history` shows it")
         if stop.second.is_set() or not await stop.run_unless(stop.second, cluster.stop()):
             await cluster.stop(kill=True)
 
 
-async def _open_window(cluster: LocalCluster, mounts: Mapping[str, Path]) -> RegisteredWindow | None:
+async def _serve_page(cluster: LocalCluster, mounts: Mapping[str, Path]) -> RegisteredServer | None:
     """The page of this run; None if it cannot be opened, which stops nothing else."""
-    from trainyard.window import ClaimFolders, WindowOptions, local_window
-    from trainyard.window.open_windows import RUN_PREFIX, RegisteredWindow
+    from trainyard.page import ClaimFolders, PageOptions, local_page_server
+    from trainyard.page.running_servers import RUN_PREFIX, RegisteredServer
 
     claims = ClaimFolders(cluster.folder / "claims", mounts)
-    options = WindowOptions("run", history=history_folder(), claims=claims)
-    window = RegisteredWindow(f"{RUN_PREFIX}{os.getpid()}", local_window(cluster, options))
+    options = PageOptions("run", history=history_folder(), claims=claims)
+    page_server = RegisteredServer(f"{RUN_PREFIX}{os.getpid()}", local_page_server(cluster, options))
     try:
-        await window.start()
+        await page_server.start()
     except (OSError, BackgroundError) as error:
         log.warning("there is no page for `trainyard ui` error=%s", error)
         return None
-    return window
+    return page_server
 
 
 async def _run_to_end(session: Session, settings: Settings, screen: Screen, stop: StopSignals) -> int:

@@ -82,6 +82,16 @@ CASES = [
     Case(["convert", "-"], ["standard input:2: YAML"], FILES["syntax.yaml"]),
     Case(["lint", "twice.yaml"], ["twice.yaml:43: metadata.name"]),
     Case(["lint", "ray.yaml"], ["ray.yaml:2: kind"]),
+    *(
+        Case(
+            [*command, "two-masters.yaml", "ray.yaml", "syntax.yaml"],
+            [*places],
+        )
+        for command, places in (
+            (["lint"], ("two-masters.yaml:13: spec.replicaSpecs", "ray.yaml:2: kind", "syntax.yaml:2: YAML")),
+            (["run"], ("syntax.yaml:2: YAML", "ray.yaml:2: kind", "two-masters.yaml:13: spec.replicaSpecs")),
+        )
+    ),
     Case(["run", "config.yaml"], ["config.yaml:2: kind"]),
     Case(["lint", "list.yaml"], ["list.yaml:4: items[0]"]),
     Case(["plan", "no-items.yaml"], ["no-items.yaml:1: items"]),

@@ -12,7 +12,6 @@ from trainyard.cli.command import manifests
 from trainyard.cli.output.layout import note, note_problems
 from trainyard.cli.scripts import local_image
 from trainyard.objects import Problem
-from trainyard.objects.manifest import ManifestError
 
 
 @click.command()
@@ -25,14 +24,10 @@ def lint(files: tuple[str, ...]) -> None:
 
     Example: trainyard lint examples/tf_job.yaml
     """
-    try:
-        documents = manifests.load(files)
-        jobs = manifests.jobs_of(documents)
-    except ManifestError as error:
-        note_problems(error.problems)
-        sys.exit(2)
+    documents, problems = manifests.read_files(files)
+    problems += manifests.kind_problems(documents, job_needed=not problems)
+    jobs = [(document, document.kind) for document in documents if document.kind]
     # Of each file by itself: files of several examples, which nobody submits together, may be linted in one call.
-    problems: list[Problem] = []
     for _, file_documents in groupby(documents, lambda document: document.source):
         problems += manifests.duplicates([*file_documents])
     warnings = notes = 0

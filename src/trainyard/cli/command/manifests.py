@@ -42,6 +42,14 @@ def source_name(path: str) -> str:
 def load(paths: Sequence[str]) -> list[ManifestDocument]:
     """The documents of all files, in order. Raises ManifestError with the problems of every file, and when the files
     have no object at all."""
+    documents, problems = read_files(paths)
+    if problems:
+        raise ManifestError(problems)
+    return documents
+
+
+def read_files(paths: Sequence[str]) -> tuple[list[ManifestDocument], list[Problem]]:
+    """The documents of the files that can be read, in order, and the problems of the others."""
     documents: list[ManifestDocument] = []
     problems: list[Problem] = []
     for path in paths:
@@ -54,9 +62,7 @@ def load(paths: Sequence[str]) -> list[ManifestDocument]:
     if not documents and not problems:  # lists without items
         text = f"there is no job; {kinds_that_run(kinds.all_versions())}"
         problems += [Problem(f"{source_name(path)}:1: items", text) for path in paths]
-    if problems:
-        raise ManifestError(problems)
-    return documents
+    return documents, problems
 
 
 def unreadable(path: str, error: OSError) -> Problem:
@@ -70,13 +76,14 @@ def read_file(path: str) -> bytes:
 
 
 def jobs_of(documents: Sequence[ManifestDocument]) -> list[tuple[ManifestDocument, Kind]]:
-    """The jobs among the documents. Raises ManifestError as `check_kinds` does, also when there is no job."""
-    check_kinds(documents, job_needed=True)
+    """The jobs among the documents. Raises ManifestError for an unknown kind of job, and without a job."""
+    if problems := kind_problems(documents, job_needed=True):
+        raise ManifestError(problems)
     return [(document, document.kind) for document in documents if document.kind]
 
 
-def check_kinds(documents: Sequence[ManifestDocument], job_needed: bool) -> None:
-    """Raises ManifestError for jobs of kinds that do not run here; where a job is needed, also when there is none."""
+def kind_problems(documents: Sequence[ManifestDocument], job_needed: bool) -> list[Problem]:
+    """A problem for each job of a kind that does not run here; where a job is needed, also when there is none."""
     problems = [
         with_place(document, Problem("kind", text))
         for document in documents
@@ -84,8 +91,7 @@ def check_kinds(documents: Sequence[ManifestDocument], job_needed: bool) -> None
     ]
     if job_needed and not problems and not any(document.kind for document in documents):
         problems += _problems_without_job(documents)
-    if problems:
-        raise ManifestError(problems)
+    return problems
 
 
 def duplicates(documents: Sequence[Document]) -> list[Problem]:

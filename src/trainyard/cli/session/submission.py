@@ -117,16 +117,19 @@ def read(
         raise ManifestError(
             [Problem("--namespace", f"{namespace!r} is not a legal namespace; write a lower-case name")]
         )
-    documents = [*manifests.load(files), *map(manifests.ManifestDocument.of, generated)]
-    manifests.check_kinds(documents, job_needed=private)
-    submission, problems = Submission(documents=documents), manifests.duplicates(documents)
+    read_documents, problems = manifests.read_files(files)
+    documents = [*read_documents, *map(manifests.ManifestDocument.of, generated)]
+    problems += manifests.kind_problems(documents, job_needed=private and not problems)
+    problems += manifests.duplicates(documents)
+    reported = {problem.path for problem in problems}
+    submission = Submission(documents=documents)
     for document in documents:
         if document.kind:
             problems += _add_job(document, document.kind, submission, local) or (
                 _managed_by_problems(document, document.kind) if private else []
             )
         else:
-            problems += _add_other(document, submission)
+            problems += [item for item in _add_other(document, submission) if item.path not in reported]
         problems += _set_namespace(document, namespace, default_namespace)
         if local:
             working_directory.annotate(document, is_job=document.kind is not None)

@@ -188,13 +188,16 @@ async def test_bytes_after_a_response_do_not_answer_the_next_request(extra: byte
 
 
 async def test_a_response_that_does_not_come_ends_at_its_deadline_and_closes_the_connection() -> None:
-    async with serving(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{") as server:
+    """On a kept connection, so that the deadline is over in the response, and never while the client connects."""
+    async with serving(OK, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{") as server:
         carrier = transport.HttpTransport(server.url, {})
         request = ApiRequest("GET", "/api")
+        await carrier.fetch(request, Identity(), 30, None)
         with pytest.raises(Unavailable, match="GET /api: no response in time") as caught:
             await carrier.fetch(request, Identity(), 0.05, None)
         assert caught.value.reason == "Timeout"
-        await server.connections[0].wait_closed()
+        (connection,) = server.connections
+        await connection.wait_closed()
         await carrier.close()
 
 

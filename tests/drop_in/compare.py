@@ -129,11 +129,12 @@ def _values(path: str, left: Any, right: Any) -> Iterator[tuple[str, tuple[Any, 
             absent = {} if key in EMPTY else _ABSENT
             yield from _values(f"{path}.{key}", left.get(key, absent), right.get(key, absent))
     elif isinstance(left, list) and isinstance(right, list) and (key := _key(left)) and key == _key(right):
-        mine, theirs = ({member[key]: member for member in side} for side in (left, right))
+        mine, theirs = _by_name(left, key), _by_name(right, key)
         for name in sorted(mine.keys() | theirs.keys()):
             yield from _values(f"{path}[{name}]", mine.get(name, _ABSENT), theirs.get(name, _ABSENT))
-        if mine.keys() == theirs.keys() and list(mine) != list(theirs):
-            yield f"{path} order", (list(mine), list(theirs))
+        orders = [name for name in mine if name in theirs], [name for name in theirs if name in mine]
+        if orders[0] != orders[1]:
+            yield f"{path} order", orders
     elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
         for index, members in enumerate(zip(left, right, strict=True)):
             yield from _values(f"{path}[{index}]", *members)
@@ -145,9 +146,18 @@ def _key(items: list[Any]) -> str:
     """The field by which the members of a list are told apart: `name` or `type`."""
     for key in ("name", "type"):
         names = [item.get(key) for item in items if isinstance(item, dict)]
-        if items and len(names) == len(items) and all(names) and len(set(names)) == len(names):
+        if items and len(names) == len(items) and all(names):
             return key
     return ""
+
+
+def _by_name(items: list[Json], key: str) -> dict[str, Json]:
+    """The members by their name. A name may occur again, as that of a variable: `NAME 2`."""
+    named: dict[str, Json] = {}
+    for item in items:
+        count = sum(other[key] == item[key] for other in items[: len(named)])
+        named[f"{item[key]} {count + 1}" if count else str(item[key])] = item
+    return named
 
 
 def _shown(value: Any) -> str:

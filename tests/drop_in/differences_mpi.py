@@ -31,6 +31,8 @@ OF_BOTH = (
     *accepted("mpijob**/example-* mpijob-v2beta1/finish-*", "hosts of a job that has ended", HOSTS, certain=False),
     *accepted("mpijob**/example-*", "counts of a job that has ended", "pods/*", certain=False),
     *accepted("mpijob**", "counts of a job that has ended", COUNTS),
+    *accepted("mpijob**", "variables of today's MPI", "**.env[PRTE_MCA_*]"),
+    *accepted("mpijob-v2beta1/*", "variables of today's MPI", "**.env[HYDRA_LAUNCHER_EXTRA_ARGS]"),
     *accepted("mpijob/clean-*-*", "`cleanPodPolicy: All` of an MPIJob", *RIGHTS),
     *accepted(
         "mpijob-v2beta1/*clean-all*",

@@ -154,3 +154,24 @@ def test_what_one_run_has_as_it_is_recorded_is_a_race_of_theirs() -> None:
     ]
     assert common_differences(recorded, [changed, late, sometimes]) == []
     assert len(common_differences(recorded, [changed, changed])) == 2
+
+
+@pytest.mark.parametrize(
+    ("ours", "paths"),
+    [
+        ("ABA", []),
+        ("AXBA", ["env[X]"]),
+        ("ABAX", ["env[X]"]),
+        ("AB", ["env[A 2]"]),
+        ("AAB", ["env order"]),
+        ("XAAB", ["env order", "env[X]"]),
+    ],
+)
+def test_a_list_is_compared_by_names_that_may_occur_again_and_by_the_order_of_those_of_both(
+    ours: str, paths: list[str]
+) -> None:
+    def snapshot(names: str) -> list[Json]:
+        return [{"snapshot": {"job": {"env": [{"name": name, "value": "v"} for name in names]}}}]
+
+    reported = [difference.path.removeprefix("job .") for difference in differences(snapshot("ABA"), snapshot(ours))]
+    assert sorted(reported) == paths

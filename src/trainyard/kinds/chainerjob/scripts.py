@@ -12,12 +12,13 @@ _WORKER_SET_SHELL = "trap exit TERM; while true; do sleep 60 & wait $!; done"
 
 def _mpi_job(program: ProgramCommand, options: JobOptions) -> Json:
     processes = options.workers * options.processes
-    # Open MPI refuses to run as root, the user of most images, unless both variables allow it. The third allows more
-    # processes than cores.
+    # Open MPI refuses to run as root, the user of most images, unless both variables allow it. The other two allow
+    # more processes than cores, to Open MPI 4 and 5.
     env = {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
     }
     command = ("mpiexec", "-n", str(processes), *program.command) if processes > 1 else program.command
     master_template = pod_template(options, "chainer", command, env=env if processes > 1 else None, restart="Never")

@@ -103,7 +103,7 @@ def _rsh_agent(job: Job) -> str:
 
 
 def mutate(template: Json, job: Job, slot: Slot) -> None:
-    """Adds the files, the variables of Open MPI and Intel MPI, and for a worker without a command one that waits."""
+    """Adds the files, the variables of each MPI, and for a worker without a command one that waits."""
     container = mpi.main_container_of(template)
     if slot.role != mpi.LAUNCHER:
         if not container.get("command"):
@@ -127,14 +127,16 @@ def mutate(template: Json, job: Job, slot: Slot) -> None:
 
 def _variables(container: Json, job: Job) -> list[Json]:
     agent = f"{mpi.CONFIG_PATH}/{RSH_AGENT}"
-    env = container.get("env")
-    stated = {item.get("name") for item in (env if isinstance(env, list) else ()) if isinstance(item, dict)}
+    stated = mpi.names_of_variables(container)
+    hostfile = f"{mpi.CONFIG_PATH}/{mpi.HOSTFILE}"
     intel = {"I_MPI_HYDRA_BOOTSTRAP": "rsh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": agent}
+    # Open MPI 5 starts its processes by PRRTE, which ignores the two names of Open MPI 4.
+    open_mpi_5 = {"PRTE_MCA_plm_ssh_agent": agent, "PRTE_MCA_prte_default_hostfile": hostfile}
     return [
         {"name": "OMPI_MCA_plm_rsh_agent", "value": agent},
-        {"name": "OMPI_MCA_orte_default_hostfile", "value": f"{mpi.CONFIG_PATH}/{mpi.HOSTFILE}"},
+        {"name": "OMPI_MCA_orte_default_hostfile", "value": hostfile},
         *([] if has_gpu(job) else mpi.NO_GPU),
-        *({"name": name, "value": value} for name, value in intel.items() if name not in stated),
+        *({"name": name, "value": value} for name, value in (intel | open_mpi_5).items() if name not in stated),
     ]
 
 

@@ -33,6 +33,12 @@ _VARIABLES = {
     INTEL: {"I_MPI_HYDRA_HOST_FILE": _HOSTFILE, "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": _SSH_OPTIONS},
     MPICH: {"HYDRA_HOST_FILE": _HOSTFILE, "HYDRA_LAUNCH_EXTRA_ARGS": _SSH_OPTIONS},
 }
+_ADDED_VARIABLES = {
+    # Open MPI 5 starts its processes by PRRTE, which ignores the names of Open MPI 4.
+    OPEN_MPI: {"PRTE_MCA_prte_default_hostfile": _HOSTFILE, "PRTE_MCA_plm_ssh_args": _SSH_OPTIONS},
+    MPICH: {"HYDRA_LAUNCHER_EXTRA_ARGS": _SSH_OPTIONS},  # MPICH does not read the name that the MPI Operator writes
+}
+"""Beside those of the MPI Operator, and after them. A user's own value stays."""
 _SLOTS_VARIABLE = {OPEN_MPI: "OMPI_MCA_orte_set_default_slots", INTEL: "I_MPI_PERHOST"}
 
 
@@ -110,7 +116,7 @@ def mutate(template: Json, job: Job, slot: Slot) -> None:
         spec["dnsPolicy"] = "ClusterFirstWithHostNet"
     append_to_list(container, "env", {"name": "K_MPI_JOB_ROLE", "value": slot.role.lower()})
     if slot.role == mpi.LAUNCHER:
-        append_to_list(container, "env", *_launcher_variables(job))
+        append_to_list(container, "env", *_launcher_variables(job), *_added_variables(container, job))
     else:
         _add_search_domain(spec, job)
         if not container.get("command") and not container.get("args"):
@@ -130,6 +136,12 @@ def _launcher_variables(job: Job) -> list[Json]:
         variables[_SLOTS_VARIABLE[chosen]] = str(mpi.slots_per_worker(job))
     gpus = [] if launcher_is_worker(job) else mpi.NO_GPU
     return [*({"name": name, "value": value} for name, value in variables.items()), *gpus]
+
+
+def _added_variables(container: Json, job: Job) -> list[Json]:
+    stated = mpi.names_of_variables(container)
+    variables = _ADDED_VARIABLES.get(implementation(job), {})
+    return [{"name": name, "value": value} for name, value in variables.items() if name not in stated]
 
 
 def _add_search_domain(spec: Json, job: Job) -> None:

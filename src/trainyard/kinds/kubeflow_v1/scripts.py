@@ -21,11 +21,12 @@ STORE_TIMEOUT = "900"
 """Seconds that elastic workers wait for the store in Worker 0, which may still pull its image; torch waits 60."""
 TENSORFLOW_PORT, JAX_PORT = 2222, 6666  # of the kinds
 MPI_ENV = {
-    # Open MPI refuses to run as root, the user of most images, unless both variables allow it. The third allows more
-    # processes than cores.
+    # Open MPI refuses to run as root, the user of most images, unless both variables allow it. The other two allow more
+    # processes than cores, to Open MPI 4 and 5.
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
 }
 WORKER_COMMAND = ("sleep", "365d")
 """Of an MPI worker, in which the launcher executes: that of the kind for a worker without a command."""

@@ -124,6 +124,11 @@ def host_address() -> str:
     return _DOCUMENTATION_ADDRESS
 
 
+# All pods have the host name of this machine, so Open MPI takes the ranks of two pods for processes of one host. Their
+# segments in /dev/shm get the same names then (4.1 and 5.0 crash), and collectives of 5.0 wait for ever.
+_OPEN_MPI = {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_coll": "^han"}
+
+
 class SharedNetwork(Network):
     """All pods use the network of this machine; ports of Services are allocated on loopback."""
 
@@ -165,8 +170,8 @@ class SharedNetwork(Network):
         self.ports.release(uid_of(pod))
 
     def environment(self, pod: Json) -> dict[str, str]:
-        """Proxy and API server variables of a pod."""
-        env: dict[str, str] = {}
+        """Proxy, API server and Open MPI variables of a pod."""
+        env = dict(_OPEN_MPI)
         # Pods inherit the node process's proxy, which must not be used between pods.
         if any(os.environ.get(name) for name in PROXIES):
             inherited = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""

@@ -207,7 +207,7 @@ bench-other-jobs: $(VENV)/runtime ## how long a small job waits beside a job of 
 bench-page: $(VENV)/dev browser ## the page in a browser: paint, frames, jumps, its heap, at three times their budget
 	@TRAINYARD_BENCH=1 $(BIN)/python -m pytest -q -s tests/page/browser/test_page.py
 
-bench-page: $(VENV)/dev ## what open pages cost the process that serves them, and how late a change is shown
+bench-page-server: $(VENV)/dev ## what open pages cost the process that serves them, and how late a change is shown
 	@$(BIN)/python -m bench.page
 
 bench-memory: $(VENV)/dev ## memory, and seconds until ready, of an operator of 10,000 jobs with 100,000 pods

@@ -266,7 +266,7 @@ SHORT_LIVED = {
     "operator/plan_executor.py": "one status patch, awaited by its reconcile",
     "server/http/listeners.py": "one connection",
     "server/proxy/tunnel.py": "one tunnel",
-    "page/forward.py": "the end of one forward, awaited at the end of the window",
+    "page/forward.py": "the end of one forward, awaited when the page server stops",
     "page/http.py": "the frames of one open page",
     "page/job_pages.py": "one reading, awaited by open pages",
     "page/job_progress.py": "one reading, shared by open pages",

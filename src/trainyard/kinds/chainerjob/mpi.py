@@ -35,7 +35,7 @@ _VARIABLES = {
     "OMPI_MCA_btl_tcp_if_exclude": "lo,docker0",
     # The master starts each orted, which daemonizes itself: no exec session stays open for as long as the job runs.
     "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
-    # Open MPI 5 starts its processes by PRRTE, which ignores the names above.
+    # Open MPI 5 starts its processes by PRRTE, which ignores the names above that have plm or orte in them.
     "PRTE_MCA_plm_ssh_agent": f"{ASSETS}/{RSH_AGENT}",
     "PRTE_MCA_prte_default_hostfile": HOSTFILE,
     "PRTE_MCA_plm_ssh_no_tree_spawn": "1",

@@ -130,8 +130,13 @@ def _variables(container: Json, job: Job) -> list[Json]:
     stated = mpi.names_of_variables(container)
     hostfile = f"{mpi.CONFIG_PATH}/{mpi.HOSTFILE}"
     intel = {"I_MPI_HYDRA_BOOTSTRAP": "rsh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": agent}
-    # Open MPI 5 starts its processes by PRRTE, which ignores the two names of Open MPI 4.
-    open_mpi_5 = {"PRTE_MCA_plm_ssh_agent": agent, "PRTE_MCA_prte_default_hostfile": hostfile}
+    # Open MPI 5 starts its processes by PRRTE, which ignores the two names of Open MPI 4. Where there are many hosts it
+    # starts some from a worker, which has no right to exec.
+    open_mpi_5 = {
+        "PRTE_MCA_plm_ssh_agent": agent,
+        "PRTE_MCA_prte_default_hostfile": hostfile,
+        "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
+    }
     return [
         {"name": "OMPI_MCA_plm_rsh_agent", "value": agent},
         {"name": "OMPI_MCA_orte_default_hostfile", "value": hostfile},

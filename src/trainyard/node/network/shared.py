@@ -18,7 +18,7 @@ import os
 import random
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -127,6 +127,13 @@ def host_address() -> str:
 # All pods have the host name of this machine, so Open MPI takes the ranks of two pods for processes of one host. Their
 # segments in /dev/shm get the same names then (4.1 and 5.0 crash), and collectives of 5.0 wait for ever.
 _OPEN_MPI = {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_coll": "^han"}
+_REMOTE_SHELL = "OMPI_MCA_plm_rsh_agent"  # a launcher with this variable starts ranks in other pods
+_EXCLUDED_INTERFACES = "OMPI_MCA_btl_tcp_if_exclude"
+
+
+def _variables(pod: Json) -> Iterator[Json]:
+    for container in (pod.get("spec") or {}).get("containers") or ():
+        yield from container.get("env") or ()
 
 
 class SharedNetwork(Network):
@@ -171,13 +178,23 @@ class SharedNetwork(Network):
 
     def environment(self, pod: Json) -> dict[str, str]:
         """Proxy, API server and Open MPI variables of a pod."""
-        env = dict(_OPEN_MPI)
+        env = self._open_mpi(pod)
         # Pods inherit the node process's proxy, which must not be used between pods.
         if any(os.environ.get(name) for name in PROXIES):
             inherited = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
             no_proxy = ",".join(filter(None, [inherited, "localhost", LOOPBACK, self.host_ip]))
             env["no_proxy"] = env["NO_PROXY"] = no_proxy
         return env | (api_variables(*self.apiserver) if self.apiserver else {})
+
+    def _open_mpi(self, pod: Json) -> dict[str, str]:
+        """The variables of a launcher, which hands them to its ranks."""
+        variables = {str(item.get("name")) for item in _variables(pod)}
+        if _REMOTE_SHELL not in variables:
+            return {}
+        if self.host_ip != _DOCUMENTATION_ADDRESS:
+            return dict(_OPEN_MPI)
+        # Without a network there is the loopback interface alone, which Open MPI leaves out.
+        return {} if _EXCLUDED_INTERFACES in variables else {**_OPEN_MPI, "OMPI_MCA_btl_tcp_if_include": "lo"}
 
     def files(self, pod: Json, address: str, folder: Path) -> list[Mount]:
         """None: the pod sees the files of this machine."""

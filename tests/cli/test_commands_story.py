@@ -239,8 +239,8 @@ async def test_logs_of_all_of_one_and_of_the_run_before(tmp_path: Path, capfd: p
         assert "master" not in await shown("-p")
         for arguments, message in (
             (("--role", "chief"), "has no role chief; it has: master, worker"),
-            (("--index", "7"), "has no replica with index 7; it has: 1 of role master, counted from 0, 2 of role"),
-            (("-f", "--role", "worker", "--index", "2"), "index 2; it has: 2 of role worker, counted from 0"),
+            (("--index", "7"), "has no replica with index 7; it has: master-0, worker-0 to worker-1"),
+            (("-f", "--role", "worker", "--index", "2"), "index 2; it has: worker-0 to worker-1"),
             (("-f", "-c", "sidecar"), "has no container sidecar; it has: tensorflow"),
         ):
             refused = await trainyard("logs", "mnist", *arguments)

@@ -93,6 +93,7 @@ CASES = [
         )
     ),
     Case(["run", "config.yaml"], ["config.yaml:2: kind"]),
+    Case(["lint", "twice.yaml", "twice.yaml"], ["twice.yaml:43: metadata.name"]),
     Case(["lint", "list.yaml"], ["list.yaml:4: items[0]"]),
     Case(["plan", "no-items.yaml"], ["no-items.yaml:1: items"]),
     Case([*SUBMIT, "syntax.yaml"], ["syntax.yaml:2: YAML"]),

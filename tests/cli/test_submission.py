@@ -193,7 +193,7 @@ class RefusingApi:
 
     def __init__(self, **refusals: ApiError) -> None:
         self.refusals = refusals
-        self.existing: Json = {"data": {"a": "b", "more": "c"}}
+        self.existing: Json = {"data": {"a": "b", "more": "c", "empty": ""}}
         self.stored: list[str] = []
 
     async def get(self, gvk: GVK, namespace: str, name: str) -> Json:
@@ -253,6 +253,9 @@ async def test_a_refused_object_is_a_problem_with_its_file_line_and_field(
         ("kind: Secret\nmetadata: {name: c}\nstringData:\n  key: word\n", []),
         ("kind: Secret\nmetadata: {name: c}\nstringData:\n  key: other\n", ["1.yaml:5: stringData.key"]),
         ("kind: Secret\nmetadata: {name: c}\ndata:\n  key: d29yZA==\n", []),
+        ("kind: Secret\nmetadata: {name: c}\ndata:\n  key: |\n    d29y\n    ZA==\n", []),
+        ("kind: Secret\nmetadata: {name: c}\ndata: {key: b3RoZXI=}\nstringData: {key: word}\n", []),
+        ("kind: ConfigMap\nmetadata: {name: c}\ndata:\n  empty:\n", []),
     ],
 )
 async def test_a_job_is_not_started_beside_a_config_map_of_the_same_name_with_other_data(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
 from itertools import groupby
 
 import click
@@ -24,6 +26,7 @@ def lint(files: tuple[str, ...]) -> None:
 
     Example: trainyard lint examples/tf_job.yaml
     """
+    files = tuple(dict.fromkeys(files))
     documents, problems = manifests.read_files(files)
     problems += manifests.kind_problems(documents, job_needed=not problems)
     jobs = [(document, document.kind) for document in documents if document.kind]
@@ -49,10 +52,12 @@ def lint(files: tuple[str, ...]) -> None:
     click.echo(f"{_count(len(jobs), 'job')}, no problem, {_count(warnings, 'warning')}{notes_text}")
 
 
-def _place(problem: Problem, files: tuple[str, ...]) -> tuple[int, int]:
+def _place(problem: Problem, files: Sequence[str]) -> tuple[int, int]:
     """The index of the file and the line of a problem, whose path begins with file:line."""
-    source, line = problem.path.split(": ", 1)[0].rsplit(":", 1)
-    return [manifests.source_name(file) for file in files].index(source), int(line)
+    for index, file in enumerate(files):
+        if match := re.match(rf"{re.escape(manifests.source_name(file))}:(\d+):", problem.path):
+            return index, int(match[1])
+    return len(files), 0
 
 
 def _count(number: int, word: str) -> str:

@@ -8,7 +8,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from trainyard.cli.command.jobs import JobInfo
     from trainyard.cli.output.screen import Screen
     from trainyard.cli.session.job_watch import LogSelection
+    from trainyard.core import Role
 
 
 @click.command()
@@ -95,28 +96,35 @@ async def _logs(context: ClusterContext, job: str, selection: LogSelection) -> N
 
 def _check_selection(info: JobInfo, selection: LogSelection, pods: Sequence[Json]) -> None:
     """Raises CommandError for a role, an index or a container that the job does not have: `-f` would wait for it
-    forever. What only the pods have counts, too: those of a job that was scaled down."""
+    forever. Of a job that has ended it is JobNotFound: its pods may be deleted, and the history may have their logs."""
     from trainyard.core import Config, parse_job
+    from trainyard.views.job_view import job_result
     from trainyard.views.replica_view import replica_view
 
-    def refuse(missing: str, existing: str) -> None:
-        raise CommandError(f"{info.reference} has no {missing}; it has: {existing or 'none'}", INVALID)
+    def refuse(missing: str, existing: Iterable[str]) -> None:
+        text = f"{info.reference} has no {missing}; it has: {', '.join(dict.fromkeys(existing)) or 'none'}"
+        raise (JobNotFound if job_result(info.job) else CommandError)(text, INVALID)
 
-    job_roles = parse_job(info.kind, info.job, Config()).roles
-    role_names = list(
-        dict.fromkeys([*(role.name.lower() for role in job_roles), *(replica_view(p).role for p in pods)])
-    )
+    job = parse_job(info.kind, info.job, Config())
+    role_names = [*(role.name.lower() for role in job.roles), *(replica_view(pod).role for pod in pods)]
     if selection.role and selection.role.lower() not in role_names:
-        refuse(f"role {selection.role}", ", ".join(dict.fromkeys(role_names)))
-    roles = [role for role in job_roles if selection.role.lower() in ("", role.name.lower())]
+        refuse(f"role {selection.role}", role_names)
     pods = [pod for pod in pods if selection.selects(pod)]
-    if selection.index is not None and not pods and all(role.replicas <= selection.index for role in roles):
-        counts = (f"{role.replicas} of role {role.name.lower()}, counted from 0" for role in roles)
-        refuse(f"replica with index {selection.index}", ", ".join(counts))
-    specs = [*((role.template or {}).get("spec") or {} for role in roles), *(pod["spec"] for pod in pods)]
-    containers = list(dict.fromkeys(name for spec in specs for name in container_names(spec)))
-    if selection.container and selection.container not in containers:
-        refuse(f"container {selection.container}", ", ".join(containers))
+    if selection.index is not None and not pods:
+        most = info.kind.api.scale_bounds(job)[1] or 0  # an elastic job may still get replicas
+        roles = [role for role in job.roles if selection.role.lower() in ("", role.name.lower())]
+        if selection.index >= max(most, *(role.replicas for role in roles), 0):
+            refuse(f"replica with index {selection.index}", map(_replica_range, roles))
+    if selection.container and pods:
+        names = [str(name) for pod in pods for name in container_names(pod["spec"])]
+        if selection.container not in names:
+            refuse(f"container {selection.container}", names)
+
+
+def _replica_range(role: Role) -> str:
+    """The replicas of a role: `worker-0 to worker-1`."""
+    name = role.name.lower()
+    return f"{name}-0 to {name}-{role.replicas - 1}" if role.replicas > 1 else f"{name}-0"
 
 
 async def print_logs(context: ClusterContext, infos: list[JobInfo], selection: LogSelection) -> list[Json]:

@@ -82,7 +82,7 @@ log = logging.getLogger(__name__)
     type=click.FloatRange(0),
     metavar="SECONDS",
     default=None,
-    help="Force-delete a terminating pod of a lost node so long after its grace period.  [default: never]",
+    help="Force-delete a terminating pod of a lost node SECONDS after its grace period.  [default: never]",
 )
 @click.option(
     "--cluster-domain",

@@ -40,7 +40,7 @@ from trainyard.objects.structs import replace
 def plan(files: tuple[str, ...], now_text: str | None, config_file: Path | None, output: str, apply: bool) -> None:
     """Print what the operator would create, change and delete, without a cluster.
 
-    FILE... have jobs and, as `kubectl get -o yaml` prints them, the pods and other objects that exist already. Exit
+    FILE... contain jobs and, as `kubectl get -o yaml` prints them, the pods and other objects that exist already. Exit
     code 2 if a manifest is invalid.
 
     Example: trainyard plan examples/tf_job.yaml

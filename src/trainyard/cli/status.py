@@ -25,7 +25,7 @@ LIST_TIMEOUT = 5.0  # timeout in seconds for the list of a cluster's jobs
 def status(name: str | None, output: str | None) -> None:
     """Show whether the local cluster of `trainyard up` is up, and its jobs.
 
-    Exit code 0 if a cluster is up, else 3.
+    Exit code 0 if it is up, or without --name if any is; else 3.
 
     Example: trainyard status -o json
     """

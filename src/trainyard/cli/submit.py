@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | None, **params: Any) -> None:
     """Create the jobs of FILE... in a cluster, and before them the other objects of the files.
 
-    The files are checked as `trainyard lint` does. - is standard input.
+    The files are checked as `trainyard lint` does. - is standard input. Objects that exist already are kept; a job,
+    and a ConfigMap or Secret with other data, are refused.
 
     Example: trainyard submit examples/tf_job.yaml --logs
     """
@@ -65,7 +66,7 @@ def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | No
 
 async def _create_objects(context: ClusterContext, submitted: submission.Submission) -> list[JobInfo]:
     """Create all objects in order, jobs last. Raises ManifestError for objects that the API server refuses,
-    CommandError for a job that exists already; a note then names what has been created before."""
+    CommandError for a job that exists already."""
     from trainyard.cli.command.jobs import JobInfo
     from trainyard.client import AlreadyExists
 

@@ -67,7 +67,9 @@ def read_files(paths: Sequence[str]) -> tuple[list[ManifestDocument], list[Probl
 
 def unreadable(path: str, error: OSError) -> Problem:
     """The problem of a file that cannot be read, in the shape of those with a line: editors and grep read it, too."""
-    return Problem(f"{path}:1: file", f"cannot be read ({error.strerror}); check its name and its permissions")
+    return Problem(
+        f"{source_name(path)}:1: file", f"cannot be read ({error.strerror}); check its name and its permissions"
+    )
 
 
 def read_file(path: str) -> bytes:

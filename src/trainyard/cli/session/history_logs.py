@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from trainyard.cli.session.job_watch import LogSelection
 
 
+SHOWN_NAMES = 8  # of replicas, in a message
+
+
 def select_files(files: Sequence[LogFile], selection: LogSelection, attempt: int | None) -> list[LogFile]:
     """The files that the options of `trainyard logs` select: the newest run of each container of the newest pod of
     each replica, the run before it (-p), or all runs of an attempt."""
@@ -87,8 +90,9 @@ def _check_selection(name: str, selection: LogSelection, files: Sequence[LogFile
 
 def _check_selected(name: str, missing: str, selected: Sequence[LogFile], existing: Sequence[str]) -> None:
     if not selected:
-        names = ", ".join(dict.fromkeys(existing)) or "none"
-        raise CommandError(f"{name} has no {missing} in the history; it has: {names}")
+        names = list(dict.fromkeys(existing))
+        names_text = f"{', '.join(names[:SHOWN_NAMES])}{', ...' if len(names) > SHOWN_NAMES else ''}" or "none"
+        raise CommandError(f"{name} has no {missing} in the history; it has: {names_text}")
 
 
 def _prefix(file: LogFile, files: Sequence[LogFile], init_containers: set[tuple[str, str]]) -> str:

@@ -8,7 +8,7 @@ Rules:
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64decode
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -147,14 +147,17 @@ async def create_objects(
 
     Raises ManifestError for an object that the API server refuses, and for a ConfigMap or a Secret that exists with
     other data; AlreadyExists for a job."""
-    from trainyard.client import AlreadyExists
+    from trainyard.client import AlreadyExists, Forbidden
 
     for gvk, obj in submission.other_objects:
         try:
             created(gvk, await _create_object(api, gvk, obj, submission))
         except AlreadyExists:
             if gvk in (CONFIG_MAP, SECRET):
-                existing = await api.get(gvk, namespace_of(obj), name_of(obj))
+                try:
+                    existing = await api.get(gvk, namespace_of(obj), name_of(obj))
+                except Forbidden:  # who may create Secrets may often not read them
+                    continue
                 problems = [submission.with_place(obj, problem) for problem in _changed_data(gvk, obj, existing)]
                 if problems:
                     raise ManifestError(problems) from None
@@ -182,16 +185,28 @@ async def _create_object(api: ApiClient, gvk: GVK, obj: Json, submission: Submis
 
 
 def _changed_data(gvk: GVK, obj: Json, existing: Json) -> list[Problem]:
-    """A problem for each key of a ConfigMap or Secret of which the cluster has another value: pods would get that."""
-    stored = as_dict(existing.get("data")) | as_dict(existing.get("binaryData"))
-    text = f"the {gvk.kind} {name_of(obj)} exists already with another value, which the pods would get"
+    """A problem for each key of a ConfigMap or Secret that the cluster's object has with another value, or has not:
+    the pods would get that."""
+    stored, written = _values(gvk, existing), _values(gvk, obj)
     fix = f"delete it first (kubectl delete {gvk.kind.lower()} {name_of(obj)} -n {namespace_of(obj)}), or rename it"
-    return [
-        Problem(f"{field}.{key}", f"{text}; {fix}")
-        for field in ("data", "binaryData", "stringData")
-        for key, value in as_dict(obj.get(field)).items()
-        if stored.get(key) != (b64encode(str(value).encode()).decode() if field == "stringData" else value)
-    ]
+    problems = []
+    for key, (field, value) in written.items():
+        if key not in stored or stored[key][1] != value:
+            text = "with another value" if key in stored else "without this key"
+            text = f"the {gvk.kind} {name_of(obj)} exists already {text}, and the pods would get that; {fix}"
+            problems.append(Problem(f"{field}.{key}", text))
+    return problems
+
+
+def _values(gvk: GVK, obj: Json) -> dict[str, tuple[str, bytes]]:
+    """Key -> (field, value) of a ConfigMap or Secret. stringData takes precedence, as in an API server."""
+    encoded = ("data",) if gvk == SECRET else ("binaryData",)
+    values: dict[str, tuple[str, bytes]] = {}
+    for field in ("data", "binaryData", "stringData"):
+        for key, value in as_dict(obj.get(field)).items():
+            text = "" if value is None else str(value)
+            values[key] = field, b64decode(text) if field in encoded else text.encode()
+    return values
 
 
 def _refusal_problems(gvk: GVK, obj: Json, error: ApiError) -> list[Problem]:

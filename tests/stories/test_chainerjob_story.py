@@ -11,6 +11,7 @@ import pytest
 from tests.stories.crash_injection import deaths
 from tests.stories.harness import CONFIG_MAP, JOB, POD, STATEFUL_SET, Harness, looked, place_of, restarts
 from tests.stories.job_fixtures import PLAYS, all_ready, chainer_alone, chainer_job, template, worker_set
+from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.client import Invalid
 from trainyard.objects import GVK, Json, is_condition_true, name_of, uid_of
 from trainyard.objects.resources import ROLE, SERVICE_ACCOUNT
@@ -159,13 +160,23 @@ def sets(**changes: Any) -> Json:
     return {"workerSets": changes}
 
 
-async def files(harness: Harness) -> str:
-    return str((await harness.children(CONFIG_MAP))["story-assets"]["data"]["statefulsets_and_slots"])
+async def until_listed(harness: Harness, line: str) -> None:
+    """Wait until the ConfigMap lists these worker sets, and no others. Pods may run before that is written."""
+
+    async def lines() -> str:
+        return str((await harness.children(CONFIG_MAP))["story-assets"]["data"]["statefulsets_and_slots"])
+
+    await until_async(lines, "the ConfigMap lists the worker sets", accept=lambda text: text == line, pause=SLOW_PAUSE)
 
 
-async def pods_of_the_role(harness: Harness) -> set[str]:
-    rules = (await harness.children(ROLE))["story-launcher-role"]["rules"]
-    return {name for rule in rules for name in rule["resourceNames"]}
+async def until_reachable(harness: Harness, *pods: str) -> None:
+    """Wait until the Role allows exec in these pods, and in no others."""
+
+    async def names() -> set[str]:
+        rules = (await harness.children(ROLE))["story-launcher-role"]["rules"]
+        return {name for rule in rules for name in rule["resourceNames"]}
+
+    await until_async(names, "the Role names the pods", accept=lambda named: named == set(pods), pause=SLOW_PAUSE)
 
 
 @pytest.mark.slow
@@ -173,13 +184,13 @@ async def test_scaling_a_worker_set_updates_its_role_and_config_map_and_disturbs
     await CHAINER.begin(harness)
     await harness.edit(sets(ws={"replicas": 3}))
     await harness.every_replica_runs(master=1, ws=3)
-    assert await files(harness) == "story-workerset-ws slots=1 replicas=3\n"
-    assert await pods_of_the_role(harness) == {f"story-workerset-ws-{index}" for index in range(3)}
+    await until_listed(harness, "story-workerset-ws slots=1 replicas=3\n")
+    await until_reachable(harness, *(f"story-workerset-ws-{index}" for index in range(3)))
     await harness.edit(sets(ws={"replicas": 1}))
     await harness.every_replica_runs(master=1, ws=1)
     await harness.gone(POD, "story-workerset-ws-1")
-    assert await files(harness) == "story-workerset-ws slots=1 replicas=1\n"
-    assert await pods_of_the_role(harness) == {"story-workerset-ws-0"}
+    await until_listed(harness, "story-workerset-ws slots=1 replicas=1\n")
+    await until_reachable(harness, "story-workerset-ws-0")
     assert lives(harness) == {"master-0": 1, "ws-0": 1, "ws-1": 1, "ws-2": 1}
     await CHAINER.succeed(harness)
 
@@ -220,12 +231,13 @@ async def test_worker_sets_are_added_and_removed_with_the_spec(harness: Harness)
     more = (await harness.job())["spec"]["workerSets"]["ws"] | {"replicas": 1, "mpiConfig": {"slots": 4}}
     await harness.edit(sets(more=more))
     await harness.every_replica_runs(master=1, ws=2, more=1)
-    assert "story-workerset-more slots=4 replicas=1\n" in await files(harness)
-    assert "story-workerset-more-0" in await pods_of_the_role(harness)
+    both = "story-workerset-more slots=4 replicas=1\nstory-workerset-ws slots=1 replicas=2\n"
+    await until_listed(harness, both)
+    await until_reachable(harness, "story-workerset-more-0", "story-workerset-ws-0", "story-workerset-ws-1")
     await harness.edit(sets(ws=None))
     await harness.every_replica_runs(master=1, more=1)
     await harness.gone(STATEFUL_SET, "story-workerset-ws")
-    assert await files(harness) == "story-workerset-more slots=4 replicas=1\n"
+    await until_listed(harness, "story-workerset-more slots=4 replicas=1\n")
     await harness.edit(sets(ws=more | {"mpiConfig": None}))
     await harness.every_replica_runs(master=1, ws=1, more=1)
     assert lives(harness)["master-0"] == lives(harness)["more-0"] == 1

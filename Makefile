@@ -135,8 +135,9 @@ coverage: $(VENV)/dev ## the line coverage of test-fast, by package; programs th
 control-plane: $(VENV)/runtime ## build or find etcd, the API server and the rest: needs Go, six to ten minutes, once
 	@$(BIN)/python -m tests.support.control_plane_build
 
-test-cluster: $(VENV)/dev control-plane frameworks ## every test that needs a real control plane
-	@$(BIN)/python -m tools.ci_steps test-control-plane test-pods
+test-cluster: ## every test that needs a real control plane
+	@$(MAKE) --no-print-directory test-control-plane
+	@$(MAKE) --no-print-directory test-pods
 
 test-control-plane: $(VENV)/dev control-plane frameworks ## the tests that need a real control plane and no framework
 	@$(PYTEST) -n 3 --dist worksteal -m "cluster and not frameworks and not drop_in" $(CLUSTER_FILES)

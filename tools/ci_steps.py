@@ -1,8 +1,7 @@
 """Runs the steps of `.ci/run` and measures them; writes the tables of docs/testing-ci.md.
 
-    python -m tools.ci_steps           run all steps; ends with 1 after the stage in which one has failed
-    python -m tools.ci_steps A B       run these steps at the same time; ends with 1 if one has failed
-    python -m tools.ci_steps --page    write the tables of the last run that has passed into the page
+    python -m tools.ci_steps          run all steps; ends with 1 after the stage in which one has failed
+    python -m tools.ci_steps --page   write the tables of the last run that has passed into the page
 
 A step is a target of the Makefile. The steps of one stage run at the same time, and the output of each is
 printed when it ends. build/ci-times.json has what the last run took.
@@ -28,13 +27,13 @@ PREPARATION = ("frameworks", "browser", ".venv/kubeflow-training/ready", ".venv/
 """Downloads and builds, each once on a machine. They are measured apart: the steps after them use what is there."""
 STAGES = (
     *((target,) for target in PREPARATION if target != "control-plane"),
-    ("lint", "worlds", "docs"),
+    ("lint", "worlds", "docs"),  # each has one process
     ("test-local",),
     ("test-frameworks",),
     ("control-plane",),  # it needs Go, which the steps before it do not
-    ("test-control-plane", "test-pods"),
+    ("test-control-plane",),
+    ("test-pods",),
 )
-"""The steps of a stage run at the same time. For those that keep both CPUs busy by themselves, that gains a tenth."""
 TIMES = ROOT / "build" / "ci-times.json"
 REPORTS = ROOT / "build" / "junit"
 PAGE = ROOT / "docs" / "testing-ci.md"
@@ -143,9 +142,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--page"]:
-        write_page()
-    elif sys.argv[1:] and not any(name.startswith("-") for name in sys.argv[1:]):
-        sys.exit(any(step.code for step in run_stage(sys.argv[1:])))
-    else:
-        sys.exit(main() if not sys.argv[1:] else __doc__)
+    sys.exit(write_page() if "--page" in sys.argv else main())

@@ -255,6 +255,7 @@ async def test_a_refused_object_is_a_problem_with_its_file_line_and_field(
         ("kind: Secret\nmetadata: {name: c}\ndata:\n  key: d29yZA==\n", []),
         ("kind: Secret\nmetadata: {name: c}\ndata:\n  key: |\n    d29y\n    ZA==\n", []),
         ("kind: Secret\nmetadata: {name: c}\ndata: {key: b3RoZXI=}\nstringData: {key: word}\n", []),
+        ("kind: Secret\nmetadata: {name: c}\ndata:\n  key: no\n", ["1.yaml:5: data.key"]),
         ("kind: ConfigMap\nmetadata: {name: c}\ndata:\n  empty:\n", []),
     ],
 )

@@ -146,8 +146,8 @@ async def _no_job_text(context: ClusterContext, candidate_kinds: Sequence[Kind],
     if names:
         more = ", ..." if len(names) > 5 else ""
         return f"{text}; there are: {', '.join(sorted(info.reference for info in infos)[:5])}{more}"
-    kind_names = list(dict.fromkeys(kind.gvk.kind for kind in candidate_kinds))
-    return f"{text}; the namespace has no {'jobs' if len(kind_names) > 1 else kind_names[0]}"
+    names_of_kinds = list(dict.fromkeys(kind.gvk.kind for kind in candidate_kinds))
+    return f"{text}; the namespace has no {'jobs' if len(names_of_kinds) > 1 else names_of_kinds[0]}"
 
 
 async def list_jobs(context: ClusterContext, candidate_kinds: Iterable[Kind] | None = None) -> list[JobInfo]:

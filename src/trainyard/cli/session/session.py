@@ -43,7 +43,7 @@ from trainyard.objects.yaml_text import as_yaml
 from trainyard.views.job_view import JobView, job_result
 from trainyard.views.replica_view import REFERENCE_TIMEOUT
 
-if TYPE_CHECKING:  # imported at run time only when a page server is opened, or a finding is printed
+if TYPE_CHECKING:  # imported at run time only when a page server is started, or a finding is printed
     from trainyard.page.running_servers import RegisteredServer
     from trainyard.views import diagnosis
 

@@ -205,8 +205,16 @@ def _values(gvk: GVK, obj: Json) -> dict[str, tuple[str, bytes]]:
     for field in ("data", "binaryData", "stringData"):
         for key, value in as_dict(obj.get(field)).items():
             text = "" if value is None else str(value)
-            values[key] = field, b64decode(text) if field in encoded else text.encode()
+            values[key] = field, _decoded(text) if field in encoded else text.encode()
     return values
+
+
+def _decoded(text: str) -> bytes:
+    """The bytes of a base64 text; of one that cannot be decoded, and equals no stored value, the text itself."""
+    try:
+        return b64decode(text)
+    except ValueError:
+        return text.encode()
 
 
 def _refusal_problems(gvk: GVK, obj: Json, error: ApiError) -> list[Problem]:

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ from trainyard.client import http as transport
 from trainyard.client.connection import MAX_BUFFERED
 from trainyard.client.credentials import Identity
 from trainyard.client.request import ApiRequest
+from trainyard.client.transport import WholeResponse
 from trainyard.objects.resources import POD
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
@@ -199,6 +200,22 @@ async def test_a_response_that_does_not_come_ends_at_its_deadline_and_closes_the
         (connection,) = server.connections
         await connection.wait_closed()
         await carrier.close()
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_connect_that_is_cancelled_at_any_step_of_the_loop_leaves_no_connection(steps: int) -> None:
+    async with serving(OK) as server:
+        carrier = transport.HttpTransport(server.url, {})
+        fetch = asyncio.create_task(carrier.fetch(ApiRequest("GET", "/api"), Identity(), 30, None))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        fetch.cancel()
+        (error,) = await asyncio.gather(fetch, return_exceptions=True)  # it is kept, and with it what its frames hold
+        await carrier.close()
+        for connection in server.connections:
+            with suppress(ConnectionResetError):
+                await connection.wait_closed()
+        assert isinstance(error, (asyncio.CancelledError, WholeResponse))
 
 
 async def test_each_response_ends_at_its_own_deadline() -> None:

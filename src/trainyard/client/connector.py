@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import ipaddress
 import re
 import socket
 import ssl
@@ -73,8 +74,10 @@ class Connector:
 async def _connect_tcp(url: SplitResult) -> Connection:
     """A TCP connection with keep-alive, which detects a dead peer after about a minute."""
     loop = asyncio.get_running_loop()
-    # The loop of uvloop, which only the operator uses, tries one address after the other.
-    options: Any = {"happy_eyeballs_delay": EYEBALLS_DELAY} if isinstance(loop, asyncio.BaseEventLoop) else {}
+    # The loop of uvloop, which only the operator uses, tries one address after the other. One address needs no race. A
+    # race that is cancelled after it is won, as by a timeout, leaves its connection to the garbage collector.
+    races = isinstance(loop, asyncio.BaseEventLoop) and not _is_address(url.hostname or "")
+    options: Any = {"happy_eyeballs_delay": EYEBALLS_DELAY} if races else {}
     connection: Connection
     async with asyncio.timeout(CONNECT_TIMEOUT):
         transport, connection = await loop.create_connection(Connection, url.hostname or "", _port(url), **options)
@@ -113,6 +116,14 @@ def _proxy_authorization(proxy: SplitResult) -> dict[str, str]:
         return {}
     credentials = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
     return {"Proxy-Authorization": f"Basic {base64.b64encode(credentials).decode()}"}
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _port(url: SplitResult) -> int:

@@ -13,8 +13,9 @@ from tests.support.samples import kubeflow_job
 from tests.support.watched_objects import until_objects
 from trainyard.app.config import shipped_config
 from trainyard.client import ApiClient, Forbidden, Unavailable
+from trainyard.controller_runtime.object_adapter import packed_adapter
 from trainyard.kinds import MPIJOB, crd
-from trainyard.objects import GVK, Json, controller_of, find_condition, is_condition_true, name_of
+from trainyard.objects import GVK, Json, controller_of, encode, find_condition, is_condition_true, name_of
 from trainyard.objects.resources import CONFIG_MAP, CRD, JOB, POD, ROLE, SECRET, SERVICE_ACCOUNT
 from trainyard.operator import Operator
 from trainyard.server import Server
@@ -114,6 +115,57 @@ async def test_a_job_that_is_replaced_in_the_other_version_stays_what_it_is() ->
         pods = await until_named(api, POD, "a-worker-2")
         assert {(controller_of(pod) or {})["apiVersion"] for pod in pods} == {"kubeflow.org/v1"}
         assert not (await api.list(JOB, "default"))["items"]
+
+
+V1_FIELDS: Json = {"f:mpiReplicaSpecs": {"f:Launcher": {}}}
+KUEUE_FIELDS: Json = {"f:runPolicy": {"f:suspend": {}}}
+
+
+def write(version: str, second: int, fields: Json, **entry: str) -> Json:
+    """One entry of managedFields."""
+    time = f"2026-11-28T10:00:{second:02}Z"
+    return {"apiVersion": f"kubeflow.org/{version}", "time": time, "fieldsV1": {"f:spec": fields}, **entry}
+
+
+WRITES = {
+    "a webhook of v2beta1 at the creation": ([write("v1", 0, V1_FIELDS)], "v1"),
+    "an update in v2beta1": ([write("v1", 0, V1_FIELDS), write("v2beta1", 1, KUEUE_FIELDS)], "v1"),
+    "an apply, which stands first": ([write("v2beta1", 1, KUEUE_FIELDS), write("v1", 0, V1_FIELDS)], "v1"),
+    "both in one second": ([write("v2beta1", 0, KUEUE_FIELDS), write("v1", 0, V1_FIELDS)], "v1"),
+    "created in v2beta1": ([write("v2beta1", 0, V1_FIELDS), write("v1", 1, KUEUE_FIELDS)], "v2beta1"),
+    "exported in v1 and created again": ([write("v1", 0, {**V1_FIELDS, "f:sshAuthMountPath": {}})], "v2beta1"),
+    "scaled first": ([write("v1", 0, V1_FIELDS, subresource="scale"), write("v2beta1", 1, V1_FIELDS)], "v2beta1"),
+    "no entry": ([], "v2beta1"),
+}
+
+
+@pytest.mark.parametrize(("writes", "version"), WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("read_in", ["v1", "v2beta1"])
+def test_the_first_write_decides_the_version(writes: list[Json], version: str, read_in: str) -> None:
+    job: Json = {"apiVersion": f"kubeflow.org/{read_in}", "metadata": {"managedFields": writes}}
+    job["spec"] = {"mpiReplicaSpecs": {}, "sshAuthMountPath": "/root/.ssh"}
+    assert MPIJOB.version_of(job).gvk.version == version
+    stored_job = packed_adapter("", "", first_write=True).decode(encode(job)).unpack()
+    assert MPIJOB.version_of(stored_job).gvk.version == version
+    stored_job["status"] = {"version": "v1"}
+    assert MPIJOB.version_of(stored_job).gvk.version == "v1"
+
+
+async def test_a_job_applied_in_v1_that_is_replaced_in_v2beta1_before_its_first_status_is_one_of_v1() -> None:
+    manifest = {**kubeflow_job("MPIJob"), "metadata": {"name": "a", "namespace": "default"}}
+    async with cluster() as (server, api):
+        path = f"/apis/{MPIJOB.gvk.api_version}/namespaces/default/mpijobs/a"
+        query = (("fieldManager", "user"),)
+        await api.request("PATCH", path, query, encode(manifest), "application/apply-patch+yaml")
+        job = await api.get(V2BETA1.gvk, "default", "a")
+        job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 1
+        replaced = await api.replace(V2BETA1.gvk, "default", "a", job)
+        assert "sshAuthMountPath" in replaced["spec"] and "status" not in replaced
+        async with operating(server):
+            (pod, *_) = await until_named(api, POD, "a-launcher", "a-worker-0")
+            assert (controller_of(pod) or {})["apiVersion"] == "kubeflow.org/v1"
+            stored = await api.get(MPIJOB.gvk, "default", "a")
+            assert stored["status"]["version"] == "v1"
 
 
 async def test_the_key_pair_is_made_once() -> None:

@@ -32,6 +32,7 @@ from trainyard.objects import (
     resource_version_of,
     uid_of,
 )
+from trainyard.objects.managed_fields import keep_first_write
 
 log = logging.getLogger(__name__)
 
@@ -58,16 +59,19 @@ def owner_uid(obj: Json) -> str:
 
 
 def dict_adapter(
-    index: Callable[[Json], str] = owner_uid, api_version: str = "", kind: str = ""
+    index: Callable[[Json], str] = owner_uid, api_version: str = "", kind: str = "", first_write: bool = False
 ) -> ObjectAdapter[Json]:
-    """An adapter for objects as dicts, without `managedFields`. List items may lack apiVersion and kind: they are set
-    to `api_version` and `kind`, unless `kind` is ""."""
+    """An adapter for objects as dicts, without `managedFields`, of which `first_write` keeps a part (managed_fields).
+    List items may lack apiVersion and kind: they are set to `api_version` and `kind`, unless `kind` is ""."""
 
     def decode_dict(raw: bytes) -> Json:
         obj = decode(raw)
         if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
             raise ValueError("not an object with metadata")
-        obj["metadata"].pop("managedFields", None)
+        if first_write:
+            keep_first_write(obj["metadata"])
+        else:
+            obj["metadata"].pop("managedFields", None)
         if kind:
             obj.setdefault("apiVersion", api_version)
             obj.setdefault("kind", kind)
@@ -161,9 +165,9 @@ def _true_conditions(obj: Json) -> tuple[tuple[str, str], ...]:
     )
 
 
-def packed_adapter(api_version: str = "", kind: str = "") -> ObjectAdapter[PackedObject]:
+def packed_adapter(api_version: str = "", kind: str = "", first_write: bool = False) -> ObjectAdapter[PackedObject]:
     """As dict_adapter, for packed objects, indexed by namespace."""
-    decode_dict = dict_adapter(namespace_of, api_version, kind).decode
+    decode_dict = dict_adapter(namespace_of, api_version, kind, first_write).decode
     return ObjectAdapter(
         decode=lambda raw: PackedObject.of(decode_dict(raw)),
         key=lambda obj: obj.key,

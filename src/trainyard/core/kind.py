@@ -42,6 +42,7 @@ from trainyard.core.model import (
 from trainyard.core.rules import Rule
 from trainyard.core.scripts import ScriptFramework
 from trainyard.objects import GVK, Json, NamespacedName, Problem, Ref
+from trainyard.objects.managed_fields import first_write
 from trainyard.objects.resources import SERVICE
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Delete, Patch
@@ -264,16 +265,18 @@ class Kind(msgspec.Struct, frozen=True):
     further_versions: tuple[Kind, ...] = ()
 
     def version_of(self, obj: Json) -> Kind:
-        """The kind with the rules of the API version in which the object was created. An API server returns the object
-        in any version, so that its apiVersion alone does not tell (Api.created_in_version). Once its status has the
-        version, it stays: a client that replaces the object in another version stores that version's defaults."""
+        """The kind with the rules of the API version in which the user wrote the object. An API server returns the
+        object in any version, so that its apiVersion alone does not tell, and a webhook or client that changes it in
+        another version stores that version's defaults. So its status decides, then its first write (managedFields),
+        and only without both what it looks like now (Api.created_in_version)."""
         status = obj.get("status")
         stored = status.get("version") if isinstance(status, dict) else None
         for version in self.versions if stored and self.further_versions else ():
             if stored == version.gvk.version:
                 return version
+        written = (first_write(obj) or obj) if self.further_versions else obj
         for version in self.further_versions:
-            if obj.get("apiVersion") == version.gvk.api_version or version.api.created_in_version(obj):
+            if written.get("apiVersion") == version.gvk.api_version or version.api.created_in_version(written):
                 return version
         return self
 

@@ -172,9 +172,9 @@ class Operator:
                 self._controller.queue.add(JobKey(gvk, *job.key))
 
     def _watch_all(self, namespace: str) -> None:
-        for gvk in self._kinds:
+        for gvk, kind in self._kinds.items():
             self._targets[gvk] = target = WatchTarget(gvk, namespace, optional=True)
-            adapter = packed_adapter(gvk.api_version, gvk.kind)
+            adapter = packed_adapter(gvk.api_version, gvk.kind, first_write=bool(kind.further_versions))
             self._jobs[gvk] = self._controller.watch_with(target, adapter, partial(self._job_changed, gvk))
         tables = [version.roles for kind in self._kinds.values() for version in kind.versions]
         optional = {gvk for table in tables for gvk in table.optional_resources}

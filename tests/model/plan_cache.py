@@ -284,11 +284,11 @@ class PlanCache:
             status = ChildStatus(phase=obj.phase, reason=reason)
             return replace(child, deleting=obj.deleting, finished_at=float(obj.ended), status=status)
         state = {"Pending": "waiting", "Running": "running"}.get(obj.phase, "terminated")
-        record = ContainerRecord(self.scenario.kind.roles.container, state, obj.code, obj.reason, obj.restarts, False)
-        status = ChildStatus(
-            phase=obj.phase, disrupted=obj.disrupted, containers=encode_containers(record),
-            restarts_containers=obj.alone and self.scenario.in_place({}, obj.slot),
+        record = ContainerRecord(
+            self.scenario.kind.roles.container, state, obj.code, obj.reason, obj.restarts, False,
+            restarts=obj.alone and obj.code != 0 and self.scenario.in_place({}, obj.slot),
         )  # fmt: skip
+        status = ChildStatus(phase=obj.phase, disrupted=obj.disrupted, containers=encode_containers(record))
         return replace(
             child, job_uid=JOB_UID, owner_uid=obj.owner, deleting=obj.deleting, created=float(START + obj.number),
             start_time=float(obj.began), finished_at=float(obj.ended), status=status,

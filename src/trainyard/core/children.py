@@ -23,6 +23,7 @@ import msgspec
 
 from trainyard.core.model import NO_STATUS, Child, ChildStatus
 from trainyard.objects import parse_time
+from trainyard.objects.container_restarts import ContainerRestartPolicy, restart_policy
 from trainyard.objects.labels import ATTEMPT, DIGEST, INDEX, OWNER, ROLE
 
 DISRUPTIONS = frozenset({"Evicted", "Preempted", "Preempting", "Shutdown", "NodeShutdown", "NodeLost"})
@@ -42,7 +43,10 @@ def _shared_status(status: ChildStatus) -> ChildStatus:
 
 class ContainerRecord(msgspec.Struct, frozen=True):
     """The status of one container of a pod. `state` is waiting, running or terminated. `exit_code` is the exit code of
-    its termination; while it waits or runs, that of its last termination, after which the kubelet restarted it."""
+    its termination; while it waits or runs, that of its last termination, after which the kubelet restarted it, and
+    `reason` while it runs the reason of that.
+    `restarts`: it is terminated, and the kubelet restarts it unless the pod has ended; `sidecar`: an init container
+    that runs beside the containers."""
 
     name: str
     state: str
@@ -50,6 +54,8 @@ class ContainerRecord(msgspec.Struct, frozen=True):
     reason: str
     restart_count: int
     init: bool
+    restarts: bool = False
+    sidecar: bool = False
 
 
 class _Terminated(msgspec.Struct, gc=False):
@@ -115,9 +121,17 @@ class _Status(msgspec.Struct, gc=False):
     initContainerStatuses: list[_ContainerStatus] | None = None
 
 
+class _ContainerSpec(msgspec.Struct, gc=False):
+    name: str = ""
+    restartPolicy: Any = None
+    restartPolicyRules: Any = None
+
+
 class _Spec(msgspec.Struct, gc=False):
     replicas: Any = None
     restartPolicy: Any = None
+    containers: list[_ContainerSpec] | None = None
+    initContainers: list[_ContainerSpec] | None = None
 
 
 class _Object(msgspec.Struct, gc=False):
@@ -147,12 +161,7 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
     labels = meta.labels or {}
     fields: dict[str, Any] = {}
     if kind == "Pod":
-        fields = _pod_fields(status)
-        policy = wire.spec.restartPolicy if wire.spec else None
-        fields |= {
-            "restarts_containers": policy in ("Always", "OnFailure"),
-            "always_restarts": policy == "Always",
-        }
+        fields = _pod_fields(status, wire.spec or _Spec())
     elif kind == "Job":
         fields = _job_fields(status)
     elif kind == "StatefulSet":
@@ -194,8 +203,10 @@ def decode_containers(pod: Child) -> tuple[ContainerRecord, ...]:
 def _decode_containers(text: str) -> tuple[ContainerRecord, ...]:
     records = []
     for line in filter(None, text.split("\n")):
-        name, state, code, reason, restarts, init = line.split("|")
-        records.append(ContainerRecord(name, state, int(code), reason, int(restarts), init == "i"))
+        name, state, code, reason, restarts, flags = line.split("|")
+        records.append(
+            ContainerRecord(name, state, int(code), reason, int(restarts), "i" in flags, "r" in flags, "s" in flags)
+        )
     return tuple(records)
 
 
@@ -204,7 +215,7 @@ def encode_containers(*records: ContainerRecord) -> str:
     clean = _without_separators
     return "\n".join(
         f"{clean(record.name)}|{record.state}|{record.exit_code}|{clean(record.reason)}|{record.restart_count}|"
-        f"{'i' if record.init else ''}"
+        f"{'i' if record.init else ''}{'r' if record.restarts else ''}{'s' if record.sidecar else ''}"
         for record in records
     )
 
@@ -217,9 +228,12 @@ def _without_separators(text: str) -> str:
 _SEPARATORS = str.maketrans("|\n", "  ")
 
 
-def _pod_fields(status: _Status) -> dict[str, Any]:
+def _pod_fields(status: _Status, spec: _Spec) -> dict[str, Any]:
     conditions = {condition.type: condition for condition in status.conditions or ()}
     disruption = conditions.get("DisruptionTarget")
+    all_restart = conditions.get("AllContainersRestarting")
+    restarting = all_restart is not None and all_restart.status == "True"
+    policies = _restart_policies(spec)
     scheduled = conditions.get("PodScheduled")
     unscheduled = scheduled if scheduled and scheduled.status == "False" else None
     records: list[ContainerRecord] = []
@@ -227,7 +241,7 @@ def _pod_fields(status: _Status) -> dict[str, Any]:
     message = status.message or (unscheduled.message if unscheduled else "") or ""
     for init, statuses in ((True, status.initContainerStatuses), (False, status.containerStatuses)):
         for container_status in statuses or ():
-            records.append(_container(container_status, init))
+            records.append(_container(container_status, init, policies.get(container_status.name), restarting))
             state = container_status.state
             if state and state.terminated:
                 ended = max(ended, _parse_time(state.terminated.finishedAt) or 0.0)
@@ -263,19 +277,37 @@ def _failure_line(terminated: _Terminated) -> str:
     return (exceptions or lines or [""])[-1][:_MAX_MESSAGE]
 
 
-def _container(status: _ContainerStatus, init: bool) -> ContainerRecord:
-    state = status.state or _State()
-    if state.terminated is not None:
-        terminated = state.terminated
-        return ContainerRecord(
-            status.name, "terminated", terminated.exitCode, terminated.reason, status.restartCount, init
+def _restart_policies(spec: _Spec) -> dict[str, ContainerRestartPolicy]:
+    """Container name -> when the kubelet restarts it."""
+    pod_policy = spec.restartPolicy if isinstance(spec.restartPolicy, str) else ""
+    return {
+        container.name: restart_policy(
+            {"restartPolicy": container.restartPolicy, "restartPolicyRules": container.restartPolicyRules},
+            pod_policy,
+            init=init,
         )
+        for init, containers in ((True, spec.initContainers), (False, spec.containers))
+        for container in containers or ()
+    }
+
+
+def _container(
+    status: _ContainerStatus, init: bool, policy: ContainerRestartPolicy | None, all_restart: bool
+) -> ContainerRecord:
+    """`all_restart`: all containers of the pod are being restarted, whatever their exit codes."""
+    state = status.state or _State()
+    sidecar = policy is not None and policy.sidecar
+    if (terminated := state.terminated) is not None:
+        code, reason = terminated.exitCode, terminated.reason
+        restarts = all_restart or (policy is not None and policy.action(code) != "")
+        return ContainerRecord(status.name, "terminated", code, reason, status.restartCount, init, restarts, sidecar)
     last = status.lastState.terminated if status.lastState else None
     code = last.exitCode if last else 0
     if state.running is not None:
-        return ContainerRecord(status.name, "running", code, "", status.restartCount, init)
+        reason = last.reason if last else ""
+        return ContainerRecord(status.name, "running", code, reason, status.restartCount, init, sidecar=sidecar)
     reason = state.waiting.reason if state.waiting else ""
-    return ContainerRecord(status.name, "waiting", code, reason, status.restartCount, init)
+    return ContainerRecord(status.name, "waiting", code, reason, status.restartCount, init, sidecar=sidecar)
 
 
 def _job_fields(status: _Status) -> dict[str, Any]:

@@ -35,10 +35,8 @@ class ChildStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     reason: str = ""
     message: str = ""
     # Pod
-    restarts_containers: bool = False  # restartPolicy: the kubelet restarts a container that failed
-    always_restarts: bool = False  # restartPolicy: and a container that exited with 0
     disrupted: bool = False  # condition DisruptionTarget, or a reason of children.DISRUPTIONS
-    containers: str = ""  # one line per container, see children.py: "name|state|code|reason|restarts|init"
+    containers: str = ""  # one line per container, see children.py: "name|state|code|reason|restarts|flags"
     # batch Job
     failed_pods: int = 0  # status.failed, which includes deleted pods
     # StatefulSet
@@ -89,16 +87,6 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def message(self) -> str:
         """`status.message`."""
         return self.status.message
-
-    @property
-    def restarts_containers(self) -> bool:
-        """`status.restarts_containers`."""
-        return self.status.restarts_containers
-
-    @property
-    def always_restarts(self) -> bool:
-        """`status.always_restarts`."""
-        return self.status.always_restarts
 
     @property
     def disrupted(self) -> bool:

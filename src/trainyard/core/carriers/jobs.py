@@ -64,7 +64,7 @@ def _pods_ended(job: Job, slot: Slot, child: Child, pod: Child | None) -> bool:
 
 
 def _observed(job: Job, slot: Slot, child: Child, pods: tuple[Child, ...], pod: Child | None) -> Replica:
-    restarts, supervised = restart_count(pods), slot in job.supervised_slots()
+    restarts, supervised = restart_count(job, slot, pods), slot in job.supervised_slots()
     failed = _failed_pods(pods)
     stale = child.attempt < job.status.role(slot.role).attempt
     replaced = Replica(slot, child, "Unknown", message="is being replaced")
@@ -139,7 +139,7 @@ def observe_retrying_job(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
         child,
         "Unknown",
         failed_attempts=failed,
-        restart_count=restart_count(pods),
+        restart_count=restart_count(job, slot, pods),
         pods_ended=bool(child.phase),
         failed_pods=child.failed_pods,
     )

@@ -29,7 +29,7 @@ def observe_pod(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
     pod = owned.by_ref.get(Ref("Pod", job.kind.pods.name(job, slot)))
     if pod is None:
         return Replica(slot, None, "Unknown")
-    ended, restarts = pod.phase in ("Succeeded", "Failed"), restart_count((pod,))
+    ended, restarts = pod.phase in ("Succeeded", "Failed"), restart_count(job, slot, (pod,))
     replica = Replica(
         slot,
         pod,

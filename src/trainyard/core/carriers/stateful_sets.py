@@ -19,7 +19,9 @@ def observe_stateful_set(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
     if child is None:
         return Replica(slot, None, "Unknown")
     pods = tuple(sorted(owned.pods_by_owner.get(child.uid, ()), key=lambda pod: pod.name))
-    replica = Replica(slot, child, "Unknown", restart_count=restart_count(pods), pods_ended=child.replicas == 0)
+    replica = Replica(
+        slot, child, "Unknown", restart_count=restart_count(job, slot, pods), pods_ended=child.replicas == 0
+    )
     if child.deleting or child.attempt < job.status.role(slot.role).attempt:
         return replace(replica, message="is being replaced")
     states = [run_state(job, slot, pod) for pod in pods]

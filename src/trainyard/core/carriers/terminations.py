@@ -8,6 +8,7 @@ from trainyard.core.children import ContainerRecord, decode_containers
 from trainyard.core.job_state import NO_POD, Termination
 from trainyard.core.kind import Job
 from trainyard.core.model import Child, ExitAction, Slot
+from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS
 from trainyard.objects.structs import replace
 
 
@@ -18,12 +19,13 @@ def termination_of(job: Job, slot: Slot, pod: Child, uid: str) -> Termination | 
         container
         and container.state == "terminated"
         and container.exit_code
-        and (pod.phase == "Failed" or not pod.restarts_containers)
+        and (pod.phase == "Failed" or not container.restarts)
     ):
         failed: ContainerRecord | None = container
     elif pod.phase == "Failed":
         failures = [status for status in decode_containers(pod) if status.state == "terminated" and status.exit_code]
-        failed = failures[0] if failures else None
+        # A sidecar that was stopped after the others has an exit code, too, and is not the cause.
+        failed = next((status for status in failures if not status.sidecar), failures[0] if failures else None)
     else:
         return None
     ended = pod.finished_at or pod.start_time or pod.created
@@ -71,9 +73,10 @@ def succeeded(job: Job, slot: Slot, pod: Child, supervised: bool) -> bool:
     if pod.phase == "Succeeded":
         return True
     container = main_container(job, slot, pod)
-    done = container is not None and container.state == "terminated" and container.exit_code == 0
+    if container is None or container.state != "terminated" or container.exit_code or container.restarts:
+        return False
     # In a supervised slot the main container alone decides; elsewhere the Job replaces a failed pod.
-    return done and (not pod.always_restarts if supervised else pod.phase != "Failed")
+    return supervised or pod.phase != "Failed"
 
 
 def run_state(job: Job, slot: Slot, pod: Child | None) -> tuple[Literal["Starting", "Running"], str]:
@@ -92,16 +95,25 @@ def newest_pod(pods: tuple[Child, ...]) -> Child | None:
     return max(pods, key=lambda pod: (pod.created, pod.start_time, pod.uid), default=None)
 
 
-def restart_count(pods: tuple[Child, ...]) -> int:
-    """The container restarts by the kubelet, of the pods that are not in Terminating (S28)."""
-    return sum(container.restart_count for pod in pods if not pod.deleting for container in decode_containers(pod))
+def restart_count(job: Job, slot: Slot, pods: tuple[Child, ...]) -> int:
+    """The restarts of the main container by the kubelet, of the pods that are not in Terminating (S28)."""
+    return sum(_restarts_of_pod(job, slot, pod) for pod in pods if not pod.deleting)
+
+
+def _restarts_of_pod(job: Job, slot: Slot, pod: Child) -> int:
+    """The restarts of the main container, or of an init container that keeps it from starting. Other containers do not
+    count: a restart of all containers (restartPolicyRules) is one restart, and a sidecar does not fail the job."""
+    containers, main = decode_containers(pod), main_container(job, slot, pod)
+    counted = [container for container in containers if container.init and not container.sidecar]
+    counted += [main] if main else [container for container in containers if not container.init]
+    return max((container.restart_count for container in counted), default=0)
 
 
 def last_restart_reason(pod: Child | None) -> str:
     """Why a container was last restarted in place, "" when none was."""
-    restarted = (
-        container
-        for container in (decode_containers(pod) if pod else ())
-        if container.restart_count and container.exit_code
-    )
-    return next((f"container {container.name} exited with code {container.exit_code}" for container in restarted), "")
+    for container in decode_containers(pod) if pod else ():
+        if container.restart_count and container.exit_code:
+            if container.reason == RESTARTING_ALL_CONTAINERS:
+                return "all containers were restarted by a rule of restartPolicyRules"
+            return f"container {container.name} exited with code {container.exit_code}"
+    return ""

@@ -137,6 +137,7 @@ async def test_a_reader_that_does_not_read_blocks_the_logs_but_not_the_event_loo
         ([b"hidden?\x1b[999A\n", b"shown\n"], [b"shown"]),
         ([b"\n\n"], [b"", b""]),
         ([b""], []),
+        ([b"not enough slots\n\0", b"rank \0", b"0\n\0"], [b"not enough slots", b"rank 0"]),
         ([b"x" * (OutputLineSplitter.MAX_LINE_BYTES + 1)], [b"x" * OutputLineSplitter.MAX_LINE_BYTES, b"x"]),
     ],
 )

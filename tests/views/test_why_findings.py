@@ -120,6 +120,7 @@ def test_the_output_of_a_program_is_shown_as_it_was_written() -> None:
         (b"E: " + b"x" * 60_000 + b" end", f"E: {'x' * 997} (58007 more characters) {'x' * 996} end"),
         (b"\x1b]0;title\x07 \x1b[2J\x9b1A", "\\x1b]0;title\\x07 \\x1b[2J\N{REPLACEMENT CHARACTER}1A"),
         ("a\u00a0b\u3000c \u202e".encode(), "a\u00a0b\u3000c \\u202e"),
+        (b"not enough slots\n\0\n\0", "not enough slots"),
     ],
 )
 def test_evidence_cannot_control_the_terminal(output: bytes, shown: str) -> None:

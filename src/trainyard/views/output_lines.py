@@ -13,6 +13,9 @@ class OutputLineSplitter:
 
     A line that is overwritten with carriage returns (a progress bar) has its last state. A program with several bars
     moves the cursor down (newline), overwrites a bar, and moves the cursor up again: such a newline ends no line.
+
+    NUL bytes are left out: a terminal shows nothing for them, and a file with one is binary for grep. The launcher of
+    Open MPI 5 writes one after each of its messages.
     """
 
     MAX_LINE_BYTES = 1 << 16
@@ -23,7 +26,7 @@ class OutputLineSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that these bytes end."""
-        *ended, self._rest = (self._rest + chunk).split(b"\n")
+        *ended, self._rest = (self._rest + chunk.replace(b"\0", b"")).split(b"\n")
         lines = [line for text in ended for line in self._end_row(text)]
         if (begin := self._rest.rstrip(b"\r").rfind(b"\r")) > 0:
             self._count_rows(self._rest[:begin])

@@ -16,6 +16,10 @@ POD_ROWS: list[tuple[Json, list[str]]] = [
     ({"affinity": {"nodeAffinity": {}}}, ["spec.affinity"]),
     ({"topologySpreadConstraints": [{"maxSkew": 1}]}, ["spec.topologySpreadConstraints"]),
     ({"priorityClassName": "high"}, ["spec.priorityClassName"]),
+    (
+        {"schedulerName": "volcano"},
+        ["spec.schedulerName"],
+    ),  # no other scheduler runs here, so it is placed all the same
     ({"runtimeClassName": "gvisor"}, ["spec.runtimeClassName"]),
     ({"hostNetwork": True, "hostPID": True}, ["spec.hostPID", "spec.hostNetwork"]),
     ({"imagePullSecrets": [{"name": "x"}]}, ["spec.imagePullSecrets"]),
@@ -27,7 +31,8 @@ POD_ROWS: list[tuple[Json, list[str]]] = [
     ({"nodeSelector": {}, "tolerations": [], "affinity": None, "hostNetwork": False, "securityContext": {}}, []),
     ({"serviceAccountName": "x", "automountServiceAccountToken": False, "terminationGracePeriodSeconds": 5}, []),
     ({"hostname": "a", "subdomain": "b", "restartPolicy": "Never", "activeDeadlineSeconds": 5, "volumes": [{}]}, []),
-    ({"schedulerName": "volcano", "schedulingGates": [{"name": "x"}]}, []),  # such a pod waits here as well
+    ({"schedulerName": "default-scheduler"}, []),
+    ({"schedulingGates": [{"name": "x"}]}, []),  # such a pod waits here as well
 ]
 CONTAINER_ROWS: list[tuple[Json, list[str]]] = [
     ({"resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}, ["resources.limits.cpu"]),
@@ -74,7 +79,8 @@ def test_defaults_of_an_api_server_are_not_reported_for_a_stored_pod() -> None:
 
 def test_scheduling_fields_are_effective_where_there_is_a_scheduler() -> None:
     container = {"name": "a", "resources": {"requests": {"cpu": 1}}, "livenessProbe": PROBE}
-    spec = {"containers": [container], "nodeSelector": {"a": "b"}, "affinity": {"podAffinity": {}}}
+    scheduling = {"nodeSelector": {"a": "b"}, "affinity": {"podAffinity": {}}, "schedulerName": "volcano"}
+    spec = {"containers": [container], **scheduling}
     assert paths(spec, scheduled=True) == ["spec.containers[0].livenessProbe"]
 
 

@@ -34,7 +34,10 @@ async def test_an_object_with_the_jobs_uid_in_another_namespace_is_no_child() ->
         batch = (await cluster.api.get(JOB, "default", "master-mnis-0"))["metadata"]
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": batch["name"], "uid": batch["uid"]}
         labels = {**batch["labels"], "tensorflow.org": ""}
-        spec = {"containers": [{"name": "tensorflow", "image": "i"}], "schedulerName": "nobody"}
+        spec = {
+            "containers": [{"name": "tensorflow", "image": "i"}],
+            "schedulingGates": [{"name": "evil.example/stays"}],
+        }
         # Its owner does not exist in this namespace: without a finalizer the garbage collector would delete the pod.
         finalizers = {"finalizers": ["evil.example/stays"]}
         meta = {"name": "forged", "labels": labels, "ownerReferences": [{**owner, "controller": True}], **finalizers}

@@ -33,11 +33,16 @@ def test_without_a_ready_node_the_pod_is_marked_unschedulable_once() -> None:
     assert decide(waiting, [node("a")], Counter(), 5.0).writes
 
 
-def test_pods_that_are_placed_gated_going_or_for_another_scheduler_are_left_alone() -> None:
+def test_a_pod_that_names_another_scheduler_is_placed() -> None:
+    """One machine has no other scheduler: the pod would wait for ever."""
+    assert decide(pod(schedulerName="volcano"), [node("a")], Counter(), 0.0).writes == (Bind("n", "p", "u-p", "a"),)
+
+
+def test_pods_that_are_placed_gated_or_going_are_left_alone() -> None:
     going = pod()
     going["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
-    not_ours = [pod(nodeName="a"), pod(schedulingGates=[{"name": "x"}]), pod(schedulerName="mine"), going]
-    assert [decide(other, [node("a")], Counter(), 0.0).writes for other in not_ours] == [()] * 4
+    not_ours = [pod(nodeName="a"), pod(schedulingGates=[{"name": "x"}]), going]
+    assert [decide(other, [node("a")], Counter(), 0.0).writes for other in not_ours] == [()] * 3
 
 
 def with_claim(name: str) -> Json:

@@ -37,6 +37,7 @@ SCHEDULING = {
     "priorityClassName": "no pod is preempted",
     "preemptionPolicy": "no pod is preempted",
     "resourceClaims": "no device is allocated; a program sees those that this machine has",
+    "schedulerName": "the scheduler of this machine places every pod",
     "schedulingGroup": "pods are not ordered",
 }
 POD = {
@@ -69,6 +70,8 @@ REQUESTS = "nothing is reserved"
 LIMITS = {"cpu": "not enforced; a program may use every CPU", "ephemeral-storage": "not enforced; the disk is shared"}
 NO_DEVICES = "no device is allocated; a program sees those that this machine has"
 
+USUAL = {"schedulerName": "default-scheduler"}  # values that ask for what happens in any case
+
 # Fields that an API server defaults when it stores a pod, so that the user may not have set them.
 DEFAULTED = frozenset({"imagePullPolicy", "preemptionPolicy", "priority", "tolerations"})
 
@@ -99,7 +102,7 @@ def _fields_in_table(
     spec_or_container: Json, path: str, prefix: str, table: Mapping[str, str]
 ) -> Iterator[IneffectiveField]:
     for name, reason in table.items():
-        if spec_or_container.get(name):
+        if (value := spec_or_container.get(name)) and value != USUAL.get(name):
             yield IneffectiveField(f"{path}.{name}", f"{prefix}{name}", reason)
 
 

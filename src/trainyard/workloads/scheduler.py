@@ -1,8 +1,9 @@
 """The scheduler: binds a pod to the ready node that has the fewest pods.
 
 Node selectors, affinities, taints and resource requests are ignored: on a laptop there is one node, and a manifest with
-a GPU node pool is to run there too. Pods with scheduling gates and pods of another scheduler are not scheduled. A pod
-whose PersistentVolumeClaim does not exist stays Pending; its message is that of kube-scheduler.
+a GPU node pool is to run there too. So is the `schedulerName`: a cluster in one process has no other scheduler, and a
+pod that names Volcano would wait for ever. Pods with scheduling gates are not scheduled. A pod whose
+PersistentVolumeClaim does not exist stays Pending; its message is that of kube-scheduler.
 """
 
 from __future__ import annotations
@@ -33,12 +34,7 @@ SCHEDULER_NAME = "default-scheduler"
 def needs_scheduling(pod: Json) -> bool:
     """True for a pod that this scheduler has to bind."""
     spec = spec_of(pod)
-    return (
-        not spec.get("nodeName")
-        and pod_facts.active(pod)
-        and not spec.get("schedulingGates")
-        and (spec.get("schedulerName") or SCHEDULER_NAME) == SCHEDULER_NAME
-    )
+    return not spec.get("nodeName") and pod_facts.active(pod) and not spec.get("schedulingGates")
 
 
 def decide(

@@ -19,7 +19,7 @@ POD_ROWS: list[tuple[Json, list[str]]] = [
     (
         {"schedulerName": "volcano"},
         ["spec.schedulerName"],
-    ),  # no other scheduler runs here, so it is placed all the same
+    ),  # placed all the same
     ({"runtimeClassName": "gvisor"}, ["spec.runtimeClassName"]),
     ({"hostNetwork": True, "hostPID": True}, ["spec.hostPID", "spec.hostNetwork"]),
     ({"imagePullSecrets": [{"name": "x"}]}, ["spec.imagePullSecrets"]),

@@ -440,7 +440,7 @@ async def test_a_proxy_forwards_plain_http() -> None:
 
 
 async def test_a_proxy_that_speaks_tls(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainyard.client.connector._system_tls_context", certificates.client_context)
+    monkeypatch.setattr("trainyard.client.connector.system_context", certificates.client_context)
     proxy, tls = Proxy(), certificates.server_context()
     async with serving(OK, tls=tls) as server, proxying(proxy, tls) as port:
         url = f"https://localhost:{port}"

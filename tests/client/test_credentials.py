@@ -21,8 +21,8 @@ from trainyard.client.credentials import (
     FileCredentials,
     PluginError,
     parse_exec_credential,
-    tls_context,
 )
+from trainyard.client.tls import tls_context
 from trainyard.objects import format_time
 from trainyard.objects.resources import POD
 

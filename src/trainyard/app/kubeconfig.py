@@ -74,7 +74,7 @@ class ClusterAccess(msgspec.Struct, frozen=True):
         return self._tls_context(self.certificate)
 
     def _tls_context(self, certificate: bytes) -> ssl.SSLContext | None:
-        from trainyard.client.credentials import tls_context
+        from trainyard.client.tls import tls_context
 
         return tls_context(self.ca, certificate, self.insecure)
 

@@ -4,7 +4,7 @@
 - errors.py has one exception class per error response that callers tell apart.
 - api.py sends requests through a transport (transport.py: the interface; http.py: a pool of
   connections; connector.py opens them; connection.py: HTTP/1.1 on one of them).
-- credentials.py gives the bearer token and the TLS context of each request.
+- credentials.py gives the bearer token and the TLS context of each request; tls.py makes the contexts.
 
 The client has no code for any kind of job and makes no decisions.
 """

@@ -26,6 +26,7 @@ from trainyard.client import request as requests
 from trainyard.client.credentials import Credentials, Identity, StaticCredentials
 from trainyard.client.errors import ApiError, Unavailable
 from trainyard.client.request import ALL_OBJECTS, ApiRequest, Query, Selectors
+from trainyard.client.tls import tls_context
 from trainyard.client.transport import Transport
 from trainyard.objects import GVK, Json
 
@@ -288,7 +289,7 @@ class ApiClient:
         if self._credentials is None:
             if isinstance(self._token, str):
                 ca = self._ca
-                tls = ca if isinstance(ca, ssl.SSLContext) else ssl.create_default_context(cafile=ca) if ca else None
+                tls = ca if isinstance(ca, ssl.SSLContext) else tls_context(Path(ca).read_bytes()) if ca else None
                 self._credentials = StaticCredentials(self._token, tls)
             else:
                 self._credentials = self._token

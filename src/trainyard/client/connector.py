@@ -9,12 +9,12 @@ import re
 import socket
 import ssl
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from trainyard.client.connection import Connection
 from trainyard.client.errors import Unavailable
+from trainyard.client.tls import system_context
 
 CONNECT_TIMEOUT = 10.0
 TLS_TIMEOUT = 60.0
@@ -42,14 +42,14 @@ class Connector:
     def tls_context(self, own: ssl.SSLContext | None) -> ssl.SSLContext | None:
         """The TLS context of connections, None for plain HTTP. `own`: that of the credentials, None for the system's
         CA certificates."""
-        return (own or _system_tls_context()) if self._is_secure else None
+        return (own or system_context()) if self._is_secure else None
 
     async def connect(self, tls: ssl.SSLContext | None) -> Connection:
         """A new connection. Raises OSError and TimeoutError."""
         connection = await _connect_tcp(self._proxy or self._url)
         if self._proxy is not None:
             if self._proxy.scheme == "https":
-                connection = await _start_tls(connection, _system_tls_context(), self._proxy.hostname or "")
+                connection = await _start_tls(connection, system_context(), self._proxy.hostname or "")
             if self._is_secure:
                 await self._open_tunnel(connection, self._proxy)
         return connection if tls is None else await _start_tls(connection, tls, self._server_name)
@@ -128,9 +128,3 @@ def _is_address(host: str) -> bool:
 
 def _port(url: SplitResult) -> int:
     return url.port or (443 if url.scheme == "https" else 80)
-
-
-@cache
-def _system_tls_context() -> ssl.SSLContext:
-    """A TLS context with the system's CA certificates."""
-    return ssl.create_default_context()

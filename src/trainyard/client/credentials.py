@@ -20,7 +20,6 @@ import logging
 import os
 import ssl
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -296,20 +295,3 @@ async def _run(program: ExecConfig) -> bytes:
     if process.returncode:
         raise PluginError(program, f"ended with exit code {process.returncode}")
     return stdout
-
-
-def tls_context(ca: bytes = b"", certificate: bytes = b"", insecure: bool = False) -> ssl.SSLContext | None:
-    """A TLS context that trusts `ca` (b"": the system's CAs) and has the client certificate with its key; both in PEM.
-    `insecure` accepts any server. None when all are unset. Raises ssl.SSLError."""
-    if not (ca or certificate or insecure):
-        return None
-    context = ssl.create_default_context(cadata=ca.decode("ascii", "replace") if ca else None)
-    if insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if certificate:
-        with tempfile.NamedTemporaryFile() as file:  # mode 0600; ssl loads a client certificate from files only
-            file.write(certificate)
-            file.flush()
-            context.load_cert_chain(file.name)
-    return context

@@ -25,6 +25,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from trainyard.client import ApiClient, ApiError
+from trainyard.client.tls import system_context
 from trainyard.page.responses import RequestRefused
 from trainyard.server.proxy.pod_proxy import (
     AUTOMATIC,
@@ -70,7 +71,7 @@ class PodRequests:
                 headers["Authorization"] = f"Bearer {endpoint.identity.token}"
             options: dict[str, Any] = {
                 "headers": headers,
-                "ssl": endpoint.identity.secure or True,
+                "ssl": endpoint.identity.secure or system_context(),
                 "proxy": endpoint.proxy or None,
                 "server_hostname": endpoint.server_name or None,
             }

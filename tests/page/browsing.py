@@ -61,13 +61,17 @@ class Live:
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.socket = socket
         self.frames: list[Json] = []
+        self._position: dict[str, int] = {}  # in frames, by type: what a test has not looked at yet
 
     async def frame(self, kind: str, condition: Any = lambda frame: True, seconds: float = 30) -> Json:
-        """The next frame of that type for which the condition is true."""
+        """The next frame of that type for which the condition is true. Frames of two types come in any order."""
         async with asyncio.timeout(seconds):
             while True:
-                frame: Json = await self.socket.receive_json()
-                self.frames.append(frame)
+                position = self._position.get(kind, 0)
+                while position >= len(self.frames):
+                    self.frames.append(await self.socket.receive_json())
+                self._position[kind] = position + 1
+                frame = self.frames[position]
                 if frame["type"] == kind and condition(frame):
                     return frame
 

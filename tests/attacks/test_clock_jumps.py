@@ -13,6 +13,8 @@ from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.objects import is_condition_true
 from trainyard.objects.resources import NODE
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("network", ["namespace", "shared"])
 async def test_jobs_run_to_their_end_while_the_clock_of_their_cluster_jumps(network: str, tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.node.network.shared import PortAllocator
 from trainyard.objects import NamespacedName
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("network", ["namespace", "shared"])
 async def test_jobs_leave_no_port_address_socket_file_thread_or_task(network: str, tmp_path: Path) -> None:

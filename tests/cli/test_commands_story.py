@@ -29,6 +29,8 @@ from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import kubeconfig
 from trainyard.server import Server
 
+pytestmark = pytest.mark.slow
+
 
 async def test_the_commands_through_the_life_of_a_job(tmp_path: Path) -> None:
     async with commands_of_cluster(tmp_path) as trainyard:

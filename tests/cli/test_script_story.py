@@ -16,6 +16,8 @@ import pytest
 
 from tests.cli.script_values import script
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 60
 SHOW = """
 import json, os, sys

@@ -23,6 +23,8 @@ from trainyard.cli.top import Reading, reading_lines
 from trainyard.objects.resources import ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 from trainyard.views.usage_view import JobUsage, ReplicaUsage
 
+pytestmark = pytest.mark.slow
+
 STEPS = """
 import itertools, time
 for step in itertools.count(1):

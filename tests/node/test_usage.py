@@ -18,6 +18,8 @@ from trainyard.node.kubelet.usage.usage import Measurement, UsageMeter, UsageSam
 from trainyard.objects import Json
 from trainyard.objects.usage import PodUsage, peaks_of
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 
 

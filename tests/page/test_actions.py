@@ -19,6 +19,8 @@ from trainyard.page import PageServer
 from trainyard.page.access import ROUTES
 from trainyard.views.job_view import job_state
 
+pytestmark = pytest.mark.slow
+
 ELASTIC, TF = ELASTICJOB.gvk, TFJOB.gvk
 SCALE = {"role": "Worker", "replicas": 2, "least": 2, "most": 3}
 

@@ -24,6 +24,8 @@ from trainyard.objects.labels import WORKING_DIRECTORY
 from trainyard.page import PageServer
 from trainyard.page.access import ROUTES
 
+pytestmark = pytest.mark.slow
+
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 
 

@@ -10,6 +10,8 @@ from tests.stories.harness import Harness, looked
 from tests.stories.job_fixtures import LIMITED_BY_OPERATOR, NEW, JobFixture
 from trainyard.objects import is_condition_true
 
+pytestmark = pytest.mark.slow
+
 of_every_kind = pytest.mark.parametrize("job_fixture", NEW.values(), ids=NEW)
 each_limited = pytest.mark.parametrize("job_fixture", LIMITED_BY_OPERATOR.values(), ids=LIMITED_BY_OPERATOR)
 

@@ -13,6 +13,8 @@ from tests.page.browser.conftest import Browser
 from tests.page.browser.test_page import AXE, BERT_ADDRESS, open_page
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 SCALE = {"role": "Worker", "replicas": 2, "least": 1, "most": 4}
 FOCUS = "document.activeElement.innerText"
 

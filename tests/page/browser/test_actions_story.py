@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.page.browser.conftest import Browser
 from tests.page.browser.test_story import RunningCluster, cluster
 from trainyard.app.local import LocalCluster
 from trainyard.page import PageServer
 from trainyard.page.sessions import Right
+
+pytestmark = pytest.mark.slow
 
 __all__ = ["cluster"]
 

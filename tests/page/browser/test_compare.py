@@ -13,6 +13,8 @@ from tests.page.browser.canned_server import CannedServer
 from tests.page.browser.conftest import Browser, Keys
 from tests.page.browser.curve_pixels import COVERED, DARK_RUNS, HEIGHTS, LIGHT_RUNS
 
+pytestmark = pytest.mark.slow
+
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 FOCUSED = "document.querySelector('tr[aria-selected=true] a')?.innerText"
 

@@ -9,6 +9,8 @@ from tests.page.browser.canned_server import CannedServer
 from tests.page.browser.conftest import Browser, Keys
 from tests.page.browser.curve_pixels import DARK, HEIGHTS, LIGHT, assert_falls
 
+pytestmark = pytest.mark.slow
+
 BERT_ADDRESS = "#/jobs/default/PyTorchJob/bert"
 
 

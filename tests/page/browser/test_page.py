@@ -25,6 +25,8 @@ from tests.page.browser.canned_server import CannedServer, progress_frame
 from tests.page.browser.conftest import Browser, Keys
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 BERT_ADDRESS = "#/jobs/default/PyTorchJob/bert"
 RESNET_ADDRESS = "#/jobs/team/PyTorchJob/resnet-1000"
 FIRST_PAINT = 500  # ms

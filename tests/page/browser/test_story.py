@@ -21,6 +21,8 @@ from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.objects import GVK, Json
 from trainyard.page import PageOptions, PageServer, local_page_server
 
+pytestmark = pytest.mark.slow
+
 Result = TypeVar("Result")
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 # It runs until its file is there; a rank whose file says so fails.

@@ -19,6 +19,8 @@ from tests.page.stand_in_tensorboard import board_job, write_images
 from tests.support.waiting import until
 from trainyard import kinds
 
+pytestmark = pytest.mark.slow
+
 BUTTON = ".tensorboard button"
 TRY = """
 const done = arguments[arguments.length - 1];

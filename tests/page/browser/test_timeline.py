@@ -11,6 +11,8 @@ from tests.page.browser.canned_jobs import add_quiet
 from tests.page.browser.canned_server import CannedServer
 from tests.page.browser.conftest import Browser, Keys
 
+pytestmark = pytest.mark.slow
+
 ADDRESS = "#/jobs/default/PyTorchJob/quiet/timeline"
 START = time.mktime((2026, 11, 23, 9, 0, 0, 0, 0, -1))  # 9:00 here
 # A row of the canvas of the timeline as pairs of a colour and the number of pixels that have it.

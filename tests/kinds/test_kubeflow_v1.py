@@ -15,7 +15,7 @@ from tests.support.samples import KUBEFLOW_ROLES, kubeflow_job, pods, sample
 from trainyard import kinds
 from trainyard.core import Config, Kind, parse_job
 from trainyard.kinds import JAXJOB, KUBEFLOW_TFJOB, MPIJOB, PADDLEJOB, PYTORCHJOB, XGBOOSTJOB
-from trainyard.kinds.kubeflow_v1.lifecycle import RESTART_SCOPE
+from trainyard.kinds.kubeflow_v1.lifecycle import ALL_REPLICAS, RESTART_SCOPE, SUCCESS_POLICY
 from trainyard.objects import Json, find_condition, format_time, is_condition_true
 from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER
 
@@ -33,6 +33,30 @@ def started(kind: Kind, job: Json, **config: Any) -> SimulatedJob:
 
 def annotated(job: Json, scope: str) -> Json:
     return {**job, "metadata": {**job["metadata"], "annotations": {RESTART_SCOPE: scope}}}
+
+
+@pytest.mark.parametrize("kind", [PYTORCHJOB, KUBEFLOW_TFJOB, XGBOOSTJOB], ids=lambda kind: kind.gvk.kind)
+@pytest.mark.parametrize(
+    ("policy", "code", "ends"), [("", 0, ""), (ALL_REPLICAS, 0, "Succeeded"), (ALL_REPLICAS, 3, "Failed")]
+)
+def test_a_worker_that_outlives_the_leader_decides_only_with_the_annotation(
+    kind: Kind, policy: str, code: int, ends: str
+) -> None:
+    leader = "Chief" if kind is KUBEFLOW_TFJOB else "Master"
+    roles: Any = {role: {"replicas": 1, "restartPolicy": "Never"} for role in (leader, "Worker")}
+    job = kubeflow_job(kind.gvk.kind, **roles)
+    job["spec"]["runPolicy"] = {"cleanPodPolicy": "Running"}
+    job["metadata"]["annotations"] = {SUCCESS_POLICY: policy}
+    simulated = started(kind, job)
+    simulated.end(f"example-{leader.lower()}-0", 0)
+    simulated.settle()
+    assert is_condition_true(simulated.job["status"]["conditions"], "Succeeded") is not bool(policy)
+    assert simulated.names("Pod") == [f"example-{leader.lower()}-0", *(["example-worker-0"] if policy else [])]
+    if policy:
+        assert is_condition_true(simulated.job["status"]["conditions"], "Running")
+        simulated.end("example-worker-0", code)
+        simulated.settle()
+        assert is_condition_true(simulated.job["status"]["conditions"], ends)
 
 
 def uids(simulated: SimulatedJob) -> dict[str, str]:

@@ -9,9 +9,12 @@ from trainyard.core.scripts import JobOptions
 from trainyard.objects import Json
 
 
-def job_object(api_version: str, kind: str, options: JobOptions, spec: Json) -> Json:
+def job_object(
+    api_version: str, kind: str, options: JobOptions, spec: Json, annotations: Mapping[str, str] | None = None
+) -> Json:
     """The job that `trainyard run SCRIPT` submits."""
-    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": options.name}, "spec": spec}
+    metadata: Json = {"name": options.name, **({"annotations": dict(annotations)} if annotations else {})}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def pod_template(

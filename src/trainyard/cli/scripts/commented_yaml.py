@@ -12,6 +12,7 @@ from typing import Any
 
 from trainyard.core.scripts import LOCAL_IMAGE
 from trainyard.objects import Json
+from trainyard.objects.labels import WORKING_DIRECTORY
 from trainyard.objects.yaml_text import as_flow, as_yaml
 
 _WIDTH = 100
@@ -20,8 +21,10 @@ _TEMPLATE = "spec.*.template.spec"
 # A dict has the comments by the value of the field (see `_comment_key`); "" is the default.
 _COMMENTS: dict[str, str | dict[str, str]] = {
     "metadata.name": "The name of the job, and the first part of the names of what it makes.",
-    "metadata.annotations": "The folder on this machine in which the program runs. A cluster does not look at "
-    "it: there it is the WORKDIR of the image.",
+    f"metadata.annotations.{WORKING_DIRECTORY}": "The folder on this machine in which the program runs. A cluster does "
+    "not look at it: there it is the WORKDIR of the image.",
+    "metadata.annotations.trainyard.dev/success-policy": "The job succeeds once all replicas have; without it, with "
+    "its leader, and what then still runs is stopped. Only Trainyard reads this.",
     "spec.runPolicy": "What still runs when the job has ended is stopped.",
     "spec.nprocPerNode": "Processes in each replica. torchrun learns this, the number of replicas and the master's "
     "address from variables of the operator.",
@@ -38,9 +41,9 @@ _COMMENTS: dict[str, str | dict[str, str]] = {
     "spec.master": "The master runs mpiexec, and is itself the first worker.",
     "spec.workerSets": "Workers wait for the master, which starts the processes in them.",
     "spec.*.mpiConfig": "Processes in each pod of this set. Their sum is the number behind mpiexec -n.",
-    "spec.pytorchReplicaSpecs": "Worker alone: elastic. With a Master: its end is the end of the job.",
-    "spec.tfReplicaSpecs": "The end of the Chief is the end of the job. Worker and PS: as many as you want.",
-    "spec.xgbReplicaSpecs": "One Master: its end is the end of the job. Worker: as many as you want.",
+    "spec.pytorchReplicaSpecs": "Worker alone: elastic. Else one Master, and as many as you want of Worker.",
+    "spec.tfReplicaSpecs": "One Chief, and as many as you want of Worker and PS. A job with PS ends with its Chief.",
+    "spec.xgbReplicaSpecs": "One Master, and as many as you want of Worker.",
     "spec.jaxReplicaSpecs.Worker.replicas": "How many processes.",
     "spec.replicaSpecs.mxReplicaType": {
         "SCHEDULER": "Exactly one SCHEDULER. SERVER and WORKER: as many as you want.",

@@ -22,7 +22,7 @@ from trainyard.kinds.kubeflow_v1 import lifecycle, messages, pods, spec
 from trainyard.kinds.kubeflow_v1.autoscaling import autoscalers, bounds, elastic_policy
 from trainyard.kinds.kubeflow_v1.conditions import write_conditions
 from trainyard.kinds.kubeflow_v1.diagnosis import diagnosis_of
-from trainyard.kinds.kubeflow_v1.framework import Framework, all_of
+from trainyard.kinds.kubeflow_v1.framework import Framework
 from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS, pod_group_of, pod_groups
 from trainyard.objects import GVK, Problem
 from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER, POD
@@ -94,13 +94,13 @@ def _roles(framework: Framework) -> RoleTable:
 
 def _lifecycle(framework: Framework) -> Lifecycle:
     return Lifecycle(
-        success_sets=framework.success_sets,
+        success_sets=partial(lifecycle.success_sets, framework),
         on_exit=partial(lifecycle.on_exit, framework),
         supervised_slots=_all_slots,
-        running_slots=None if framework.all_run else lambda job: all_of(framework.leading_role(job), job),
+        running_slots=partial(lifecycle.running_slots, framework),
         all_run=framework.all_run,
         restart_scope=partial(lifecycle.restart_scope, framework),
-        restart_text=f"{framework.restart_text}; {lifecycle.ANNOTATION_TEXT}",
+        restart_text=f"{framework.restart_text}; {lifecycle.ANNOTATION_TEXT}. Success: {lifecycle.SUCCESS_TEXT}",
         default_backoff_limit=None,
         template_change=TemplateChange.NEW_REPLICAS,
     )

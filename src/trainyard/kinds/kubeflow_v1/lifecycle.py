@@ -1,9 +1,9 @@
-"""Which exits are retried, and what restarts with a failed replica (docs/rules.md 4.7, 4.9)."""
+"""When a job succeeds, which exits are retried, and what restarts with a failed replica (docs/rules.md 4.7, 4.9)."""
 
 from __future__ import annotations
 
 from trainyard.core import ExitAction, Job, RestartScope, Slot
-from trainyard.kinds.kubeflow_v1.framework import Framework
+from trainyard.kinds.kubeflow_v1.framework import Framework, all_of
 from trainyard.objects.meta import annotations_of
 
 RESTART_SCOPE = "trainyard.dev/restart-scope"
@@ -14,7 +14,28 @@ ANNOTATION_TEXT = (
     "by the Training Operator; `gang`, all are"
 )
 SCOPES = {"replica": RestartScope.SLOT, "gang": RestartScope.GANG}
+SUCCESS_POLICY, ALL_REPLICAS = "trainyard.dev/success-policy", "AllReplicas"
+"""Annotation of a job, and its one value: the job succeeds once all replicas have, and not with its leader. Jobs of
+scripts have it, so that a worker that still works when the leader ends is not stopped."""
+SUCCESS_TEXT = f"a job with the annotation `{SUCCESS_POLICY}: {ALL_REPLICAS}` succeeds once all its replicas have"
 FIRST_RETRYABLE_CODE = 128
+
+
+def success_sets(framework: Framework, job: Job) -> tuple[frozenset[Slot], ...]:
+    """All replicas with the annotation SUCCESS_POLICY, else the framework's own sets for this job."""
+    return (frozenset(job.slots()),) if _all_succeed(job) else framework.success_sets(job)
+
+
+def running_slots(framework: Framework, job: Job) -> frozenset[Slot]:
+    """The slots of which one runs while the job is Running: those of the leading role, or all replicas if all of them
+    decide on the success."""
+    if framework.all_run or _all_succeed(job):
+        return frozenset(job.slots())
+    return all_of(framework.leading_role(job), job)
+
+
+def _all_succeed(job: Job) -> bool:
+    return annotations_of(job.obj).get(SUCCESS_POLICY) == ALL_REPLICAS
 
 
 def restart_scope(framework: Framework, job: Job) -> RestartScope:

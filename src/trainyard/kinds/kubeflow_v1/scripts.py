@@ -8,6 +8,7 @@ from typing import Any
 
 from trainyard.core.scripts import JobOptions, ProgramCommand, ScriptFramework
 from trainyard.kinds.default_ps import SERVER_PROGRAM
+from trainyard.kinds.kubeflow_v1.lifecycle import ALL_REPLICAS, SUCCESS_POLICY
 from trainyard.kinds.kubeflow_v1.pods import REPLICA_INDEX
 from trainyard.kinds.script_templates import job_object, pod_template
 from trainyard.objects import Json
@@ -32,6 +33,8 @@ WORKER_COMMAND = ("sleep", "365d")
 """Of an MPI worker, in which the launcher executes: that of the kind for a worker without a command."""
 RUN_POLICY: Json = {"cleanPodPolicy": "Running"}
 """The first failure stops all. Parameter servers and their workers never exit by themselves."""
+ALL_SUCCEED = {SUCCESS_POLICY: ALL_REPLICAS}
+"""The annotation of a job whose replicas all end by themselves: none is stopped because its leader has ended."""
 INDEX_SOURCE: Json = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{REPLICA_INDEX}']"}}}
 """The env source (downward API) of the replica's index in its role."""
 
@@ -46,8 +49,9 @@ def _leader_and_workers(leader: str, options: JobOptions, template: Json) -> Jso
     return {**sets, "Worker": _replica_set(options.workers - 1, template)} if options.workers > 1 else sets
 
 
-def _training_job(kind: str, options: JobOptions, spec: Json) -> Json:
-    return job_object("kubeflow.org/v1", kind, options, {"runPolicy": RUN_POLICY, **spec})
+def _training_job(kind: str, options: JobOptions, spec: Json, all_succeed: bool = False) -> Json:
+    annotations = ALL_SUCCEED if all_succeed and options.workers > 1 else None
+    return job_object("kubeflow.org/v1", kind, options, {"runPolicy": RUN_POLICY, **spec}, annotations)
 
 
 def _torch_job(program: ProgramCommand, options: JobOptions) -> Json:
@@ -55,7 +59,7 @@ def _torch_job(program: ProgramCommand, options: JobOptions) -> Json:
     spec: Json = {"nprocPerNode": str(options.processes)}
     if options.worker_bounds is None:
         spec["pytorchReplicaSpecs"] = _leader_and_workers("Master", options, template)
-        return _training_job("PyTorchJob", options, spec)
+        return _training_job("PyTorchJob", options, spec, all_succeed=True)
     low, high = options.worker_bounds
     # A worker that loses a peer fails, too: without restarts the loss of one worker would end all of them.
     spec["elasticPolicy"] = {
@@ -80,7 +84,7 @@ def _tensorflow_job(program: ProgramCommand, options: JobOptions) -> Json:
     if options.servers:
         server = pod_template(options, "tensorflow", (PYTHON, "-c", SERVER_PROGRAM))
         sets["PS"] = _replica_set(options.servers, server)
-    return _training_job("TFJob", options, {"tfReplicaSpecs": sets})
+    return _training_job("TFJob", options, {"tfReplicaSpecs": sets}, all_succeed=not options.servers)
 
 
 def _jax_job(program: ProgramCommand, options: JobOptions) -> Json:
@@ -98,7 +102,7 @@ def _jax_job(program: ProgramCommand, options: JobOptions) -> Json:
 def _xgboost_job(program: ProgramCommand, options: JobOptions) -> Json:
     template = pod_template(options, "xgboost", program.command)
     sets = _leader_and_workers("Master", options, template)
-    return _training_job("XGBoostJob", options, {"xgbReplicaSpecs": sets})
+    return _training_job("XGBoostJob", options, {"xgbReplicaSpecs": sets}, all_succeed=True)
 
 
 def _mpi_job(program: ProgramCommand, options: JobOptions) -> Json:

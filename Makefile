@@ -217,7 +217,7 @@ bench-memory: $(VENV)/dev ## memory, and seconds until ready, of an operator of 
 fuzz-server: $(VENV)/dev control-plane ## thousands of random requests to both API servers, the answers compared
 	@$(BIN)/python -m tests.differential --sequences 5000
 
-server-types: $(VENV)/dev control-plane ## write server/model/types.txt anew from the OpenAPI of the pinned Kubernetes version
+server-types: $(VENV)/dev control-plane ## write api_types/types.txt anew from the OpenAPI of the pinned Kubernetes version
 	@$(BIN)/python -m tools.generate_server_types
 
 pod-types: $(VENV)/dev control-plane ## write kinds/pods/pod_types.py anew from the OpenAPI of the pinned Kubernetes version

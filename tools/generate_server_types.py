@@ -1,4 +1,4 @@
-"""Writes server/model/types.txt, the types of the built-in resources, from the OpenAPI documents of a real API server.
+"""Writes api_types/types.txt, the types of the built-in resources, from the OpenAPI documents of a real API server.
 
     python -m tools.generate_server_types          starts the pinned control plane and asks it
 
@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tests.support.control_plane import ControlPlane
+from trainyard.api_types import schemas as types
 from trainyard.objects import Json
 from trainyard.server.builtin import BUILT_IN
-from trainyard.server.model import schemas as types
 
 PLACE = Path(types.__file__).with_name("types.txt")
 HEAD = """\

@@ -81,7 +81,7 @@ def _changed(answer: Any, change: Callable[[Request], Request]) -> Any:
 def _owner(path: str) -> tuple[Any, str]:
     """The module or class that "module:Class.attribute" names, and the name of the attribute."""
     module, _, attributes = path.partition(":")
-    package = "trainyard" if module.startswith("schema.") else "trainyard.server"
+    package = "trainyard" if module.startswith(("schema.", "api_types.")) else "trainyard.server"
     owner: Any = importlib.import_module(f"{package}.{module}")
     *classes, name = attributes.split(".")
     for step in classes:

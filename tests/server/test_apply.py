@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.server.server_clients import CRDS, MAPS, PODS, Cluster, config_map, crd, pod
 from tests.support.schemas import LIST_BY_NAME
+from trainyard.api_types.schemas import TypeSchema, built_in, from_openapi
 from trainyard.server.model.errors import StatusError
-from trainyard.server.model.schemas import TypeSchema, built_in, from_openapi
 from trainyard.server.patch import apply
 from trainyard.server.patch.dispatch import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from trainyard.server.patch.field_sets import decode_fields_v1, encode_fields_v1, fields_of, remove_paths
@@ -162,7 +162,7 @@ def test_a_status_patch_of_an_applied_pod_is_recorded_with_its_subresource() -> 
 
 
 def test_types_of_built_in_objects_are_all_readable() -> None:
-    from trainyard.server.model import schemas
+    from trainyard.api_types import schemas
 
     for name in schemas.type_lines():
         for field, shape in built_in(name).fields.items():

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from trainyard.api_types.names import name_problem
 from trainyard.server.model.paths import Target, parse
 from trainyard.server.registry.jsonpath import compile_path
-from trainyard.server.registry.metadata import generate_name, name_problem
+from trainyard.server.registry.metadata import generate_name
 from trainyard.server.registry.tables import short_duration
 
 PATHS = [

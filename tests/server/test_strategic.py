@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainyard.api_types.schemas import ANY, built_in
 from trainyard.objects import encode
-from trainyard.server.model.schemas import ANY, built_in
 from trainyard.server.patch.json_patch import MalformedPatch
 from trainyard.server.patch.strategic_merge import MergeFailed, merge
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from trainyard.api_types.schemas import ANY
 from trainyard.objects import Json, NamespacedName, Problem, decode, encode
 from trainyard.server.auth import authorization
 from trainyard.server.auth.rbac import Attributes
@@ -25,7 +26,6 @@ from trainyard.server.model.context import ClusterIPAllocator, RequestContext
 from trainyard.server.model.paths import Target, parse
 from trainyard.server.model.requests import Answer, Request, Response, decode_body, is_dry_run, reply
 from trainyard.server.model.resources import Registry, Resource, ScalePaths
-from trainyard.server.model.schemas import ANY
 from trainyard.server.model.users import User
 from trainyard.server.patch import apply, dispatch
 from trainyard.server.patch.apply import FieldManager

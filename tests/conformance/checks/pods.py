@@ -61,7 +61,7 @@ async def tolerations(cluster: Cluster) -> None:
 @check(
     "imagePullPolicy defaults to Always for the tag latest or no tag, and to IfNotPresent otherwise.",
     area=AREA,
-    mutation=replaced("builtin.templates:pull_policy", lambda image: "Always"),
+    mutation=replaced("api_types.pod_defaults:pull_policy", lambda image: "Always"),
     needs=("pods",),
 )
 async def pull_policy(cluster: Cluster) -> None:

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from trainyard.api_types.pod_rules import template_problems
+from trainyard.api_types.validators import NOT_NEGATIVE, selector_problems, validate_enum, validate_name
 from trainyard.objects import Json, Problem
 from trainyard.objects.json_equal import json_equal
 from trainyard.objects.labels import parse_selector
 from trainyard.schema.checks import json_text
 from trainyard.server.builtin.claim_rules import claim_problems
-from trainyard.server.builtin.pod_rules import template_problems
-from trainyard.server.builtin.validators import NOT_NEGATIVE, selector_problems, validate_enum, validate_name
 from trainyard.server.registry.scale import selector_of
 
 _IMMUTABLE = ("serviceName", "podManagementPolicy", "selector")

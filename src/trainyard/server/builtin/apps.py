@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainyard.api_types.defaults import set_defaults, set_defaults_for_zero
+from trainyard.api_types.pod_defaults import default_pod_spec
 from trainyard.objects import Json
 from trainyard.server.builtin.app_rules import check_replica_set, check_stateful_set, validate_deployment
-from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zero
 from trainyard.server.builtin.jobs import containers, images, selector_text
 from trainyard.server.builtin.pod_warnings import template_warnings
-from trainyard.server.builtin.templates import default_pod_spec
 from trainyard.server.model.context import RequestContext
 from trainyard.server.model.resources import Column, Resource, ScalePaths
 from trainyard.server.registry.scale import selector_of

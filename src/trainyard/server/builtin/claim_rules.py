@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainyard.api_types.defaults import set_defaults
+from trainyard.api_types.validators import selector_problems, validate_enum, validate_name
 from trainyard.objects import Json, Problem
 from trainyard.objects.json_equal import json_equal
 from trainyard.objects.quantities import number
 from trainyard.schema.checks import json_text
-from trainyard.server.builtin.defaults import set_defaults
-from trainyard.server.builtin.validators import selector_problems, validate_enum, validate_name
 from trainyard.server.model.context import RequestContext
 
 MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")

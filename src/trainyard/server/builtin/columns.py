@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from trainyard.api_types.defaults import string_or_empty
 from trainyard.objects import Json
-from trainyard.server.builtin.defaults import string_or_empty
 from trainyard.server.model.resources import Column
 from trainyard.server.registry.tables import AGE, NAME, age_of_timestamp
 

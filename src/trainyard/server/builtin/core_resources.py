@@ -7,13 +7,13 @@ import base64
 import binascii
 from collections.abc import Mapping
 
+from trainyard.api_types.defaults import set_defaults, set_defaults_for_zero, string_or_empty
+from trainyard.api_types.validators import validate_config_key
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
 from trainyard.server.builtin import columns
 from trainyard.server.builtin.claim_rules import check_claim, prepare_claim
-from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zero, string_or_empty
 from trainyard.server.builtin.secret_rules import secret_problems
-from trainyard.server.builtin.validators import validate_config_key
 from trainyard.server.model import errors
 from trainyard.server.model.context import RequestContext
 from trainyard.server.model.resources import Column, Resource

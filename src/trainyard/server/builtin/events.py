@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from sys import intern
 
+from trainyard.api_types.decoding import normalize
+from trainyard.api_types.defaults import set_defaults, string_or_empty
+from trainyard.api_types.schemas import built_in
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
 from trainyard.server.builtin import columns
-from trainyard.server.builtin.defaults import set_defaults, string_or_empty
 from trainyard.server.model.context import RequestContext
 from trainyard.server.model.resources import Resource
-from trainyard.server.model.schemas import built_in
-from trainyard.server.registry.decoding import normalize
 
 # core/v1 name -> events.k8s.io/v1 name
 _EVENTS_V1_NAMES = {

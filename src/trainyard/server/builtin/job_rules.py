@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
+from trainyard.api_types.names import key_texts, name_problem
+from trainyard.api_types.pod_defaults import containers_of
+from trainyard.api_types.validators import NOT_NEGATIVE, too_many, validate_enum
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
-from trainyard.server.builtin.templates import containers_of
-from trainyard.server.builtin.validators import NOT_NEGATIVE, too_many, validate_enum
-from trainyard.server.registry.metadata import key_texts, name_problem
 
 STATUSES = ("False", "True", "Unknown")
 REPLACEMENTS = ("Failed", "TerminatingOrFailed")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from trainyard.api_types.defaults import set_defaults, set_defaults_for_zero
+from trainyard.api_types.names import label_problems
+from trainyard.api_types.pod_defaults import containers_of, default_pod_spec
+from trainyard.api_types.pod_rules import template_problems
 from trainyard.objects import Json, Problem, encode, is_condition_true, parse_time
 from trainyard.objects.json_equal import json_equal
 from trainyard.schema.checks import json_text
-from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zero
 from trainyard.server.builtin.job_rules import manager_problems, number_problems, policy_problems
-from trainyard.server.builtin.pod_rules import template_problems
 from trainyard.server.builtin.pod_warnings import template_warnings
-from trainyard.server.builtin.templates import containers_of, default_pod_spec
 from trainyard.server.model.context import RequestContext
 from trainyard.server.model.resources import Column, Resource
-from trainyard.server.registry.metadata import label_problems
 from trainyard.server.registry.scale import selector_of
 from trainyard.server.registry.tables import AGE, NAME, short_duration
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainyard.api_types.defaults import string_or_empty
+from trainyard.api_types.pod_defaults import containers_of
 from trainyard.objects import Json, is_condition_true, parse_time
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
-from trainyard.server.builtin.defaults import string_or_empty
-from trainyard.server.builtin.templates import containers_of
 from trainyard.server.model.resources import Column
 from trainyard.server.registry.tables import AGE, NAME, short_duration
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainyard.api_types.names import name_problem
 from trainyard.objects import Json
 from trainyard.objects.json_equal import json_equal
 from trainyard.objects.quantities import number
 from trainyard.schema.checks import json_text
-from trainyard.server.registry.metadata import name_problem
 
 
 def template_warnings(new: Json, old: Json | None) -> Iterator[str]:

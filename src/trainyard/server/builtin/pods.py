@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from trainyard.api_types.defaults import set_defaults, string_or_empty
+from trainyard.api_types.pod_defaults import containers_of, default_pod_spec
+from trainyard.api_types.pod_rules import pod_spec_problems
+from trainyard.api_types.validators import MAX_INT32
 from trainyard.objects import Json, Problem
 from trainyard.objects.quantities import number
 from trainyard.schema.checks import json_text
 from trainyard.server.builtin import pod_columns
-from trainyard.server.builtin.defaults import set_defaults, string_or_empty
-from trainyard.server.builtin.pod_rules import pod_spec_problems
 from trainyard.server.builtin.pod_warnings import name_warnings, pod_warnings
-from trainyard.server.builtin.templates import containers_of, default_pod_spec
-from trainyard.server.builtin.validators import MAX_INT32
 from trainyard.server.model.context import RequestContext
 from trainyard.server.model.resources import Resource
 from trainyard.server.proxy import targets

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainyard.api_types.defaults import set_defaults, set_defaults_for_zero, string_or_empty
+from trainyard.api_types.names import path_texts
+from trainyard.api_types.validators import selector_problems, validate_enum, validate_name
 from trainyard.objects import Json, Problem
 from trainyard.objects.json_equal import json_equal
 from trainyard.schema.checks import json_text
@@ -12,12 +15,9 @@ from trainyard.server.auth import authorization
 from trainyard.server.auth.authorization import GROUP
 from trainyard.server.auth.rbac import Attributes
 from trainyard.server.builtin import columns as cells
-from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zero, string_or_empty
-from trainyard.server.builtin.validators import selector_problems, validate_enum, validate_name
 from trainyard.server.model import errors
 from trainyard.server.model.context import RequestContext
 from trainyard.server.model.resources import Column, Resource
-from trainyard.server.registry.metadata import path_texts
 from trainyard.server.registry.tables import AGE, NAME
 
 _ROLE_KINDS = {"Role": "roles", "ClusterRole": "clusterroles"}

@@ -8,17 +8,17 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator, Mapping
 
+from trainyard.api_types.defaults import set_defaults, set_defaults_for_zero, string_or_empty
+from trainyard.api_types.names import label_problems
+from trainyard.api_types.pod_probes import port_problems
+from trainyard.api_types.validators import validate_ip, validate_name
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
 from trainyard.server.builtin import columns
-from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zero, string_or_empty
-from trainyard.server.builtin.pod_probes import port_problems
-from trainyard.server.builtin.validators import validate_ip, validate_name
 from trainyard.server.model import errors
 from trainyard.server.model.context import SERVICES, RequestContext
 from trainyard.server.model.resources import Column, Resource
 from trainyard.server.proxy import targets
-from trainyard.server.registry.metadata import label_problems
 from trainyard.server.registry.tables import AGE, NAME
 
 EXTERNAL_NAME = "ExternalName"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
+from trainyard.api_types.defaults import set_defaults
+from trainyard.api_types.validators import validate_ip
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
 from trainyard.server.builtin import columns
-from trainyard.server.builtin.defaults import set_defaults
-from trainyard.server.builtin.validators import validate_ip
 from trainyard.server.model.context import RequestContext
 from trainyard.server.model.resources import Resource
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from trainyard.api_types.schemas import META, TypeSchema, built_in
 from trainyard.objects import Json, decode, parse_time
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_reader import ManifestError, load
@@ -138,7 +139,7 @@ def apply(resource: Resource, live: Json, config: Json, manager: FieldManager) -
     dropped = frozenset(path for path in dropped if value_at(config, schema, path) is None)
     new = merge(live, {field: value for field, value in config.items() if field != "metadata"}, schema)
     metadata = {field: value for field, value in (config.get("metadata") or {}).items() if field in _APPLIED_META}
-    new["metadata"] = merge(live["metadata"], metadata, schemas.built_in(f"{schemas.META}ObjectMeta"))
+    new["metadata"] = merge(live["metadata"], metadata, built_in(f"{META}ObjectMeta"))
     new = (
         remove_paths(new, schema, dropped, lambda path: value_at(config, schema, path) is not None) if dropped else new
     )
@@ -170,7 +171,7 @@ def require_typed(resource: Resource, config: Json) -> None:
     _typed_fields(resource, config, schemas.schema_of(resource))
 
 
-def _typed_fields(resource: Resource, config: Json, schema: schemas.TypeSchema) -> Fields:
+def _typed_fields(resource: Resource, config: Json, schema: TypeSchema) -> Fields:
     if (config.get("metadata") or {}).get("managedFields"):
         raise errors.bad_request("metadata.managedFields must be nil")
     meta = config.get("metadata") or {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainyard.api_types.schemas import TypeSchema
 from trainyard.objects import Json, Problem, decode
 from trainyard.schema import MAX_DEPTH
 from trainyard.server.model import errors, schemas
@@ -86,7 +87,7 @@ def patched_object(resource: Resource, stored: bytes, request: Request, writer: 
     return apply_patch(current, request, schemas.schema_of(resource) if resource.strategic_merge else None)
 
 
-def apply_patch(current: Json, request: Request, shape: schemas.TypeSchema | None) -> Any:
+def apply_patch(current: Json, request: Request, shape: TypeSchema | None) -> Any:
     """`current` after the patch. Without `shape` (custom resources) there is no strategic merge. Raises StatusError
     400, 415, 422 or 500."""
     kind = request.content_type

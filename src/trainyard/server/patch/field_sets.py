@@ -15,10 +15,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from trainyard.api_types.schemas import ANY, TypeSchema
 from trainyard.objects import Json
 from trainyard.objects.json_equal import json_equal
 from trainyard.schema import MAX_DEPTH
-from trainyard.server.model.schemas import ANY, TypeSchema
 
 Path = tuple[str, ...]
 Fields = dict[Path, Any]

@@ -18,10 +18,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from trainyard.api_types.schemas import ANY, TypeSchema
 from trainyard.objects import Json, encode
 from trainyard.schema import MAX_DEPTH
 from trainyard.server.model.errors import StatusError, printable
-from trainyard.server.model.schemas import ANY, TypeSchema
 from trainyard.server.patch.json_patch import MalformedPatch
 
 PATCH = "application/strategic-merge-patch+json"

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from trainyard.api_types import decoding
+from trainyard.api_types.schemas import ANY
 from trainyard.objects import Json, Problem
 from trainyard.objects.json_equal import json_equal
 from trainyard.schema import Schema
@@ -21,8 +23,7 @@ from trainyard.schema.compiled import is_too_deep
 from trainyard.server.model import errors, schemas
 from trainyard.server.model.context import RequestContext
 from trainyard.server.model.resources import Check, Resource
-from trainyard.server.model.schemas import ANY
-from trainyard.server.registry import decoding, metadata, scale
+from trainyard.server.registry import metadata, scale
 
 Checks = Mapping[tuple[str, str], Check]
 _IDENTITY = ("apiVersion", "kind", "metadata")

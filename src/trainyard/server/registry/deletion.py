@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from trainyard.api_types import decoding
+from trainyard.api_types.schemas import STRING, TypeSchema
 from trainyard.objects import Json, NamespacedName, Problem, decode, encode, format_time, parse_time
 from trainyard.schema.checks import json_text
 from trainyard.server.model import errors
@@ -22,8 +24,7 @@ from trainyard.server.model.context import RequestContext
 from trainyard.server.model.paths import Target
 from trainyard.server.model.requests import Request, Response, decode_body, is_dry_run, reply
 from trainyard.server.model.resources import Resource
-from trainyard.server.model.schemas import STRING, TypeSchema
-from trainyard.server.registry import decoding, lists
+from trainyard.server.registry import lists
 from trainyard.server.registry.writes import CLEANUP, Writes, has_finalizers_or_grace
 
 FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}

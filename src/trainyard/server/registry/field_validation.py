@@ -13,12 +13,12 @@ from collections import Counter
 from itertools import islice
 from typing import Any
 
+from trainyard.api_types.decoding import ObjectWithDuplicates, examine, is_canonical, normalize
+from trainyard.api_types.schemas import ANY, META, TypeSchema, built_in
 from trainyard.objects import Json
 from trainyard.server.model import errors, schemas
 from trainyard.server.model.requests import JSON, Request
 from trainyard.server.model.resources import Resource
-from trainyard.server.model.schemas import ANY, TypeSchema
-from trainyard.server.registry.decoding import ObjectWithDuplicates, examine, is_canonical, normalize
 
 MODES = ("", "Ignore", "Strict", "Warn")
 MAX_REPORTED = 100  # maximum number of reported fields
@@ -94,7 +94,7 @@ def without_unknown_fields(resource: Resource, obj: Json) -> Json:
     pruned by their schema; only their metadata is handled here.
     """
     if resource.definition:
-        meta_shape = schemas.built_in(f"{schemas.META}ObjectMeta")
+        meta_shape = built_in(f"{META}ObjectMeta")
         is_stored_form = is_canonical(obj["metadata"], meta_shape)
         return obj if is_stored_form else {**obj, "metadata": normalize(obj["metadata"], meta_shape)}
     return obj if resource.to_storage else dict(normalize(obj, schemas.schema_of(resource)))  # to_storage normalizes

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from trainyard.api_types import schemas as types
+from trainyard.api_types.schemas import TypeSchema
 from trainyard.objects import Json, encode
 from trainyard.server.model import errors
-from trainyard.server.model import schemas as types
 from trainyard.server.model.requests import Request, Response, reply
 from trainyard.server.model.resources import Registry, Resource
-from trainyard.server.model.schemas import TypeSchema
 
 _PREFIX = "io.k8s."
 _META = f"{types.META}ObjectMeta"

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from trainyard.api_types import decoding
+from trainyard.api_types.schemas import META, STRING, TypeSchema, built_in
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
 from trainyard.server.model import errors
 from trainyard.server.model.resources import Column, Resource, ScalePaths
-from trainyard.server.model.schemas import META, STRING, TypeSchema, built_in
-from trainyard.server.registry import decoding
 from trainyard.server.registry.tables import AGE, NAME
 
 GROUP = "autoscaling"

@@ -19,10 +19,10 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Raw
 
+from trainyard.api_types.schemas import ANY, META, TypeSchema, built_in
 from trainyard.objects import Problem, encode, parse_time
 from trainyard.objects.quantities import canonical, is_quantity
 from trainyard.schema.checks import TYPE_TEXTS, json_text
-from trainyard.server.model.schemas import ANY, META, TypeSchema, built_in
 
 _BITS = {"int32": 2**31, "int64": 2**63}
 _SECONDS = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"

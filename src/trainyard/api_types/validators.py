@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from trainyard.api_types.names import key_texts, label_problems, name_problem
 from trainyard.objects import Json, Problem, encode
 from trainyard.schema.checks import json_text
-from trainyard.server.registry.metadata import key_texts, label_problems, name_problem
 
 MAX_INT32 = 2**31 - 1  # the largest int32
 NOT_NEGATIVE = "must be greater than or equal to 0"

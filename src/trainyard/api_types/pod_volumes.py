@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from trainyard.objects import Json, Problem, encode
-from trainyard.objects.quantities import number
-from trainyard.schema.checks import json_text
-from trainyard.server.builtin.pod_fields import field_problems, resource_field_problems
-from trainyard.server.builtin.validators import (
+from trainyard.api_types.pod_fields import field_problems, resource_field_problems
+from trainyard.api_types.validators import (
     validate_enum,
     validate_file_mode,
     validate_local_path,
     validate_name,
     validate_no_backsteps,
 )
+from trainyard.objects import Json, Problem, encode
+from trainyard.objects.quantities import number
+from trainyard.schema.checks import json_text
 
 READ_ONLY = ("Disabled", "Enabled", "IfPossible")
 VOLUME_FIELD_PATHS = tuple(f"metadata.{name}" for name in ("annotations", "labels", "name", "namespace", "uid"))

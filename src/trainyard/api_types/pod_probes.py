@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from trainyard.api_types.validators import NOT_NEGATIVE
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
-from trainyard.server.builtin.validators import NOT_NEGATIVE
 
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _PROBE_NUMBERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")

@@ -10,22 +10,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainyard.objects import Json, Problem
-from trainyard.schema.checks import json_text
-from trainyard.server.builtin.pod_fields import variable_problems
-from trainyard.server.builtin.pod_probes import forbidden_problems, port_name_problems, port_problems, probe_problems
-from trainyard.server.builtin.pod_resources import resource_problems
-from trainyard.server.builtin.pod_scheduling import placement_problems
-from trainyard.server.builtin.pod_security import container_context_problems, pod_context_problems
-from trainyard.server.builtin.pod_volumes import mount_problems, volume_problems
-from trainyard.server.builtin.validators import (
+from trainyard.api_types.names import annotation_problems, label_problems
+from trainyard.api_types.pod_fields import variable_problems
+from trainyard.api_types.pod_probes import forbidden_problems, port_name_problems, port_problems, probe_problems
+from trainyard.api_types.pod_resources import resource_problems
+from trainyard.api_types.pod_scheduling import placement_problems
+from trainyard.api_types.pod_security import container_context_problems, pod_context_problems
+from trainyard.api_types.pod_volumes import mount_problems, volume_problems
+from trainyard.api_types.validators import (
     MAX_INT32,
     validate_enum,
     validate_ip,
     validate_max_items,
     validate_name,
 )
-from trainyard.server.registry.metadata import annotation_problems, label_problems
+from trainyard.objects import Json, Problem
+from trainyard.schema.checks import json_text
 
 RESTARTS = ("Always", "OnFailure", "Never")
 MAX_HOSTNAME_BYTES = 64  # bytes of a host name on Linux

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from trainyard.api_types.validators import MAX_INT32, validate_enum
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
-from trainyard.server.builtin.validators import MAX_INT32, validate_enum
 
 CAP_SYS_ADMIN = "CAP_SYS_ADMIN"
 _SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")

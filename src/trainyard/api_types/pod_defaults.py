@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from trainyard.api_types.defaults import set_defaults, set_defaults_for_zero
 from trainyard.objects import Json
-from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zero
 
 
 def default_pod_spec(spec: Json, is_pod: bool = True) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainyard.api_types.names import key_texts
 from trainyard.objects import Json, Problem
 from trainyard.objects.quantities import number
 from trainyard.schema.checks import json_text
-from trainyard.server.registry.metadata import key_texts
 
 STANDARD_CONTAINER_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _HUGEPAGES = "hugepages-"

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.objects import Json, Problem
-from trainyard.schema.checks import json_text
-from trainyard.server.builtin.validators import (
+from trainyard.api_types.names import label_problems, name_problem
+from trainyard.api_types.validators import (
     selector_problems,
     validate_qualified_name,
     validate_selector_requirement,
 )
-from trainyard.server.registry.metadata import label_problems, name_problem
+from trainyard.objects import Json, Problem
+from trainyard.schema.checks import json_text
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

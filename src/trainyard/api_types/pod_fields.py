@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainyard.objects import Json, Problem
-from trainyard.schema.checks import json_text
-from trainyard.server.builtin.validators import (
+from trainyard.api_types.names import name_problem
+from trainyard.api_types.validators import (
     validate_config_key,
     validate_enum,
     validate_name,
     validate_qualified_name,
 )
-from trainyard.server.registry.metadata import name_problem
+from trainyard.objects import Json, Problem
+from trainyard.schema.checks import json_text
 
 FIELDS = (
     *("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName"),

@@ -1,0 +1,42 @@
+"""What an API server would say of the pods of a template, before there are any."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainyard.api_types.decoding import examine, normalize
+from trainyard.api_types.pod_defaults import default_pod_spec
+from trainyard.api_types.pod_rules import template_problems
+from trainyard.api_types.schemas import built_in
+from trainyard.objects import Json, Problem, decode, encode
+
+_TEMPLATE = built_in("api.core.v1.PodTemplateSpec")
+
+
+def pod_problems(template: Json, path: str) -> list[Problem]:
+    """The problems for which an API server refuses every pod of the template at `path`, with its words and a fix.
+
+    Unknown fields pass: a newer API server may know them. Values of a wrong type are reported alone, because the rules
+    cannot read them. The template is not changed.
+    """
+    findings = [finding for finding in examine(template, _TEMPLATE, path) if finding.kind != "unknown"]
+    if wrong_types := [finding for finding in findings if finding.kind in ("type", "duplicate")]:
+        return [Problem(finding.path, finding.text) for finding in wrong_types]
+    problems = [Problem(finding.path, finding.text) for finding in findings]
+    pod_template: Any = decode(encode(normalize(template, _TEMPLATE)))
+    default_pod_spec(pod_template.setdefault("spec", {}))
+    unique = {problem.path: problem for problem in (*template_problems(pod_template, path), *problems)}
+    return [Problem(_path_in_template(problem, path), _with_fix(problem.text)) for problem in unique.values()]
+
+
+def _path_in_template(problem: Problem, path: str) -> str:
+    """The path of the field in the template: kube-apiserver leaves out `metadata` there."""
+    field = problem.path.removeprefix(f"{path}.")
+    return f"{path}.metadata.{field}" if field in ("labels", "annotations") else problem.path
+
+
+def _with_fix(text: str) -> str:
+    """The text with what to do, where kube-apiserver says only what is wrong."""
+    if text.startswith("Duplicate value"):
+        return f"{text}; write it once"
+    return f"{text}: write it" if text == "Required value" else text

@@ -66,6 +66,16 @@ def test_stop_removes_what_a_killed_daemon_left(home: Path) -> None:
     assert cluster.folder.stat().st_mode & 0o777 == 0o700
 
 
+def test_down_says_that_the_daemon_was_killed_and_what_is_kept(home: Path) -> None:
+    folder = Background().folder
+    folder.mkdir(parents=True)
+    (folder / "cluster.json").write_text("{}")
+    code, text = run_in_process(down)
+    assert code == 0 and "The cluster is not up: its daemon was killed.\n" in text
+    assert "Its jobs and files are kept. Go on: trainyard up\n" in text
+    assert run_in_process(down) == (0, "The cluster is not up.\n")
+
+
 def test_stopping_a_cluster_that_never_was_creates_no_folder(home: Path) -> None:
     assert Background().stop(1, print) is False
     assert not home.exists()

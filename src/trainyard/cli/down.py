@@ -47,12 +47,14 @@ def down(name: str, grace: float, delete: bool) -> None:
         if not cluster.folder.is_dir() and name != "default":
             click.echo(f"There is no cluster {name}{clause_of_clusters(name)}.")
             return
-        job_texts = _job_texts(cluster)
+        job_texts, was_killed = _job_texts(cluster), cluster.daemon_killed
         was_up = cluster.stop(grace, note)
-        hint = "" if was_up or name != "default" else clause_of_clusters(name)
+        hint = ": its daemon was killed" if was_killed else clause_of_clusters(name) if name == "default" else ""
         click.echo(f"{cluster_text} is down." if was_up else f"{cluster_text} is not up{hint}.")
         if delete:
             _delete(cluster, cluster_text)
+        elif was_killed:
+            note(f"Its jobs and files are kept. Go on: {cluster.word('up')}")
         elif was_up and job_texts:
             note(f"It keeps its jobs: {', '.join(job_texts)}. Go on: {cluster.word('up')}")
     except BackgroundError as error:

@@ -29,7 +29,7 @@ NARROW = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": READ},
     {"apiGroups": [""], "resources": ["services", "configmaps"], "verbs": [*READ, "create", "delete", "patch"]},
     {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": [*READ, "create", "delete", "patch"]},
-    {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list", "create", "patch"]},
 ]
 """What serving TfJobs needs: nothing of StatefulSets, and no word about other kinds."""

@@ -1,19 +1,22 @@
-"""The event recorder: equal events are recorded once in a while, and recording blocks nothing."""
+"""The event recorder: equal events are counted, in a bounded number of requests, and recording blocks nothing."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from trainyard.client import ApiClient, ApiRequest, Forbidden, Unavailable
+from tests.support.waiting import until_async
+from trainyard.client import ApiClient, ApiRequest, Forbidden, NotFound, Unavailable
 from trainyard.controller_runtime import event_recorder
 from trainyard.controller_runtime.event_recorder import (
     BUFFER_SIZE,
-    DEDUPLICATION_SECONDS,
+    BURST,
     MAX_RECENT,
     MAX_TRIES,
+    REFILL_SECONDS,
     EventRecorder,
 )
 from trainyard.core import Event
@@ -38,8 +41,11 @@ class ScriptedApi(ApiClient):
         self.answers = answers
         self.sent: list[Json] = []
         self.done = asyncio.Event()
+        self.on_first_request: Callable[[], None] = lambda: None
 
     async def send(self, request: ApiRequest) -> bytes:
+        on_first_request, self.on_first_request = self.on_first_request, lambda: None
+        on_first_request()
         self.sent.append(decode(request.body or b"{}"))
         answer = self.answers.pop(0)
         if not self.answers:
@@ -64,14 +70,65 @@ async def sent_events(recorder: EventRecorder, api: ScriptedApi) -> list[Json]:
     return api.sent
 
 
-async def test_an_equal_event_is_written_again_only_after_a_while() -> None:
-    clock, api = Clock(), ScriptedApi([None, None])
+async def sent_after(api: ScriptedApi, answers: list[Any]) -> list[Json]:
+    """The bodies that are sent until as many answers are given."""
+    api.answers, api.done, api.sent = answers, asyncio.Event(), []
+    await asyncio.wait_for(api.done.wait(), 10)
+    return api.sent
+
+
+async def test_equal_events_are_one_event_with_a_count_and_the_last_time() -> None:
+    """As `kubectl describe` shows the second creation of a pod after a suspend and resume."""
+    api, wall = ScriptedApi([None]), Clock()
+    recorder = EventRecorder(api, wall, Clock())
+    for _ in range(2):
+        recorder.record(JOB, (CREATED,), SOURCE)  # not sent yet: one request
+    (first,) = await sent_events(recorder, api)
+    assert (first["count"], first["firstTimestamp"], first["lastTimestamp"]) == (2, *["1970-01-01T00:16:40Z"] * 2)
+    running = asyncio.create_task(recorder.run())
+    wall.now += 3600
+    repeated: Json = {"count": 3, "lastTimestamp": "1970-01-01T01:16:40Z"}
+    recorder.record(JOB, (CREATED,), SOURCE)
+    assert await sent_after(api, [None]) == [repeated]
+    recorder.record(JOB, (CREATED,), SOURCE)
+    gone = NotFound(404, "NotFound", "the API server keeps events for an hour")
+    patch, again = await sent_after(api, [gone, None])
+    assert patch["count"] == 4 and again == first | patch
+    running.cancel()
+
+
+async def test_repetitions_are_patched_at_a_bounded_rate_and_all_are_counted() -> None:
+    api, clock = ScriptedApi([None] * (1 + BURST)), Clock()
     recorder = EventRecorder(api, lambda: 0.0, clock)
-    for _ in range(5):
+    running = asyncio.create_task(recorder.run())
+    for sent in range(1, BURST + 2):
         recorder.record(JOB, (RUNNING,), SOURCE)
-    clock.now += DEDUPLICATION_SECONDS + 1
-    recorder.record(JOB, (RUNNING, RUNNING), SOURCE)
-    assert [event["reason"] for event in await sent_events(recorder, api)] == ["JobRunning", "JobRunning"]
+        await until_async(lambda sent=sent: len(api.sent) == sent, "the event is sent")
+    for _ in range(100):
+        recorder.record(JOB, (RUNNING,), SOURCE)
+    assert not recorder.waiting
+    recorder.record(JOB, (FAILED,), SOURCE)  # a new event needs no token
+    assert [event["reason"] for event in await sent_after(api, [None])] == ["JobFailed"]
+    clock.now += REFILL_SECONDS
+    recorder.record(JOB, (RUNNING,), SOURCE)
+    recorder.record(JOB, (CREATED,), SOURCE)
+    patch, created = await sent_after(api, [None, None])
+    assert patch["count"] == BURST + 102 and created["count"] == 1
+    running.cancel()
+
+
+async def test_a_repetition_before_the_first_event_is_accepted_is_counted_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_recorder, "RETRY_SECONDS", (0.001, 0.002))
+    api = ScriptedApi([])
+    recorder = EventRecorder(api, lambda: 0.0)
+    recorder.record(JOB, (RUNNING,), SOURCE)
+    api.on_first_request = lambda: recorder.record(JOB, (RUNNING,), SOURCE)
+    running = asyncio.create_task(recorder.run())
+    await sent_after(api, [Unavailable(503, "ServiceUnavailable", ""), None])
+    assert [sent["count"] for sent in api.sent] == [1, 2]
+    running.cancel()
 
 
 async def test_an_event_names_the_job_and_fits_the_api() -> None:

@@ -60,7 +60,7 @@ class CountedOperator:
 
     @property
     def events(self) -> int:
-        return self.requests["create", "events"]
+        return self.requests["create", "events"] + self.requests["patch", "events"]
 
     @property
     def writes(self) -> int:
@@ -103,7 +103,10 @@ class CountedOperator:
     async def events_sent(self) -> None:
         """Wait until the operator has sent every event that it has recorded."""
         await self.until(lambda: not self.operator.waiting_events, "no event waits")
-        await self.until(lambda: self.server.verbs["create", "events"] == self.events, "each event is accepted")
+        accepted = self.server.verbs
+        await self.until(
+            lambda: accepted["create", "events"] + accepted["patch", "events"] == self.events, "each event is accepted"
+        )
 
 
 @asynccontextmanager

@@ -3,8 +3,11 @@
 Rules for this file:
 - Best effort: `record` never blocks and never fails a reconcile. When the buffer is full the oldest event is dropped;
   so is an event that the API server rejects. `dropped` counts both.
-- An event of equal type, reason and message about the same object (uid) is recorded at most once in ten minutes, as
-  long as fewer than MAX_RECENT other events come in between.
+- Events of equal type, reason and message about the same object (uid) are one Event with a `count` and a
+  `lastTimestamp`, as client-go's EventCorrelator makes it: a repetition is a patch, as long as fewer than MAX_RECENT
+  other events came in between. One that is not sent yet is only counted.
+- The patches about an object are bounded by a token bucket, as by client-go's spam filter: after BURST patches one in
+  REFILL_SECONDS. A repetition without a token is counted, and is part of the next patch. A new event needs no token.
 - An event that may wait is sent when none has been recorded for QUIET_SECONDS, MAX_WAIT after the first at the latest:
   that the pod of a job was created must not delay the pods of the jobs that follow.
 """
@@ -20,15 +23,17 @@ from collections.abc import Callable, Iterable
 from secrets import token_hex
 from typing import Protocol
 
-from trainyard.client import ApiClient, ApiError, Unavailable
+import msgspec
+
+from trainyard.client import AlreadyExists, ApiClient, ApiError, NotFound, Unavailable
 from trainyard.controller_runtime.backoff import Backoff
 from trainyard.objects import Json, format_time, name_of, namespace_of, uid_of
 from trainyard.objects.resources import EVENT
 
 log = logging.getLogger(__name__)
 
-DEDUPLICATION_SECONDS = 600.0  # for so long an equal event is not recorded again
-MAX_RECENT = 4096  # remembered events; as many as client-go's correlator remembers
+MAX_RECENT = 4096  # remembered events, and objects with patches; as many as client-go's correlator remembers
+BURST, REFILL_SECONDS = 25, 600.0  # patches about one object
 BUFFER_SIZE = 4000  # events
 MAX_TRIES = 5  # requests of an event while the API server is unavailable
 RETRY_SECONDS = 1.0, 30.0  # the shortest and the longest pause between them
@@ -52,9 +57,36 @@ class RecordableEvent(Protocol):
         """The sentence for the user."""
 
 
+class _Series(msgspec.Struct):
+    """The occurrences of one event: `name` and `first` (RFC 3339) are the Event's name and its firstTimestamp; `queued`
+    is the Event in the buffer, None while there is none."""
+
+    name: str
+    first: str = ""
+    count: int = 0
+    is_created: bool = False
+    queued: Json | None = None
+
+
+class _TokenBucket(msgspec.Struct, gc=False):
+    """The patches about one object: how many may be sent, as of `time` (monotonic seconds)."""
+
+    tokens: float
+    time: float
+
+    def take(self, now: float) -> bool:
+        """Take a token; False if there is none."""
+        self.tokens = min(float(BURST), self.tokens + (now - self.time) / REFILL_SECONDS)
+        self.time = now
+        if self.tokens < 1:
+            return False
+        self.tokens -= 1
+        return True
+
+
 class EventRecorder:
-    """`record` puts events into the buffer; `run` creates them at the API server, one after the other. `now` is the
-    wall clock of the timestamps (Unix seconds), `clock` the monotonic clock of DEDUPLICATION_SECONDS."""
+    """`record` puts events into the buffer; `run` sends them to the API server, one after the other. `now` is the wall
+    clock of the timestamps (Unix seconds), `clock` the monotonic clock of the token buckets."""
 
     def __init__(
         self, api: ApiClient, now: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
@@ -62,12 +94,13 @@ class EventRecorder:
         self._api = api
         self._now = now
         self._clock = clock
-        self._buffer: deque[Json] = deque(maxlen=BUFFER_SIZE)
+        self._buffer: deque[_Series] = deque()
         self.dropped = 0
         self._not_empty, self._urgent = asyncio.Event(), asyncio.Event()
         self._last_recorded = 0.0  # time.monotonic
-        # The hashes of recent events and their times, oldest first. The events themselves would be a megabyte and more.
-        self._recent: dict[int, float] = {}
+        # Those of recent events by their hashes, least recent first. The events themselves would be megabytes.
+        self._recent: dict[int, _Series] = {}
+        self._buckets: dict[str, _TokenBucket] = {}  # by the uid of the object, least recently made first
 
     @property
     def waiting(self) -> int:
@@ -75,16 +108,27 @@ class EventRecorder:
         return len(self._buffer)
 
     def record(self, obj: Json, events: Iterable[RecordableEvent], component: str, *, may_wait: bool = False) -> None:
-        """Record the events about `obj`, except those recorded in the last DEDUPLICATION_SECONDS. `component` is their
-        source."""
+        """Record the events about `obj`. `component` is their source."""
         for event in events:
-            if self._is_new(uid_of(obj), event):
-                self.dropped += len(self._buffer) == BUFFER_SIZE
-                self._buffer.append(self._event_object(obj, event, component))
-                self._last_recorded = time.monotonic()
-                self._not_empty.set()
+            series = self._series(obj, event)
+            series.count += 1
+            timestamp = format_time(self._now())
+            if series.queued is not None:
+                series.queued |= {"count": series.count, "lastTimestamp": timestamp}
+            elif series.count == 1 or self._may_patch(uid_of(obj)):
+                series.first = series.first or timestamp
+                series.queued = _event_object(obj, event, component, series, timestamp)
+                self._queue(series)
                 if not may_wait:
                     self._urgent.set()
+
+    def _queue(self, series: _Series) -> None:
+        if len(self._buffer) == BUFFER_SIZE:
+            self._buffer.popleft().queued = None
+            self.dropped += 1
+        self._buffer.append(series)
+        self._last_recorded = time.monotonic()
+        self._not_empty.set()
 
     async def run(self) -> None:
         """Send buffered events until cancelled. An event is sent again while the API server is unavailable, up to
@@ -96,13 +140,17 @@ class EventRecorder:
                 await self._not_empty.wait()
             await self._wait_for_pause()
             while self._buffer:
-                obj = self._buffer.popleft()
+                series = self._buffer.popleft()
+                obj, series.queued = series.queued, None
+                assert obj is not None  # noqa: S101 - each series in the buffer has an Event
                 try:
-                    await self._api.create(EVENT, namespace_of(obj), obj, version_only=True)
+                    await self._send(series, obj)
                 except ApiError as error:
                     if isinstance(error, Unavailable) and unavailable.failures < MAX_TRIES - 1:
                         pause = unavailable.next_delay(error.retry_after)
-                        self._buffer.appendleft(obj)
+                        if series.queued is None:  # else the Event of a later occurrence takes its place
+                            series.queued = obj
+                            self._buffer.appendleft(series)
                         await asyncio.sleep(pause)
                         continue
                     self.dropped += 1
@@ -111,6 +159,18 @@ class EventRecorder:
                     self.dropped += 1
                     log.exception("event not recorded, unexpected error object=%s", obj["involvedObject"]["name"])
                 unavailable.reset()
+
+    async def _send(self, series: _Series, event: Json) -> None:
+        """Create the Event, or patch it; the API server has perhaps removed it since."""
+        namespace = namespace_of(event)
+        if series.is_created:
+            repeated = {key: event[key] for key in ("count", "lastTimestamp")}
+            with contextlib.suppress(NotFound):
+                await self._api.patch(EVENT, namespace, series.name, repeated, version_only=True)
+                return
+        with contextlib.suppress(AlreadyExists):  # a try before, whose response was lost, has created it
+            await self._api.create(EVENT, namespace, event, version_only=True)
+        series.is_created = True
 
     async def _wait_for_pause(self) -> None:
         """Wait until the events that may wait have waited, or until one is recorded that may not."""
@@ -122,38 +182,42 @@ class EventRecorder:
                     break
         self._urgent.clear()
 
-    def _is_new(self, uid: str, event: RecordableEvent) -> bool:
-        now = self._clock()
-        while self._recent and (
-            len(self._recent) >= MAX_RECENT or now - next(iter(self._recent.values())) > DEDUPLICATION_SECONDS
-        ):
+    def _series(self, obj: Json, event: RecordableEvent) -> _Series:
+        """The series of the event, which becomes the most recent one."""
+        key = hash((uid_of(obj), event.type, event.reason, event.message))
+        series = self._recent.pop(key, None) or _Series(f"{name_of(obj)[:200]}.{token_hex(8)}")
+        if len(self._recent) >= MAX_RECENT:
             del self._recent[next(iter(self._recent))]
-        key = hash((uid, event.type, event.reason, event.message))
-        if key in self._recent:
-            return False
-        self._recent[key] = now
-        return True
+        self._recent[key] = series
+        return series
 
-    def _event_object(self, obj: Json, event: RecordableEvent, source: str) -> Json:
-        timestamp = format_time(self._now())
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"namespace": namespace_of(obj), "name": f"{name_of(obj)[:200]}.{token_hex(8)}"},
-            "involvedObject": {
-                "apiVersion": obj.get("apiVersion", ""),
-                "kind": obj.get("kind", ""),
-                "namespace": namespace_of(obj),
-                "name": name_of(obj),
-                "uid": uid_of(obj),
-            },
-            "type": event.type,
-            "reason": event.reason,
-            "message": event.message[:MAX_MESSAGE_LENGTH],
-            "count": 1,
-            "firstTimestamp": timestamp,
-            "lastTimestamp": timestamp,
-            "source": {"component": source},
-            "reportingComponent": source,
-            "reportingInstance": "",
-        }
+    def _may_patch(self, uid: str) -> bool:
+        if uid not in self._buckets:
+            if len(self._buckets) >= MAX_RECENT:
+                del self._buckets[next(iter(self._buckets))]
+            self._buckets[uid] = _TokenBucket(float(BURST), self._clock())
+        return self._buckets[uid].take(self._clock())
+
+
+def _event_object(obj: Json, event: RecordableEvent, source: str, series: _Series, timestamp: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": namespace_of(obj), "name": series.name},
+        "involvedObject": {
+            "apiVersion": obj.get("apiVersion", ""),
+            "kind": obj.get("kind", ""),
+            "namespace": namespace_of(obj),
+            "name": name_of(obj),
+            "uid": uid_of(obj),
+        },
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message[:MAX_MESSAGE_LENGTH],
+        "count": series.count,
+        "firstTimestamp": series.first,
+        "lastTimestamp": timestamp,
+        "source": {"component": source},
+        "reportingComponent": source,
+        "reportingInstance": "",
+    }

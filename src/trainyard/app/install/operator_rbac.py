@@ -125,7 +125,7 @@ CALL_SITES: tuple[CallSite, ...] = (
         _patched_children,
         "updates of children after an edit of the job, labels on those of an earlier operator",
     ),
-    CallSite("controller_runtime/event_recorder.py", ("create",), lambda kind: [("", "events")], "events"),
+    CallSite("controller_runtime/event_recorder.py", ("create", "patch"), lambda kind: [("", "events")], "events"),
 )
 """Every place in the code that sends requests for jobs and their children."""
 
@@ -151,9 +151,9 @@ def is_opt_in(kind: Kind) -> bool:
 
 
 def default_permissions(served: Iterable[Kind]) -> frozenset[Permission]:
-    """The permissions for those of the served kinds that are not opt-in. Creating events is always among them."""
+    """The permissions for those of the served kinds that are not opt-in. Writing events is always among them."""
     needed = [permissions_of(kind) for kind in served if not is_opt_in(kind)]
-    return frozenset({Permission("", "events", "create")}).union(*needed)
+    return frozenset(Permission("", "events", verb) for verb in ("create", "patch")).union(*needed)
 
 
 def opt_in_permissions(served: Iterable[Kind]) -> frozenset[Permission]:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.node.node_cluster import NodeCluster, running_node, terminated
 from trainyard.client import ApiError
-from trainyard.node.kubelet import lifecycle
+from trainyard.node.kubelet import lifecycle, pod_state
 from trainyard.node.kubelet.api.pod_logs import PodLogs
 from trainyard.node.kubelet.pod_worker import UNEXPECTED_ADMISSION_ERROR, folder_name
 from trainyard.node.kubelet.spec.pod_spec import EnvContext
@@ -113,8 +113,8 @@ async def test_a_pod_whose_lifecycle_raises_is_killed_and_fails(
 ) -> None:
     step = lifecycle.step
 
-    def broken(pod: lifecycle.Pod, event: lifecycle.Event) -> Any:
-        if pod.name.startswith("unlucky") and pod.containers[0].state is lifecycle.ContainerState.RUNNING:
+    def broken(pod: pod_state.Pod, event: pod_state.Event) -> Any:
+        if pod.name.startswith("unlucky") and pod.containers[0].state is pod_state.ContainerState.RUNNING:
             raise KeyError("no such move")
         return step(pod, event)
 

@@ -22,7 +22,7 @@ from trainyard.core.children import decode_containers
 from trainyard.objects import Json
 from trainyard.views.diagnosis import why
 from trainyard.views.job_view import JobView
-from trainyard.views.replica_view import read_pod
+from trainyard.views.replica_view import read_pod, replica_view
 
 
 class Case(NamedTuple):
@@ -43,6 +43,14 @@ def with_init(container: Json, phase: str) -> Json:
 def with_sidecar(main: Json, sidecar: Json, phase: str) -> Json:
     worker = pod("WORKER-0", main, phase)
     worker["status"]["containerStatuses"].append({"name": "sidecar", "restartCount": 0, **sidecar})
+    return worker
+
+
+def with_native_sidecar(main: Json, sidecar: Json, phase: str) -> Json:
+    """A pod with an init container whose restartPolicy is Always."""
+    worker = pod("WORKER-0", main, phase)
+    worker["spec"] = {**(worker.get("spec") or {}), "initContainers": [{"name": "proxy", "restartPolicy": "Always"}]}
+    worker["status"]["initContainerStatuses"] = [{"name": "proxy", "restartCount": 0, **sidecar}]
     return worker
 
 
@@ -113,6 +121,13 @@ def recorded(tmp_path: Path, job: Json, pod: Json) -> HistoryRecord:
     read = read_record(folder)
     assert read is not None
     return read
+
+
+def test_the_exit_code_of_a_sidecar_that_is_stopped_after_the_others_is_not_shown() -> None:
+    view = replica_view(with_native_sidecar({"state": ended(3)}, {"state": ended(143)}, "Failed"))
+    assert (view.state, view.exit) == ("Failed", "3")
+    view = replica_view(with_native_sidecar({"state": ended(0, "Completed")}, {"state": ended(143)}, "Succeeded"))
+    assert (view.state, view.exit) == ("Succeeded", "0")
 
 
 @pytest.mark.parametrize("case", CASES, ids=CASE_NAMES)

@@ -12,7 +12,7 @@ from typing import Any
 
 from trainyard.node.kubelet.api.pod_logs import PodLogs
 from trainyard.node.kubelet.container_starter import ContainerExit, ContainerStarter
-from trainyard.node.kubelet.lifecycle import Ended, Event, Started
+from trainyard.node.kubelet.pod_state import Ended, Event, Started
 from trainyard.node.kubelet.usage.usage import UsageSampler
 from trainyard.node.sandbox.supervisor_client import StartError
 from trainyard.objects.metric_points import METRICS, decode_points

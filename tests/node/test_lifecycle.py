@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.node.kubelet.lifecycle import (
+from trainyard.node.kubelet.lifecycle import back_off, step
+from trainyard.node.kubelet.pod_state import (
     TERMINAL_STATES,
     TRANSITIONS,
     Action,
@@ -26,17 +27,22 @@ from trainyard.node.kubelet.lifecycle import (
     Stop,
     Tick,
     Wake,
-    back_off,
-    step,
 )
 from trainyard.node.kubelet.status import StatusInputs, phase, status
+from trainyard.objects.container_restarts import restart_policy
 
 PLACE = StatusInputs("10.0.0.1", "10.0.0.2", {})
 
 
 def pod(policy: str = "Never", *names: str, inits: tuple[str, ...] = (), deadline: float | None = None) -> Pod:
-    containers = [*(Container(name, init=True) for name in inits), *(Container(name) for name in names or ("main",))]
+    """A pod whose init containers with names that begin with `side` are native sidecars."""
+    containers = [*(init_container(name, policy) for name in inits), *(Container(name) for name in names or ("main",))]
     return Pod("pod", "uid", policy, tuple(containers), deadline=deadline)
+
+
+def init_container(name: str, policy: str) -> Container:
+    spec = {"restartPolicy": "Always"} if name.startswith("side") else {}
+    return Container(name, init=True, restart_policy=restart_policy(spec, policy, init=True))
 
 
 def play(pod_: Pod, *events: object) -> tuple[Pod, list[Action]]:
@@ -125,6 +131,90 @@ def test_ten_minutes_of_running_reset_the_back_off() -> None:
     assert Start("main", 3) in actions
 
 
+def test_a_container_that_is_starting_again_shows_the_count_of_its_last_run() -> None:
+    """A restart is counted when the container runs again, as a kubelet does it."""
+    events = (Tick(0), Started(1, "main"), Ended(2, "main", 3), Started(3, "main"))
+    counts, ids = [], []
+    for count in range(1, 5):
+        (shown,) = status(play(pod("OnFailure"), *events[:count])[0], PLACE, [], 3)["containerStatuses"]
+        counts.append(shown["restartCount"])
+        ids.append(shown.get("containerID", "").rpartition("/")[2])
+    assert (counts, ids) == ([0, 0, 0, 1], ["", "1", "1", "2"])
+
+
+def test_sidecars_start_in_the_order_of_init_containers_and_run_on() -> None:
+    state, actions = play(pod("Never", "main", inits=("side-a", "init", "side-b")), Tick(1))
+    assert actions == [Start("side-a", 1)]
+    state, actions = play(state, Started(2, "side-a"))
+    assert actions == [Start("init", 1)] and phase(state) == "Pending"
+    state, actions = play(state, Started(3, "init"), Ended(4, "init", 0))
+    assert actions == [Start("side-b", 1)]
+    state, actions = play(state, Started(5, "side-b"))
+    assert actions == [Start("main", 1)] and phase(state) == "Pending"
+    state, _ = play(state, Started(6, "main"))
+    shown = status(state, PLACE, [], 6)
+    assert shown["phase"] == "Running"
+    assert {condition["type"]: condition["status"] for condition in shown["conditions"]}["Ready"] == "True"
+    assert [(entry["ready"], entry["started"]) for entry in shown["initContainerStatuses"]] == [
+        (True, True),
+        (True, False),
+        (True, True),
+    ]
+
+
+@pytest.mark.parametrize("policy", ["Never", "OnFailure"])
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_sidecar_is_always_restarted(policy: str, code: int) -> None:
+    state, actions = play(pod(policy, inits=("side",)), Tick(0), Started(1, "side"), Ended(2, "side", code))
+    assert actions == [Start("side", 2)] and phase(state) == "Pending"  # before the others have started
+    state, actions = play(state, Started(3, "side"), Started(4, "main"), Ended(5, "side", code))
+    assert actions == [Wake(15)] and phase(state) == "Running"  # in back-off
+    (ready,) = [entry for entry in status(state, PLACE, [], 5)["conditions"] if entry["type"] == "Ready"]
+    assert ready["status"] == "False" and "[side]" in ready["message"]
+    state, actions = play(state, Tick(15))
+    assert actions == [Start("side", 3)]
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, "Succeeded"), (3, "Failed")])
+def test_sidecars_end_after_the_others_the_last_one_first(code: int, expected: str) -> None:
+    state, _ = play(pod("Never", inits=("side-a", "side-b")), Tick(0), Started(1, "side-a"), Started(2, "side-b"))
+    state, actions = play(state, Started(3, "main"), Ended(10, "main", code))
+    assert actions == [Signal("side-b", False), Wake(40)] and phase(state) == "Running"
+    state, actions = play(state, Ended(11, "side-b", 143))
+    assert actions == [Signal("side-a", False), Wake(40)]
+    state, actions = play(state, Tick(40))
+    assert actions == [Signal("side-a", True)]
+    state, actions = play(state, Ended(41, "side-a", 137))
+    assert actions == [Over()] and phase(state) == expected
+
+
+def test_a_stopped_pod_stops_its_sidecars_last() -> None:
+    running = (Tick(0), Started(1, "side-a"), Started(2, "side-b"), Started(3, "main"))
+    state, actions = play(pod("Always", inits=("side-a", "side-b")), *running, Stop(10, 30))
+    assert actions == [Signal("main", False), Wake(40)]
+    _, actions = play(state, Ended(20, "main", 0))
+    assert actions == [Signal("side-b", False), Wake(40)]
+    # At the end of the grace period no sidecar waits any more; each has two seconds.
+    state, actions = play(state, Tick(40))
+    assert actions == [Signal("main", True), Signal("side-b", False), Signal("side-a", False), Wake(42)]
+    assert play(state, Tick(42))[1] == [Signal("side-b", True), Signal("side-a", True)]
+    assert play(state, Stop(41, 0))[1] == [Signal("side-b", True), Signal("side-a", True)]
+
+
+def test_a_pod_whose_init_container_fails_stops_the_sidecars_before_it() -> None:
+    state, _ = play(pod("Never", inits=("side", "init")), Tick(0), Started(1, "side"), Started(2, "init"))
+    state, actions = play(state, Ended(3, "init", 1))
+    assert actions == [Signal("side", False), Wake(33)]
+    state, actions = play(state, Ended(4, "side", 0))
+    assert actions == [Over()] and phase(state) == "Failed"
+
+
+def test_an_eviction_while_the_sidecars_end_does_not_fail_a_pod_that_has_done_its_work() -> None:
+    state, _ = play(pod("Never", inits=("side",)), Tick(0), Started(1, "side"), Started(2, "main"), Ended(3, "main", 0))
+    state, _ = play(state, Stop(4, 30, deleting=False, failure=("Terminated", "shutdown")), Ended(5, "side", 0))
+    assert phase(state) == "Succeeded" and state.failure is None
+
+
 def test_stop_sends_sigterm_and_sigkill_after_the_grace_period() -> None:
     state, actions = play(pod(), Tick(0), Started(1, "main"), Stop(10, 30))
     assert actions == [Signal("main", False), Wake(40)]
@@ -209,8 +299,8 @@ def test_every_move_in_the_table_is_between_places_that_exist() -> None:
 class Machine:
     """What carries the actions out, in every order that can happen: a start ends in one of three ways, and so on."""
 
-    def __init__(self, policy: str, inits: int) -> None:
-        self.pod = pod(policy, "a", "b", inits=tuple(f"init-{number}" for number in range(inits)))
+    def __init__(self, policy: str, inits: tuple[str, ...]) -> None:
+        self.pod = pod(policy, "a", "b", inits=inits)
         self.now = 0.0
         self.starting: set[str] = set()
         self.running: set[str] = set()
@@ -229,8 +319,9 @@ class Machine:
                     assert name in self.running
                 case Over():
                     self.overs += 1
-        inits = {container.name for container in self.pod.containers if container.init}
-        assert not (self.running & inits and self.running - inits), "init containers run alone"
+        inits = {container.name for container in self.pod.containers if container.init and not container.sidecar}
+        mains = {container.name for container in self.pod.main_containers}
+        assert not (self.running & inits and self.running & mains), "init containers run before the others"
         assert self.overs == (1 if self.pod.has_ended else 0)
 
     def choices(self) -> list[object]:
@@ -259,10 +350,10 @@ class Machine:
 
 @given(
     policy=st.sampled_from(["Always", "OnFailure", "Never"]),
-    inits=st.integers(0, 2),
+    inits=st.lists(st.sampled_from(["init-0", "init-1", "side-0", "side-1"]), max_size=4, unique=True).map(tuple),
     picks=st.lists(st.integers(0, 99), max_size=40),
 )
-def test_the_invariants_hold_for_any_order_of_events(policy: str, inits: int, picks: list[int]) -> None:
+def test_the_invariants_hold_for_any_order_of_events(policy: str, inits: tuple[str, ...], picks: list[int]) -> None:
     machine = Machine(policy, inits)
     machine.feed(Tick(0.5))
     for pick in picks:
@@ -275,7 +366,7 @@ def test_the_invariants_hold_for_any_order_of_events(policy: str, inits: int, pi
 
 def test_a_stopped_pod_ends_in_any_state_of_its_containers() -> None:
     for policy, moves in itertools.product(("Always", "Never"), itertools.product(range(4), repeat=3)):
-        machine = Machine(policy, 1)
+        machine = Machine(policy, ("init-0", "side-0"))
         machine.feed(Tick(0.5))
         for move in moves:
             choices = [choice for choice in machine.choices() if not isinstance(choice, Stop)]

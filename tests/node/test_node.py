@@ -295,11 +295,30 @@ async def test_an_unsupported_field_is_reported_once_and_ignored(cluster: NodeCl
     assert len([line for line in cluster.lines if "runAsUser" in line]) == 1
 
 
-async def test_a_sidecar_container_is_refused_with_a_fix(cluster: NodeCluster) -> None:
-    sidecar = {"name": "side", "image": "any", "command": ["sleep", "60"], "restartPolicy": "Always"}
-    await cluster.pod("sidecar", initContainers=[sidecar])
-    pod = await cluster.phase("sidecar", "Failed")
-    assert "make it an ordinary container" in pod["status"]["message"]
+async def test_sidecars_run_beside_the_containers_and_end_after_them(cluster: NodeCluster) -> None:
+    """The order in which programs of one pod started and ended, from a file that all of them write."""
+
+    def container(name: str, script: str, **fields: object) -> dict:
+        mounts = [{"name": "shared", "mountPath": "/shared-by-all"}]
+        return {"name": name, "image": "any", "command": ["sh", "-c", script], "volumeMounts": mounts, **fields}
+
+    def sidecar(name: str) -> dict:
+        ending = f"echo {name} ends >> /shared-by-all/log; cat /shared-by-all/log; exit 0"
+        script = f"trap '{ending}' TERM; echo {name} >> /shared-by-all/log; while :; do sleep 0.02; done"
+        return container(name, script, restartPolicy="Always")
+
+    # A sidecar counts as started while its program begins to run: the init container waits for its line.
+    wait = "until grep -q first /shared-by-all/log; do sleep 0.02; done"
+    init = container("init", f"{wait}; echo init >> /shared-by-all/log")
+    main = container(
+        "main", "until grep -q second /shared-by-all/log; do sleep 0.02; done; echo main >> /shared-by-all/log"
+    )
+    inits = [sidecar("first"), init, sidecar("second")]
+    await cluster.pod("order", containers=[main], initContainers=inits, volumes=[{"name": "shared", "emptyDir": {}}])
+    pod = await cluster.phase("order", "Succeeded")
+    expected = ["first", "init", "second", "main", "second ends", "first ends"]
+    assert (await cluster.logs("order", container="first")).splitlines() == expected
+    assert [status["restartCount"] for status in pod["status"]["initContainerStatuses"]] == [0, 0, 0]
 
 
 async def test_the_node_object_has_the_nodes_properties(cluster: NodeCluster) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.node.node_cluster import NodeCluster
 from trainyard.node.kubelet import events, lifecycle
 from trainyard.node.kubelet.events import REPEAT_SECONDS, EventWriter, PodEvent
-from trainyard.node.kubelet.lifecycle import Blocked, Container, Ended, Event, Started, Stop, Tick
+from trainyard.node.kubelet.pod_state import Blocked, Container, Ended, Event, Pod, Started, Stop, Tick
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import EVENT
 
@@ -22,7 +22,7 @@ MISSING = 'MountVolume.SetUp failed for volume "v" : configmap "c" not found'
 
 def events_of(policy: str, *steps: Event) -> list[tuple[str, str]]:
     """Reasons and messages of a pod with one container that takes these events in."""
-    pod = lifecycle.Pod("web_default", "u-1", policy, (Container("main"),))
+    pod = Pod("web_default", "u-1", policy, (Container("main"),))
     recorded: list[PodEvent] = []
     for step in (Tick(0), *steps):
         after, _ = lifecycle.step(pod, step)

@@ -103,6 +103,19 @@ def _master_has_no_address() -> Played:
     return Played(simulated, {"example-worker-0": ("waiting for master", "the master example-master-0 has no address")})
 
 
+def _beside_a_sidecar(state: Json, *, code: int | None = None) -> Played:
+    """A JAXJob of one worker that runs, or ended with that code, beside a native sidecar in this state."""
+    simulated = simulate(KINDS["JAXJob"], kubeflow_job("JAXJob", Worker={"restartPolicy": "Never"}))
+    simulated.run()
+    if code is not None:
+        simulated.end("example-worker-0", code)
+    pod = simulated.get("Pod", "example-worker-0")
+    pod["spec"]["initContainers"] = [{"name": "proxy", "restartPolicy": "Always"}]
+    pod["status"]["initContainerStatuses"] = [{"name": "proxy", "restartCount": 0, "state": state}]
+    simulated.settle()
+    return Played(simulated, {"example-worker-0": TRACE} if code else {})
+
+
 def _elastic(count: int, *running: str) -> SimulatedJob:
     worker = {"replicas": count, "restartPolicy": "ExitCode"}
     job = kubeflow_job("PyTorchJob", Worker=worker, elasticPolicy={"minReplicas": count, "maxReplicas": count + 1})
@@ -267,3 +280,12 @@ def test_the_fields_of_a_custom_rendezvous_are_looked_up() -> None:
     assert endpoint is not None
     assert (endpoint.service, endpoint.field) == ("etcd-service", "spec.elasticPolicy.rdzvHost")
     assert KINDS["PyTorchJob"].diagnosis.endpoint(kubeflow_job("PyTorchJob")) is None
+
+
+def test_a_sidecar_that_runs_on_and_is_stopped_is_no_finding() -> None:
+    """It runs as long as the others, and a program without a handler ends with 143 when it is stopped after them."""
+    running = everything(findings_of(_beside_a_sidecar({"running": {"startedAt": format_time(NOW)}}), 600))
+    assert "init container" not in running and "proxy" not in running, running
+    terminated = {"exitCode": 143, "reason": "Error", "finishedAt": format_time(NOW)}
+    failed = everything(findings_of(_beside_a_sidecar({"terminated": terminated}, code=1), 60))
+    assert "worker-0 ended with exit code 1" in failed and "143" not in failed and "proxy" not in failed, failed

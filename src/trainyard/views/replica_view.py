@@ -141,7 +141,8 @@ def group_by_slot(items: Iterable[T], replica_of: Callable[[T], ReplicaView]) ->
 def _state(pod: Child, containers: Sequence[ContainerRecord]) -> str:
     """A word for the state: as in kubectl the reason of a failed pod or of a waiting container, else the phase."""
     if pod.phase == "Failed":
-        codes = {container.exit_code for container in containers if container.state == "terminated"}
+        ended = [container for container in containers if container.state == "terminated" and not container.sidecar]
+        codes = {container.exit_code for container in ended}
         return "Stopped" if pod.deleting and codes <= SIGNAL_EXIT_CODES | {0} else pod.reason or pod.phase
     if pod.phase == "Succeeded":
         return pod.phase
@@ -152,8 +153,9 @@ def _state(pod: Child, containers: Sequence[ContainerRecord]) -> str:
 
 
 def _exit_container(containers: Sequence[ContainerRecord]) -> ContainerRecord | None:
-    """The ended container whose exit code is shown: the first whose code is not 0, else the first one."""
-    ended = [container for container in containers if container.state == "terminated"]
+    """The ended container whose exit code is shown: the first whose code is not 0, else the first one. A sidecar, which
+    is stopped after the others, is not shown."""
+    ended = [container for container in containers if container.state == "terminated" and not container.sidecar]
     ended = [container for container in ended if container.exit_code or not container.init]
     return next((container for container in ended if container.exit_code), ended[0] if ended else None)
 

@@ -80,7 +80,7 @@ class ContainerRuntime:
         """The process for `container`, to be started in the block, which has a place of the node's start limiter. Waits
         for its image and for the ConfigMaps and Secrets it refers to, without a place. `run_id`: uid/container/run.
         Raises FatalStartError, StartError, TooLong, OSError, SandboxError."""
-        self._report_ineffective_fields(container)
+        self._report_ineffective_fields()
         prepared = await self._prepare_image(container, blocked)
         namespace, refs = namespace_of(self._pod), references(self._pod)
         while True:
@@ -131,15 +131,8 @@ class ContainerRuntime:
         self._tokens.stop()
         self._sandbox_ready = False
 
-    def _report_ineffective_fields(self, container: Json) -> None:
-        """Report once the fields of the spec without effect on this node. Raises FatalStartError for a sidecar, which
-        would change how the pod ends."""
-        name = container.get("name")
-        if container.get("restartPolicy") == "Always":
-            raise FatalStartError(
-                f"init container {name}: restartPolicy Always (a sidecar) is not supported by this node; "
-                "make it an ordinary container"
-            )
+    def _report_ineffective_fields(self) -> None:
+        """Report once the fields of the spec without effect on this node."""
         if OWNER in labels_of(self._pod) and not self._context.has_scheduler:
             return  # `run` and `submit` have reported it for the job
         for ineffective in ineffective_fields(self._pod, stored=True, scheduled=self._context.has_scheduler):

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from trainyard.node.kubelet import termination_message
 from trainyard.node.kubelet.api.pod_logs import PodLogs
 from trainyard.node.kubelet.container_runtime import ContainerRuntime
-from trainyard.node.kubelet.lifecycle import Blocked, Dropped, Ended, Event, Started, Stop
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
+from trainyard.node.kubelet.pod_state import Blocked, Dropped, Ended, Event, Started, Stop
 from trainyard.node.kubelet.spec.interpolation import TooLong
 from trainyard.node.kubelet.usage.metric_recorder import metric_recorder
 from trainyard.node.kubelet.usage.progress import ProgressFiles

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from trainyard.node.kubelet import lifecycle
-from trainyard.node.kubelet.lifecycle import ContainerState
+from trainyard.node.kubelet import pod_state
+from trainyard.node.kubelet.pod_state import ContainerState
 
 REPEAT_SECONDS = 600.0
 _MAX_QUEUED = 100
@@ -30,7 +30,7 @@ class PodEvent(NamedTuple):
 
 
 def of_step(
-    before: lifecycle.Pod, after: lifecycle.Pod, event: lifecycle.Event, images: Mapping[str, str]
+    before: pod_state.Pod, after: pod_state.Pod, event: pod_state.Event, images: Mapping[str, str]
 ) -> list[PodEvent]:
     """The Events of a step from `before` to `after`. `images`: container name -> image."""
     pod_events: list[PodEvent] = []
@@ -46,10 +46,10 @@ def of_step(
 
 
 def _container_events(
-    pod: lifecycle.Pod, old: lifecycle.Container, new: lifecycle.Container, event: lifecycle.Event, image: str
+    pod: pod_state.Pod, old: pod_state.Container, new: pod_state.Container, event: pod_state.Event, image: str
 ) -> Iterable[tuple[str, str, str]]:
     is_of_container = getattr(event, "container", "") == old.name
-    if is_of_container and isinstance(event, lifecycle.Started):
+    if is_of_container and isinstance(event, pod_state.Started):
         pulled = old.reason == "PullingImage"
         text = (
             f'Successfully pulled image "{image}"'
@@ -59,16 +59,16 @@ def _container_events(
         yield "Normal", "Pulled", text
         yield "Normal", "Created", f"Created container: {old.name}"
         yield "Normal", "Started", f"Started container {old.name}"
-    if is_of_container and isinstance(event, lifecycle.Blocked):
+    if is_of_container and isinstance(event, pod_state.Blocked):
         yield _blocked(event, image)
-    if is_of_container and isinstance(event, lifecycle.Ended) and old.state is ContainerState.STARTING:
+    if is_of_container and isinstance(event, pod_state.Ended) and old.state is ContainerState.STARTING:
         yield "Warning", "Failed", f"Error: {event.message}"
     if new.state is ContainerState.PAUSING and old.state is not ContainerState.PAUSING and new.next_start > event.now:
         text = f"Back-off restarting failed container {old.name} in pod {pod.name}({pod.uid})"
         yield "Warning", "BackOff", text
 
 
-def _blocked(event: lifecycle.Blocked, image: str) -> tuple[str, str, str]:
+def _blocked(event: pod_state.Blocked, image: str) -> tuple[str, str, str]:
     if event.reason == "PullingImage":
         return "Normal", "Pulling", event.message
     if event.reason == "ContainerCreating":

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from trainyard.node.kubelet import events, lifecycle, status
+from trainyard.node.kubelet import events, lifecycle, pod_state, status
 from trainyard.node.kubelet.container_starter import ContainerExit, ContainerStarter
-from trainyard.node.kubelet.lifecycle import Cancel, ContainerState, Ended, Over, Signal, Start, Stop, Tick, Wake
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_cleanup import PodCleanup
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
+from trainyard.node.kubelet.pod_state import Cancel, ContainerState, Ended, Over, Signal, Start, Stop, Tick, Wake
 from trainyard.node.kubelet.pod_status_writer import PodStatusWriter
 from trainyard.node.kubelet.spec.pod_spec import container_images
 from trainyard.node.network.directory import peer_of
@@ -41,7 +41,7 @@ class LifecycleRunner:
         self._spawn, self._on_wake = spawn, on_wake
         self._timer: asyncio.TimerHandle | None = None
 
-    def feed(self, event: lifecycle.Event) -> None:
+    def feed(self, event: pod_state.Event) -> None:
         """Apply one event to the state, and perform the actions, events and status patch that follow from it."""
         record, before = self._record, self._record.state
         record.state, actions = lifecycle.step(record.state, event)
@@ -64,7 +64,7 @@ class LifecycleRunner:
 
     def supervisor_lost(self) -> None:
         """The supervisor died, and with it all containers."""
-        for container in self._record.state.containers:
+        for container in reversed(self._record.state.containers):  # sidecars last: they end with the others
             if container.state is ContainerState.RUNNING:
                 message = "the process that holds this node's pods was killed"
                 run_id = self._record.run_id(container.name, container.run)
@@ -90,7 +90,7 @@ class LifecycleRunner:
             state,
             containers=tuple(
                 container
-                if container.state in lifecycle.TERMINAL_STATES
+                if container.state in pod_state.TERMINAL_STATES
                 else replace(container, state=ContainerState.DROPPED)
                 for container in state.containers
             ),
@@ -118,7 +118,7 @@ class LifecycleRunner:
         if self._timer:
             self._timer.cancel()
 
-    def _perform(self, action: lifecycle.Action) -> None:
+    def _perform(self, action: pod_state.Action) -> None:
         match action:
             case Start(container, run):
                 self._starter.start(container, run)

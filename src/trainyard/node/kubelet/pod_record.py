@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from trainyard.node.kubelet.lifecycle import Pod
+from trainyard.node.kubelet.pod_state import Pod
 from trainyard.objects import Json, resource_version_of, uid_of
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]

@@ -9,9 +9,9 @@ from trainyard.node.kubelet.api.container_logs import ContainerLog
 from trainyard.node.kubelet.api.handlers import RequestError
 from trainyard.node.kubelet.api.pod_logs import PodLogs
 from trainyard.node.kubelet.container_runtime import ContainerRuntime
-from trainyard.node.kubelet.lifecycle import Container, ContainerState
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_record import PodRecord
+from trainyard.node.kubelet.pod_state import Container, ContainerState
 from trainyard.node.network.directory import hostname_of
 from trainyard.node.network.proxy import Streams
 from trainyard.objects import name_of, namespace_of

@@ -17,13 +17,13 @@ from trainyard.node.kubelet import events
 from trainyard.node.kubelet.api.pod_logs import PodLogs
 from trainyard.node.kubelet.container_runtime import ContainerRuntime
 from trainyard.node.kubelet.container_starter import ContainerExit, ContainerStarter
-from trainyard.node.kubelet.lifecycle import DEFAULT_GRACE, ContainerState, Ended, Pod, Stop, Tick
 from trainyard.node.kubelet.lifecycle_runner import LifecycleRunner
 from trainyard.node.kubelet.lost_output import OUTPUT_LOST, LostOutputReport
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_cleanup import PodCleanup
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.pod_requests import PodRequests
+from trainyard.node.kubelet.pod_state import DEFAULT_GRACE, ContainerState, Ended, Pod, Stop, Tick
 from trainyard.node.kubelet.pod_status_writer import SHUTDOWN_REASON, PodStatusWriter
 from trainyard.node.kubelet.restore import LOST, as_ended, ended_with_node, initial_state, returned
 from trainyard.objects import Json, labels_of, name_of, namespace_of, uid_of
@@ -130,7 +130,7 @@ class PodWorker:
         deleting = bool(record.pod["metadata"].get("deletionTimestamp"))
         if deleting:
             self.object_changed(record.pod)  # before any container is started
-        for name in self._lost_containers:
+        for name in reversed(self._lost_containers):  # sidecars last: they end with the others
             self._lifecycle.feed(Ended(now(), name, 137, *LOST))
         if ended_with_node(record.state):
             self.status_writer.set_disrupted(LOST[1])

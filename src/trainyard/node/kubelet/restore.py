@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainyard.node.kubelet.lifecycle import DEFAULT_GRACE, TERMINAL_STATES, Container, ContainerState, Pod, Run
+from trainyard.node.kubelet.pod_state import DEFAULT_GRACE, TERMINAL_STATES, Container, ContainerState, Pod, Run
 from trainyard.objects import Json, name_of, namespace_of, parse_time, pod_containers, uid_of
+from trainyard.objects.container_restarts import restart_policy
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.structs import replace
 
@@ -30,11 +31,15 @@ def initial_state(pod: Json) -> Pod:
     spec = pod.get("spec") or {}
     grace = spec.get("terminationGracePeriodSeconds")
     deadline = spec.get("activeDeadlineSeconds")
+    policy = str(spec.get("restartPolicy") or "Always")
     return Pod(
         name=f"{name_of(pod)}_{namespace_of(pod)}",
         uid=uid_of(pod),
-        policy=str(spec.get("restartPolicy") or "Always"),
-        containers=tuple(Container(str(container.get("name")), init) for container, init in pod_containers(pod)),
+        policy=policy,
+        containers=tuple(
+            Container(str(container.get("name")), init, restart_policy=restart_policy(container, policy, init=init))
+            for container, init in pod_containers(pod)
+        ),
         grace=float(grace) if grace is not None else DEFAULT_GRACE,
         deadline=float(deadline) if deadline is not None else None,
     )
@@ -74,7 +79,11 @@ def as_ended(state: Pod, status: Json) -> Pod:
 
 def ended_with_node(state: Pod) -> bool:
     """True for a pod that is over, and of whose containers only lost ones failed."""
-    failed = [container.last for container in state.containers if container.last and container.last.code]
+    failed = [
+        container.last
+        for container in state.containers
+        if container.last and container.last.code and not container.sidecar
+    ]
     return state.has_ended and bool(failed) and all(run.reason == LOST[0] for run in failed)
 
 

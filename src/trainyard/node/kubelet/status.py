@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from trainyard.node.kubelet.lifecycle import TERMINAL_STATES, Container, ContainerState, Pod, Run
+from trainyard.node.kubelet.pod_state import TERMINAL_STATES, Container, ContainerState, Pod, Run
 from trainyard.objects import Json, format_time, set_condition
 
 
@@ -31,22 +31,14 @@ def phase(pod: Pod) -> str:
     """`status.phase`, as the kubelet computes it from the states of the containers."""
     if pod.failure and pod.has_ended:
         return "Failed"
-    inits = [container for container in pod.containers if container.init]
-    if (
-        any(container.state is ContainerState.ENDED and _exit_code(container) != 0 for container in inits)
-        and pod.has_ended
-    ):
-        return "Failed"
-    if any(_exit_code(container) != 0 or container.state is not ContainerState.ENDED for container in inits):
-        return "Failed" if pod.has_ended else "Pending"
-    app_containers = [container for container in pod.containers if not container.init]
     if not pod.has_ended:
-        return "Pending" if any(_never_ran(container) for container in app_containers) else "Running"
-    return (
-        "Succeeded"
-        if all(_exit_code(container) == 0 and container.state is ContainerState.ENDED for container in app_containers)
-        else "Failed"
+        initializing = any(map(_is_initializing, pod.init_containers))
+        return "Pending" if initializing or any(map(_never_ran, pod.main_containers)) else "Running"
+    # Without an init container's success the others were dropped. The exit code of a sidecar does not count.
+    succeeded = all(
+        _exit_code(container) == 0 and container.state is ContainerState.ENDED for container in pod.main_containers
     )
+    return "Succeeded" if succeeded else "Failed"
 
 
 def _exit_code(container: Container) -> int | None:
@@ -58,9 +50,34 @@ def _never_ran(container: Container) -> bool:
     return container.state in (ContainerState.WAITING, ContainerState.STARTING) and container.last is None
 
 
+def _is_initializing(container: Container) -> bool:
+    """Whether the init container keeps its pod Pending: it runs, or has not run yet; of a sidecar: has not started."""
+    return _never_ran(container) or (container.state is ContainerState.RUNNING and not container.sidecar)
+
+
 def is_ready(pod: Pod) -> bool:
-    """Whether every container that is no init container runs; readiness probes have no effect here."""
-    return all(container.state is ContainerState.RUNNING for container in pod.containers if not container.init)
+    """Whether every sidecar and every container that is no init container runs; readiness probes have no effect
+    here."""
+    return not _unready(pod)
+
+
+def _unready(pod: Pod) -> list[str]:
+    return [
+        container.name
+        for container in pod.containers
+        if (container.sidecar or not container.init) and container.state is not ContainerState.RUNNING
+    ]
+
+
+def _incomplete(pod: Pod) -> list[str]:
+    """The init containers that are not done: without success, or, of sidecars, never started."""
+    if any(container.state in (ContainerState.RUNNING, ContainerState.ENDED) for container in pod.main_containers):
+        return []
+    return [
+        container.name
+        for container in pod.init_containers
+        if (_is_initializing(container) if container.sidecar else _exit_code(container) != 0)
+    ]
 
 
 def status(pod: Pod, inputs: StatusInputs, conditions: Sequence[Json], now: float) -> Json:
@@ -94,12 +111,7 @@ def peaks(pod: Pod) -> dict[str, int]:
 
 
 def _conditions(pod: Pod, known: list[Json], now: float) -> list[Json]:
-    incomplete = [container.name for container in pod.containers if container.init and _exit_code(container) != 0]
-    unready = [
-        container.name
-        for container in pod.containers
-        if not container.init and container.state is not ContainerState.RUNNING
-    ]
+    incomplete, unready = _incomplete(pod), _unready(pod)
     completed = phase(pod) == "Succeeded"
     text = f"containers with incomplete status: [{' '.join(incomplete)}]"
     reason_and_message = ("ContainersNotInitialized", text) if incomplete else ("PodCompleted" if completed else "", "")
@@ -130,8 +142,8 @@ def _container_status(pod: Pod, container: Container, inputs: StatusInputs) -> J
         "state": _container_state(pod, container),
         "lastState": {},
     }
-    if container.run:
-        container_status["containerID"] = container_id(pod, container.name, container.run)
+    if container.shown_run:
+        container_status["containerID"] = container_id(pod, container.name, container.shown_run)
     earlier = container.previous if container.state in TERMINAL_STATES else container.last
     if earlier is not None:
         container_status["lastState"] = {"terminated": _terminated(pod, container, earlier)}
@@ -145,8 +157,7 @@ def _container_state(pod: Pod, container: Container) -> Json:
         return {"terminated": _terminated(pod, container, container.last)}
     reason, message = container.reason, container.message
     if not reason:
-        unfinished = any(candidate.init and _exit_code(candidate) != 0 for candidate in pod.containers)
-        reason = "PodInitializing" if unfinished or container.init else "ContainerCreating"
+        reason = "PodInitializing" if container.init or _incomplete(pod) else "ContainerCreating"
     return {"waiting": {"reason": reason, "message": message} if message else {"reason": reason}}
 
 

@@ -10,7 +10,7 @@ from trainyard.objects.container_statuses import ContainerStatus, container_stat
 from trainyard.objects.labels import index_of, replica_name, role_of
 from trainyard.objects.structs import replace
 from trainyard.views.diagnosis.containers import last_lines, termination
-from trainyard.views.diagnosis.inputs import Facts, container_context, join_names
+from trainyard.views.diagnosis.inputs import Facts, container_context, is_sidecar, join_names
 from trainyard.views.diagnosis.launchers import is_consequence
 from trainyard.views.diagnosis.output import REASONS_BEFORE_OUTPUT, failed_before_stop
 from trainyard.views.diagnosis.replicas import waiting
@@ -41,7 +41,7 @@ def failures(facts: Facts, include_stopped: bool = True) -> Iterator[Finding]:
             continue  # the deadline deletes this pod: the findings must not depend on the progress of the deletion
         for container in container_statuses(pod.get("status")):
             terminated = container.ended_run
-            if terminated is not None and terminated.get("exitCode"):
+            if terminated is not None and terminated.get("exitCode") and not is_sidecar(pod, container):
                 terminations.append((parse_time(terminated.get("finishedAt")) or 0.0, pod, container, terminated))
     supervised = {(slot.role, str(slot.index)) for slot in facts.parsed_job.supervised_slots()}
     terminations.sort(key=lambda entry: (not _is_supervised(entry[1], supervised), entry[0], _got_sigterm(entry[3])))

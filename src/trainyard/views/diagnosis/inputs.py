@@ -9,6 +9,7 @@ from functools import cached_property
 from trainyard.core import Config, Job, Kind, parse_job
 from trainyard.core.diagnosis import ContainerContext, Endpoint, MissingModules
 from trainyard.objects import Json, Problem, find_condition, name_of, namespace_of, parse_time, uid_of
+from trainyard.objects.container_statuses import ContainerStatus
 from trainyard.views.job_view import job_result
 from trainyard.views.memory import memory_limit
 from trainyard.views.replica_view import ReplicaView, group_by_slot, replica_view
@@ -110,6 +111,11 @@ def join_names(names: Iterable[str]) -> str:
     if len(unique_names) <= MAX_NAMES:
         return ", ".join(unique_names)
     return f"{', '.join(unique_names[: MAX_NAMES - 1])} and {len(unique_names) - MAX_NAMES + 1} others"
+
+
+def is_sidecar(pod: Json, container: ContainerStatus) -> bool:
+    """Whether the init container is a native sidecar, which runs as long as the others and is stopped after them."""
+    return container.init and container_spec(pod, container.name).get("restartPolicy") == "Always"
 
 
 def container_spec(pod: Json, name: str) -> Json:

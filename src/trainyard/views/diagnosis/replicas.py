@@ -23,6 +23,7 @@ from trainyard.views.diagnosis.inputs import (
     container_context,
     container_field,
     container_spec,
+    is_sidecar,
     join_names,
     log_key,
 )
@@ -78,7 +79,7 @@ def _failed_pod_finding(facts: Facts, pod: Json) -> Finding:
     )
     for container in container_statuses(pod.get("status")):
         terminated = container.state("terminated")
-        if terminated is not None and terminated.get("exitCode"):
+        if terminated is not None and terminated.get("exitCode") and not is_sidecar(pod, container):
             summary, where, lines, fix = termination(facts, pod, container, terminated)
             summary = f"its pod has failed, and {restart_text}{together(facts)}; it {summary}"
             return Finding(WAIT, summary, where, lines[-MAX_LINES:], fix)
@@ -158,7 +159,7 @@ def _container_finding(facts: Facts, pod: Json, container: ContainerStatus) -> F
                 fix,
             )
         return _mount_finding(facts, pod, container, message) or _preparing_finding(facts, pod, container, reason)
-    if (running := container.state("running")) is not None and container.init:
+    if (running := container.state("running")) is not None and container.init and not is_sidecar(pod, container):
         return _running_init_finding(facts, pod, container, facts.age(running.get("startedAt")))
     if running is not None:
         return _restarted_finding(facts, pod, container) or _error_output_finding(facts, pod, container)

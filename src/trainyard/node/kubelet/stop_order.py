@@ -1,0 +1,79 @@
+"""How the containers of a pod that is being stopped end: who gets SIGTERM when, and SIGKILL when. Pure; the rules are
+in the head of lifecycle.py."""
+
+from __future__ import annotations
+
+from trainyard.node.kubelet.pod_state import (
+    TERMINAL_STATES,
+    Action,
+    Cancel,
+    Container,
+    ContainerState,
+    Pod,
+    Signal,
+    Stop,
+    transition,
+    with_container,
+)
+from trainyard.objects.structs import replace
+
+MINIMUM_GRACE = 2.0  # seconds between SIGTERM and SIGKILL of a sidecar, also after the pod's grace period
+
+
+def begin_stop(pod: Pod, event: Stop, actions: list[Action]) -> Pod:
+    """The first Stop cancels the starts in progress; a later one can only shorten the grace period."""
+    kill_at = event.now + max(0.0, event.grace)
+    if pod.kill_at is None:
+        actions += [
+            Cancel(container.name) for container in pod.containers if container.state is ContainerState.STARTING
+        ]
+    else:
+        kill_at = min(kill_at, pod.kill_at)
+    # A pod whose containers have ended, and whose sidecars still run, does not fail by being stopped.
+    has_finished = all(container.state is ContainerState.ENDED for container in pod.main_containers)
+    failure = pod.failure or (None if has_finished else event.failure)
+    return replace(
+        pod,
+        kill_at=kill_at,
+        forced=pod.forced or event.grace <= 0,
+        deleting=pod.deleting or event.deleting,
+        failure=failure,
+    )
+
+
+def step_stopping(pod: Pod, now: float, actions: list[Action]) -> Pod:
+    """Signal the containers that run: first all but the sidecars, then the sidecars, the last first. After the grace
+    period no sidecar waits for the others any more."""
+    for container in pod.containers:
+        if container.state in (ContainerState.WAITING, ContainerState.PAUSING):
+            pod = with_container(pod, transition(container, "drop"))
+    sidecars = [[container] for container in reversed(pod.containers) if container.sidecar]
+    for group in ([container for container in pod.containers if not container.sidecar], *sidecars):
+        alive = [container for container in group if container.state not in TERMINAL_STATES]
+        for container in alive:
+            pod = _terminate(pod, container, now, actions)
+        if alive and pod.kill_at is not None and now < pod.kill_at:
+            break
+    return pod
+
+
+def _terminate(pod: Pod, container: Container, now: float, actions: list[Action]) -> Pod:
+    """Send SIGTERM to a running container, once, and when its time is over SIGKILL, once."""
+    kill = now >= kill_time(pod, container, now)
+    if (
+        container.state is not ContainerState.RUNNING
+        or container.killed
+        or (container.term_at is not None and not kill)
+    ):
+        return pod
+    actions.append(Signal(container.name, kill))
+    term_at = now if container.term_at is None else container.term_at
+    return with_container(pod, replace(container, term_at=term_at, killed=kill))
+
+
+def kill_time(pod: Pod, container: Container, now: float) -> float:
+    """When the container of a pod that is being stopped gets SIGKILL; `now`: when it gets SIGTERM, if it has not."""
+    kill_at = now if pod.kill_at is None or pod.forced else pod.kill_at
+    if container.sidecar and not pod.forced:
+        return max(kill_at, (now if container.term_at is None else container.term_at) + MINIMUM_GRACE)
+    return kill_at

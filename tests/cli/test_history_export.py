@@ -3,6 +3,7 @@ user has written."""
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
@@ -25,7 +26,7 @@ from trainyard.cli.export.timeline import timeline_svg
 from trainyard.cli.output.html import element, join
 from trainyard.objects import Json
 from trainyard.objects.metric_points import METRICS, MetricPoint, encode_points
-from trainyard.page.series import Curve
+from trainyard.page.series import Curve, curve_of
 from trainyard.views.recorded import pod_log_folder
 from trainyard.views.timeline import timeline
 
@@ -121,6 +122,17 @@ def test_the_page_has_curves(tmp_path: Path) -> None:
     (area,) = root.iter("polygon")
     assert len((area.get("points") or "").split()) == 200
     assert "Metrics" not in texts(parsed(export_page(exported_run(recorded(tmp_path / "none", tfjob(FAILED)), NOW))))
+
+
+def test_a_curve_marks_values_that_are_not_finite() -> None:
+    points = [MetricPoint("loss", "file", n, n, value) for n, value in enumerate([3.0, math.inf, 2.0, math.nan])]
+    figure = ElementTree.fromstring(curve_figure(curve_of("worker-0", 1, points, 500), None))  # noqa: S314  (our own)
+    assert "last nan at step 3, not finite since step 3, lowest 2, highest 3; worker-0" in "".join(figure.itertext())
+    assert len([line for line in figure.iter("line") if line.get("class") == "not-finite"]) == 2
+    (curve,) = figure.iter("polyline")
+    assert len((curve.get("points") or "").split()) == 2
+    only_nan = curve_figure(curve_of("worker-0", 1, points[3:], 500), None)
+    assert ">last nan at step 3, not finite since step 3; worker-0 " in only_nan
 
 
 @pytest.mark.parametrize("values", [[5.0], [0.0, 0.0], [-1.7e308, 1.7e308], [1e-320, 0.0], [3.0, -3.0]])

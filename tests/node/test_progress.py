@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import time
 from pathlib import Path
@@ -22,13 +24,17 @@ from trainyard.node.kubelet.usage.progress import (
 )
 from trainyard.objects.usage import Progress, progress_of
 
+NAN, INF = math.nan, math.inf
+
 
 @pytest.mark.parametrize(
     ("line", "values"),
     [
         ('{"step": 10, "loss": 0.4}', {"step": 10.0, "loss": 0.4}),
         ('{"step": 10, "name": "x", "ok": true, "none": null, "list": [1]}', {"step": 10.0}),
-        ('{"loss": NaN, "a": Infinity, "b": 1e999, "step": 3}', {"step": 3.0}),
+        ('{"loss": NaN, "a": Infinity, "b": -1e999, "step": 3}', {"loss": NAN, "a": INF, "b": -INF, "step": 3.0}),
+        ('{"loss": "NaN", "a": "-Infinity", "b": "inf", "c": "3", "d": null}', {"loss": NAN, "a": -INF, "b": INF}),
+        ('{"step": NaN, "epoch": Infinity, "loss": 1}', {"loss": 1.0}),
         ('{"' + "n" * 65 + '": 1, "m": 2}', {"m": 2.0}),
         ('{"step": 1' + "0" * 400 + "}", {}),
         ('{"step": 10', {}),
@@ -39,7 +45,7 @@ from trainyard.objects.usage import Progress, progress_of
     ],
 )
 def test_an_object_of_numbers(line: str, values: dict[str, float]) -> None:
-    assert parse_object(line) == values
+    assert parse_object(line) == pytest.approx(values, nan_ok=True)
 
 
 def test_an_object_has_at_most_so_many_values() -> None:
@@ -60,7 +66,11 @@ def test_an_object_has_at_most_so_many_values() -> None:
         ("[12:00:01] iter: 3, val_loss: 9", {"step": 3.0}),
         ("INFO:tensorflow:loss = 0.5, step = 100 (0.2 sec)", {"loss": 0.5, "step": 100.0}),
         ("step=1 step=2", {"step": 1.0}),
-        ("loss=nan", {}),
+        ("step=21 loss=nan", {"step": 21.0, "loss": NAN}),
+        ("{'loss': nan, 'grad_norm': inf, 'epoch': 0.5}", {"loss": NAN, "epoch": 0.5}),
+        ("Loss: -Inf, acc inf", {"loss": -INF, "accuracy": INF}),
+        ("train_loss = Infinity | step nan", {"loss": INF}),
+        ("loss: nano accuracy information loss infinite", {}),
         ("time-step=4 my_step=5 xstep 6 step=0x10 step=1.2.3 step=abc", {}),
         ("steps_per_second: 4", {}),
         ("the next step: load the data", {}),
@@ -68,7 +78,7 @@ def test_an_object_has_at_most_so_many_values() -> None:
     ],
 )
 def test_known_names_in_a_line_of_text(line: str, values: dict[str, float]) -> None:
-    assert parse_pattern(line) == values
+    assert parse_pattern(line) == pytest.approx(values, nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +103,8 @@ def test_the_values_of_lines(text: bytes, is_output: bool, samples: list[dict[st
 @given(st.binary(max_size=4096), st.booleans())
 def test_no_bytes_are_an_error(text: bytes, is_output: bool) -> None:
     samples, _ = parse_samples(text, is_output)
-    assert all(value == value for sample in samples for value in sample.values())
+    assert all(isinstance(value, float) for sample in samples for value in sample.values())
+    assert all(math.isfinite(sample.get("step", 0.0)) for sample in samples)
 
 
 @pytest.mark.parametrize("piece", ["step=", "step ", "1,", "step=1,", "{", "loss: 1e", " ", "a"])
@@ -173,6 +184,36 @@ def test_the_last_value_of_each_name_counts(tmp_path: Path) -> None:
     reader = ProgressReader(tmp_path)
     (tmp_path / METRICS_FILE).write_text('{"step": 1, "loss": 3}\n{"step": 2}\n')
     assert reader.read([], 2.0) == Progress({"step": 2.0, "loss": 3.0}, None, "file")
+
+
+@pytest.mark.parametrize(
+    ("lines", "since"),
+    [
+        (("step=1 loss=2", "step=2 loss=nan", "step=3 loss=inf"), {"loss": 2.0}),
+        (("step=1 loss=nan", "step=2 loss=3"), {}),
+        (("step=1 loss=nan", "step=2 loss=3", "step=4 loss=nan acc=nan"), {"loss": 4.0, "accuracy": 4.0}),
+        (("step=1 loss=nan", "step=2 acc=1"), {"loss": 1.0}),
+        (("loss=nan", "step=2 loss=nan"), {"loss": None}),
+    ],
+)
+def test_the_step_since_which_a_value_is_not_finite(
+    tmp_path: Path, lines: tuple[str, ...], since: dict[str, float | None]
+) -> None:
+    """Whether the lines are read together or one by one. The last value is never an older one."""
+    for name, size in (("whole", len(lines)), ("parts", 1)):
+        log = tmp_path / name / "1.log"
+        log.parent.mkdir()
+        log.touch()
+        reader, last = ProgressReader(tmp_path), None
+        for begin in range(0, len(lines), size):
+            with log.open("a") as output:
+                output.write("".join(f"{line}\n" for line in lines[begin : begin + size]))
+            last = reader.read([log], 2.0 + begin)
+        assert last is not None and last.not_finite_since == since
+        read = progress_of(json.loads(json.dumps(last.annotation, allow_nan=False)))
+        assert read is not None and read.not_finite_since == since
+        assert read.values == pytest.approx(last.values, nan_ok=True)
+        assert {name for name, value in last.values.items() if not math.isfinite(value)} == since.keys()
 
 
 def test_patterns_can_be_switched_off(tmp_path: Path) -> None:

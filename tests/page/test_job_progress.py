@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,11 +12,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.page.test_series import curve, write
+from trainyard.page.job_list import JobList
 from trainyard.page.job_progress import (
     KEPT_LOSSES,
     PROGRESS_COLUMNS,
     SHAPE_POINTS,
     Progress,
+    ProgressReader,
     current_loss,
     loss_name,
     merged,
@@ -54,7 +57,9 @@ def test_a_shape_has_the_lowest_and_the_highest_part() -> None:
     assert shape_of([]) == shape_of([1.0]) == ""
     assert shape_of([2.0, 1.0, 0.0]) == "zi0"
     assert shape_of([5.0, 5.0]) == "hh"
-    assert shape_of([float("inf"), 1.0, float("nan"), 0.0]) == "z0"
+    assert shape_of([math.inf, 1.0, math.nan, 0.0]) == "!z!0"
+    assert shape_of([math.nan, math.inf]) == "!!"
+    assert shape_of([2.0, *[1.0] * 40, math.nan])[-1] == "!"
     assert shape_of([1 / (1 + step) for step in range(1000)])[0] == "z"
 
 
@@ -65,6 +70,24 @@ def test_a_shape_has_the_lowest_and_the_highest_part() -> None:
 def test_a_shape_is_short_whatever_the_values(losses: list[float]) -> None:
     shape = shape_of(merged(tuple(losses)))
     assert len(shape) <= SHAPE_POINTS and shape == shape.lower()
+
+
+def test_a_loss_that_is_not_finite_is_never_replaced_by_an_older_one(tmp_path: Path) -> None:
+    assert str(current_loss([usage("master-0", loss=math.nan), usage("worker-0", loss=0.5)])) == "nan"
+    write(tmp_path, "master-0", 1, [*curve(1, 2, value=0.5), *curve(3, 4, value=math.nan)])
+    progress = recorded_progress(tmp_path)
+    assert (progress.step, str(progress.loss), shape_of(progress.losses)) == (4, "nan", "hh!!")
+
+
+def test_a_loss_that_stays_nan_is_one_point_for_each_step(tmp_path: Path) -> None:
+    """nan is not equal to itself: a row that does not change would be sent again every 2 seconds."""
+    reader = ProgressReader(None, None, JobList(None, None), None)
+    rows = []
+    for step in (1.0, 2.0, 2.0, 2.0):
+        reader._measured("u", Progress(step, float("nan")))
+        rows.append(reader._jobs["u"].row)
+    assert rows[1] is rows[3] == ["u", 2.0, "nan", "!!", ""]
+    assert len(reader._jobs["u"].progress.losses) == 2
 
 
 def test_the_record_has_the_last_values_of_the_leading_replica(tmp_path: Path) -> None:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.objects.metric_points import METRICS, MetricPoint, encode_points
-from trainyard.page.series import MAX_POINTS, SeriesReader, StepsAndValues, as_one_curve, leading_first, spread_of
+from trainyard.objects.metric_points import METRICS, MetricPoint, decode_points, encode_points, thin_out
+from trainyard.page.series import (
+    MAX_POINTS,
+    MIXED,
+    SeriesReader,
+    StepsAndValues,
+    as_one_curve,
+    leading_first,
+    spread_of,
+)
 
 
 def curve(*steps: float | None, value: float = 1.0, name: str = "loss") -> list[MetricPoint]:
@@ -103,6 +114,30 @@ def test_an_answer_has_so_many_points_and_their_bounds(tmp_path: Path) -> None:
     loss = SeriesReader().read(tmp_path, [], []).series[0]
     assert len(loss.step) <= MAX_POINTS and max(loss.max) == 9.0
     assert len({len(column) for column in (loss.step, loss.time, loss.value, loss.min, loss.max)}) == 1
+
+
+def test_values_that_are_not_finite_are_marked_in_a_curve(tmp_path: Path) -> None:
+    values = [4.0, math.inf, 2.0, math.nan, -math.inf]
+    write(tmp_path, "worker-0", 0, [MetricPoint("loss", "file", n, n, value) for n, value in enumerate(values)])
+    write(tmp_path, "worker-1", 0, [MetricPoint("loss", "file", n, n, 3.0 if n < 3 else math.nan) for n in range(5)])
+    answer = msgspec.json.decode(msgspec.json.encode(SeriesReader().read(tmp_path, ["loss"], [])))
+    (loss,), (spread,) = answer["series"], answer["spread"]
+    assert loss["value"] == loss["min"] == loss["max"] == [4, None, 2, None, None]
+    assert (loss["notFinite"], loss["notFiniteSince"]) == ({"1": "inf", "3": "nan", "4": "-inf"}, 3)
+    assert (spread["min"], spread["max"]) == ([3, 3, 2, None, None], [4, 3, 3, None, None])
+    assert str(SeriesReader().last_values(tmp_path, {})["loss"]) == "-inf"
+
+
+@pytest.mark.parametrize("last", [1.0, math.nan])
+def test_of_many_points_those_that_are_not_finite_stay_marked(tmp_path: Path, last: float) -> None:
+    """Also after they were thinned out and written again."""
+    points = [MetricPoint("loss", "file", n, n, math.nan if n == 1001 else 1.0) for n in range(4095)]
+    points = thin_out([*points, MetricPoint("loss", "file", 4095, 4095, last)], 1024)
+    assert decode_points(encode_points(points))[250].not_finite == 1
+    write(tmp_path, "worker-0", 0, points)
+    loss = SeriesReader().read(tmp_path, [], [], 64).series[0]
+    assert {text for index, text in loss.not_finite.items() if loss.step[index] < 4000} == {MIXED}
+    assert (loss.min[0], loss.not_finite_since) == (1.0, None if last == 1.0 else 4095)
 
 
 def test_the_last_values_are_those_of_the_last_attempt_of_the_leading_replica(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tests.views.test_why_findings import CASES
 from tests.views.why_values import NOW, RUNNING, Case, ended, facts, pod, tfjob, unplaced, waits
 from trainyard.objects import Json, uid_of
 from trainyard.views.diagnosis import why
-from trainyard.views.diagnosis.brief import Observer, brief_stragglers, brief_why, first_words, may_wait
+from trainyard.views.diagnosis.brief import Observer, brief_progress, brief_why, first_words, may_wait
 from trainyard.views.job_row import job_row
 from trainyard.views.job_view import JobView, job_result
 
@@ -77,10 +78,11 @@ def test_the_words_name_no_time() -> None:
         ({"lag": 130.0}, "worker-1: behind"),
         ({"stopped_pid": 4711}, "worker-1: its process is stopped by a signal (SIGSTOP, SIGTSTP) or a debugger"),
         ({"lag": 130.0, "metrics_source": "pattern"}, ""),  # a guess: a note in `why`, and not in a list
+        ({"metrics": {"loss": math.nan}, "not_finite_since": {"loss": 21.0}}, "worker-1: loss is nan since step 21"),
     ],
 )
-def test_the_replicas_that_lag(late: dict[str, Any], words: str) -> None:
+def test_what_is_wrong_with_the_progress(late: dict[str, Any], words: str) -> None:
     usages = (usage(1, 70.0, **late), usage(0, 200.0), usage(2, 200.0))
     running = facts(tfjob(RUNNING), usages=usages)
-    assert brief_stragglers(running.kind, running.job, usages) == words
+    assert brief_progress(running.kind, running.job, usages, NOW) == words
     assert not words or words in [first_words(finding) for finding in why(running)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Any
 
 import msgspec
@@ -48,9 +50,22 @@ def test_a_replica_has_the_sums_of_its_containers_and_its_progress() -> None:
         "memoryMeasure": "PSS",
         "metrics": {"step": 10.0, "loss": 0.5},
         "metricsSource": "file",
+        "notFiniteSince": {},
         "lag": 0.0,
         "stoppedPid": 0,
     }
+
+
+def test_a_value_that_is_not_finite_is_shown_as_such() -> None:
+    item = metrics("WORKER-0", step=30)
+    progress = Progress(
+        {"step": 30.0, "loss": math.nan, "scale": -math.inf}, None, "file", {"loss": 21.0, "scale": None}
+    )
+    item["metadata"]["annotations"] |= progress.annotation
+    (usage,) = usages([pod("WORKER-0")], item)
+    shown = json.loads(json.dumps(usage.to_json(), allow_nan=False))
+    assert shown["metrics"] == {"step": 30.0, "loss": "nan", "scale": "-inf"}
+    assert shown["notFiniteSince"] == {"loss": 21.0, "scale": None}
 
 
 def test_what_metrics_server_does_not_know_is_unknown() -> None:

@@ -220,6 +220,7 @@ def _size(size: float | None) -> str:
 def _json(reading: Reading) -> str:
     from trainyard.cli.output.printing import as_json
 
-    usages: Json = {"job": reading.title} if reading.replicas is not None else {}
-    key = "replicas" if reading.replicas is not None else "jobs"
-    return as_json({**usages, key: msgspec.to_builtins(reading.replicas or reading.jobs), "missing": reading.missing})
+    if reading.replicas is None:
+        return as_json({"jobs": msgspec.to_builtins(reading.jobs), "missing": reading.missing})
+    replicas = [usage.to_json() for usage in reading.replicas]
+    return as_json({"job": reading.title, "replicas": replicas, "missing": reading.missing})

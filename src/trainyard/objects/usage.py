@@ -6,11 +6,14 @@ Units: CPU in cores, memory in bytes, `time` in Unix seconds, `window` in second
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from trainyard.objects.codec import decode, encode
 from trainyard.objects.labels import PREFIX
+from trainyard.objects.meta import Json
+from trainyard.objects.numbers import json_numbers
 
 PEAK_MEMORY = PREFIX + "peak-memory"
 """Annotation of a Pod and of its PodMetrics, JSON: `CONTAINER/RUN` -> the largest memory of that run in bytes. A Pod
@@ -32,16 +35,21 @@ progress."""
 
 class Progress(msgspec.Struct, frozen=True):
     """The last values that a program has reported, such as {"step": 10.0, "loss": 0.4}. `steps_per_second`: None
-    before a second step. `source`: where they were read: file, output, or pattern (an output line that is no JSON)."""
+    before a second step. `source`: where they were read: file, output, or pattern (an output line that is no JSON).
+    `not_finite_since`: of each last value that is not finite, the step since which none was; None without steps."""
 
     values: Mapping[str, float]
     steps_per_second: float | None
     source: str
+    not_finite_since: Mapping[str, float | None] = {}
 
     @property
     def annotation(self) -> dict[str, str]:
         """The annotation PROGRESS."""
-        fields = {"values": dict(self.values), "stepsPerSecond": self.steps_per_second, "source": self.source}
+        values = json_numbers(self.values)
+        fields: Json = {"values": values, "stepsPerSecond": self.steps_per_second, "source": self.source}
+        if self.not_finite_since:
+            fields["notFiniteSince"] = dict(self.not_finite_since)
         return {PROGRESS: encode(fields).decode()}
 
 
@@ -98,10 +106,14 @@ def progress_of(annotations: Mapping[str, object]) -> Progress | None:
     try:
         fields = decode(str(annotations.get(PROGRESS) or "null"))
         values = {str(name): float(value) for name, value in fields["values"].items()}
-        rate = fields.get("stepsPerSecond")
-        return Progress(values, None if rate is None else float(rate), str(fields.get("source") or ""))
+        since = {str(name): _optional(step) for name, step in (fields.get("notFiniteSince") or {}).items()}
+        return Progress(values, _optional(fields.get("stepsPerSecond")), str(fields.get("source") or ""), since)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+def _optional(number: Any) -> float | None:
+    return None if number is None else float(number)
 
 
 def peaks_of(annotations: Mapping[str, object]) -> dict[str, int]:

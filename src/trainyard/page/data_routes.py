@@ -12,6 +12,7 @@ from aiohttp import web
 
 from trainyard.client import ApiClient
 from trainyard.objects import Json
+from trainyard.objects.numbers import json_numbers
 from trainyard.objects.structs import replace
 from trainyard.page import access
 from trainyard.page.event_series import EventReader
@@ -115,7 +116,7 @@ class DataRoutes:
 
         async with self._series_lock:
             metrics = await asyncio.to_thread(lambda: {uid: last_values(uid) for uid in known})
-        runs = [replace(run, metrics=metrics[uid]) for uid, (_, run) in known.items()]
+        runs = [replace(run, metrics=json_numbers(metrics[uid])) for uid, (_, run) in known.items()]
         unknown = [uid for uid in uids if uid not in known]
         return json_response(Comparison(runs, differences([job for job, _ in known.values()]), unknown))
 

@@ -17,6 +17,7 @@ from trainyard.app.history.records import HistoryRecord
 from trainyard.client import ApiClient
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, name_of, namespace_of, uid_of
+from trainyard.objects.numbers import json_numbers
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_text import as_yaml
 from trainyard.page.job_list import COLUMNS, recorded_row
@@ -91,6 +92,7 @@ def usage_columns(replicas: list[ReplicaView], usages: list[ReplicaUsage]) -> di
     by_name = {usage.replica: usage for usage in usages}
     in_order = [by_name.get(replica.name) for replica in replicas]
     columns = {column: [getattr(usage, name, None) for usage in in_order] for column, name in USAGE_COLUMNS.items()}
+    columns["metrics"] = [usage and json_numbers(usage.metrics) for usage in in_order]
     return {column: values for column, values in columns.items() if any(values)}
 
 

@@ -25,19 +25,21 @@ from trainyard.kinds import kind_of
 from trainyard.objects import Json, as_dict, labels_of, namespace_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.metric_points import METRICS, MetricPoint
+from trainyard.objects.numbers import json_number
 from trainyard.objects.structs import replace
 from trainyard.objects.usage import MEMORY_MEASURE
 from trainyard.page.job_list import ROWS_PER_FRAME, JobList, has_ended
 from trainyard.page.observation import Observation
 from trainyard.page.series import MetricsFile, as_one_curve, leading_first
-from trainyard.views.diagnosis.brief import brief_stragglers
+from trainyard.views.diagnosis.brief import brief_progress
 from trainyard.views.recorded import ID_LENGTH
-from trainyard.views.usage_view import ReplicaUsage, by_pod, median_step, replica_usages
+from trainyard.views.usage_view import ReplicaUsage, by_pod, is_loss, median_step, replica_usages
 
 PROGRESS_COLUMNS = ("uid", "step", "loss", "shape", "why")
 SHAPE_POINTS = 16  # of the shape of a loss: a list of 10,000 jobs is a megabyte
 KEPT_LOSSES = 128  # of a job that runs
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"  # the levels of a shape
+NOT_FINITE = "!"
 LOSSES = ("loss", "train_loss")  # names that precede others that end with "loss"
 
 PACE = 2.0  # seconds between two readings, which is how often a Trainyard node measures
@@ -61,9 +63,13 @@ class Progress(msgspec.Struct, frozen=True):
     why: str = ""
 
 
+def _json(loss: float | None) -> float | str | None:
+    return None if loss is None else json_number(loss)
+
+
 def loss_name(names: Iterable[str]) -> str | None:
     """The name of the loss among those of the values that a program reports; None for none."""
-    losses = sorted(name for name in names if name.lower().endswith("loss"))
+    losses = sorted(filter(is_loss, names))
     return next((name for name in LOSSES if name in losses), losses[0] if losses else None)
 
 
@@ -77,21 +83,24 @@ def current_loss(usages: Iterable[ReplicaUsage]) -> float | None:
 
 def shape_of(losses: Sequence[float]) -> str:
     """The shape of a curve as at most SHAPE_POINTS digits, each the mean of a part of it: 0 is the lowest, z the
-    highest. "" for fewer than two values."""
-    finite = [loss for loss in losses if math.isfinite(loss)]
-    count = min(SHAPE_POINTS, len(finite))
+    highest, NOT_FINITE a part with a value that is not finite. "" for fewer than two values."""
+    count = min(SHAPE_POINTS, len(losses))
     if count < 2:
         return ""
-    bounds = [len(finite) * number // count for number in range(count + 1)]
-    means = [_mean(finite[begin:end]) for begin, end in pairwise(bounds)]
-    scale = max(map(abs, means)) or 1.0  # a training that diverges has losses whose difference is infinite
-    means = [mean / scale for mean in means]
-    low, high = min(means), max(means)
-    return "".join(DIGITS[round((mean - low) / (high - low) * 35) if high > low else 17] for mean in means)
+    bounds = [len(losses) * number // count for number in range(count + 1)]
+    means = [_mean(losses[begin:end]) for begin, end in pairwise(bounds)]
+    finite = [mean for mean in means if math.isfinite(mean)]
+    scale = max(map(abs, finite), default=1.0) or 1.0  # the difference of two huge losses is infinite
+    low, high = min(finite, default=0.0) / scale, max(finite, default=0.0) / scale
+    return "".join(_digit(mean / scale, low, high) if math.isfinite(mean) else NOT_FINITE for mean in means)
+
+
+def _digit(mean: float, low: float, high: float) -> str:
+    return DIGITS[round((mean - low) / (high - low) * 35) if high > low else 17]
 
 
 def _mean(values: Sequence[float]) -> float:
-    """The mean, also of values whose sum is infinite."""
+    """The mean, also of values whose sum is infinite; NaN or infinite if one of them is."""
     return sum(value / len(values) for value in values)
 
 
@@ -194,7 +203,7 @@ class ProgressReader:
                 continue
             job = observation.view.jobs[uid]
             usages = replica_usages(namespace_of(job), observation.view.slots(uid), by_pod(metrics))
-            why = brief_stragglers(kind, job, usages) if (kind := kind_of(job)) else ""
+            why = brief_progress(kind, job, usages, time.time()) if (kind := kind_of(job)) else ""
             self._measured(uid, Progress(median_step(usages), current_loss(usages), (), why))
 
     def _measured(self, uid: str, progress: Progress) -> None:
@@ -203,12 +212,12 @@ class ProgressReader:
         if progress.step is None and progress.loss is None:
             progress = replace(progress, step=before.step, loss=before.loss)
         losses = before.losses
-        if progress.loss is not None and (progress.step, progress.loss) != (before.step, before.loss):
+        if progress.loss is not None and (progress.step, _json(progress.loss)) != (before.step, _json(before.loss)):
             losses = (*merged(losses), progress.loss)
         self._take(uid, replace(progress, losses=losses))
 
     def _take(self, uid: str, progress: Progress) -> None:
-        row = [uid, progress.step, progress.loss, shape_of(progress.losses), progress.why]
+        row = [uid, progress.step, _json(progress.loss), shape_of(progress.losses), progress.why]
         job = self._jobs[uid]
         job.progress = progress
         if row != job.row and (job.row or any(value not in (None, "") for value in row[1:])):

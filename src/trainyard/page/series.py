@@ -4,7 +4,7 @@
   reported from that step on.
 - A curve with too many points is thinned out; the low and the high value of what a point stands for stay.
 - The spread of a value over the replicas: its minimum, median and maximum at the steps of the leading replica. A
-  replica counts from its first to its last step.
+  replica counts from its first to its last step, where its value is finite.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from statistics import median
 
 import msgspec
 
-from trainyard.objects.metric_points import METRICS, MetricPoint, decode_points, thin_out
+from trainyard.objects.metric_points import METRICS, MetricPoint, decode_points, not_finite_since, thin_out
+from trainyard.objects.numbers import number_text
 
 MAX_POINTS = 2000  # of one curve in an answer
+MIXED = "not finite"  # a point that stands for several values, of which not the last one is nan or infinite
 SPREAD_WORK = 20_000  # steps of the spread * replicas: a thousand replicas have 50 steps
 MIN_SPREAD_POINTS = 50
 KEPT_SECONDS = 60.0  # a file that nobody has asked for is dropped from memory
@@ -31,7 +33,9 @@ LEADING_ROLES = ("chief", "master", "launcher")  # the first of these reports fo
 
 class Curve(msgspec.Struct, frozen=True):
     """A series of a replica by column. `attempt`: the last one that has reported it; `time`: Unix seconds; `min` and
-    `max`: the bounds of the values that a point stands for. Without steps, the number of a value counts as its step."""
+    `max`: the bounds of the finite values that a point stands for. Numbers that are not finite are null in JSON, and
+    `not_finite` has the text of each such value, or MIXED, by the index of its point; `not_finite_since`: the step of
+    the first of the last values that are not finite. Without steps, the number of a value counts as its step."""
 
     name: str
     replica: str
@@ -42,10 +46,12 @@ class Curve(msgspec.Struct, frozen=True):
     value: list[float]
     min: list[float]
     max: list[float]
+    not_finite: dict[int, str] = msgspec.field(default_factory=dict, name="notFinite")
+    not_finite_since: float | None = msgspec.field(default=None, name="notFiniteSince")
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """The spread of a value over `replicas` replicas, by column."""
+    """The spread of a value over `replicas` replicas, by column; NaN where none of them has a finite one."""
 
     name: str
     replicas: int
@@ -74,14 +80,14 @@ NO_SERIES = SeriesAnswer([], {}, [], [])
 
 
 class Column:
-    """One series in 48 bytes a point. `steps` has NaN for a value without a step."""
+    """One series in 56 bytes a point. `steps` has NaN for a value without a step."""
 
-    __slots__ = ("counts", "highs", "is_rising", "lows", "source", "steps", "times", "values")
+    __slots__ = ("counts", "highs", "is_rising", "lows", "not_finite", "source", "steps", "times", "values")
 
     def __init__(self) -> None:
         self.source, self.is_rising = "", True
         self.times, self.steps, self.values = array("d"), array("d"), array("d")
-        self.lows, self.highs, self.counts = array("d"), array("d"), array("q")
+        self.lows, self.highs, self.counts, self.not_finite = array("d"), array("d"), array("q"), array("q")
 
     def append(self, point: MetricPoint) -> None:
         """Add a point."""
@@ -94,13 +100,14 @@ class Column:
         self.lows.append(low)
         self.highs.append(high)
         self.counts.append(point.count)
+        self.not_finite.append(point.not_finite)
 
     def points(self, name: str) -> list[MetricPoint]:
         """The points again."""
-        columns = (self.times, self.steps, self.values, self.lows, self.highs, self.counts)
+        columns = (self.values, self.lows, self.highs, self.counts, self.not_finite)
         return [
-            MetricPoint(name, self.source, at, None if math.isnan(step) else step, value, low, high, count)
-            for at, step, value, low, high, count in zip(*columns, strict=True)
+            MetricPoint(name, self.source, at, None if math.isnan(step) else step, *fields)
+            for at, step, *fields in zip(self.times, self.steps, *columns, strict=True)
         ]
 
 
@@ -168,20 +175,21 @@ def spread_of(name: str, leading: list[MetricPoint], others: list[StepsAndValues
         return None
     size = max(MIN_SPREAD_POINTS, SPREAD_WORK // (1 + len(others)))
     grid = thin_out(leading, size)
-    at_step: list[list[float]] = [[point.value] for point in grid]
+    at_step: list[list[float]] = [[point.value] if math.isfinite(point.value) else [] for point in grid]
     for steps, reported in others:
         for values, point in zip(at_step, grid, strict=True):
             position = bisect_right(steps, _step(point))
-            if position and (position < len(steps) or steps[-1] == point.step):
+            is_present = position and (position < len(steps) or steps[-1] == point.step)
+            if is_present and math.isfinite(reported[position - 1]):
                 values.append(reported[position - 1])
     return Spread(
         name,
         1 + len(others),
         [_step(point) for point in grid],
         [point.time for point in grid],
-        [min(values) for values in at_step],
-        [median(values) for values in at_step],
-        [max(values) for values in at_step],
+        [min(values, default=math.nan) for values in at_step],
+        [median(values) if values else math.nan for values in at_step],
+        [max(values, default=math.nan) for values in at_step],
     )
 
 
@@ -198,7 +206,13 @@ def curve_of(replica: str, attempt: int, points: list[MetricPoint], size: int) -
         [point.value for point in thin],
         [point.bounds[0] for point in thin],
         [point.bounds[1] for point in thin],
+        {index: _mark(point) for index, point in enumerate(thin) if point.not_finite_count},
+        not_finite_since(points),
     )
+
+
+def _mark(point: MetricPoint) -> str:
+    return MIXED if math.isfinite(point.value) else number_text(point.value)
 
 
 def leading_first(replica: str) -> tuple[int, str, int]:

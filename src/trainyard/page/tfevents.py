@@ -42,7 +42,7 @@ _DTYPES = {
 
 
 class Scalar(NamedTuple):
-    """`time`: Unix seconds."""
+    """`time`: Unix seconds, finite; the value need not be."""
 
     tag: str
     step: int
@@ -105,7 +105,7 @@ def _scalars(event: bytes) -> Iterator[Scalar]:
         for number, wire, value in _fields(summary):
             if (number, wire) == (_SUMMARY_VALUE, _BYTES):
                 tag, scalar = _tag_and_value(value)
-                if tag and scalar is not None and math.isfinite(scalar) and math.isfinite(time):
+                if tag and scalar is not None and math.isfinite(time):
                     yield Scalar(tag, step, time, scalar)
 
 

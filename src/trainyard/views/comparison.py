@@ -29,7 +29,7 @@ MAX_TEXT, CONTEXT = 400, 40  # characters of a value, and of what it has in comm
 
 class ComparedRun(msgspec.Struct, frozen=True, rename="camel"):
     """One run. Times in Unix seconds; `peak_memory`: the largest of a replica in bytes; `metrics`: the last values that
-    the leading replica has reported."""
+    the leading replica has reported, as `json_numbers`."""
 
     uid: str
     namespace: str
@@ -41,7 +41,7 @@ class ComparedRun(msgspec.Struct, frozen=True, rename="camel"):
     started: float | None
     ended_at: float | None = msgspec.field(name="ended")
     peak_memory: int | None
-    metrics: dict[str, float] = {}
+    metrics: dict[str, float | str] = {}
 
 
 class Difference(msgspec.Struct, frozen=True):

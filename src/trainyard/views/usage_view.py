@@ -13,6 +13,7 @@ from types import MappingProxyType
 import msgspec
 
 from trainyard.objects import Json, as_dict, name_of, namespace_of
+from trainyard.objects.numbers import json_numbers
 from trainyard.objects.quantities import exact
 from trainyard.objects.usage import MEMORY_MEASURE, STOPPED_PROCESS, Progress, peaks_of, progress_of
 from trainyard.views.job_row import JobRow
@@ -37,8 +38,13 @@ class ReplicaUsage(msgspec.Struct, frozen=True, rename="camel"):
     memory_measure: str = ""  # PSS, RSS; "" where another program than a Trainyard node measures
     metrics: dict[str, float] = {}  # the last values that the program has reported
     metrics_source: str = ""  # file, output, pattern
+    not_finite_since: dict[str, float | None] = {}  # see Progress
     lag: float = 0.0  # steps behind the median of its role
     stopped_pid: int = 0  # of a process that a signal has stopped, on its node
+
+    def to_json(self) -> Json:
+        """The fields as JSON, which has no number that is not finite: such a value in `metrics` is a string."""
+        return {**msgspec.to_builtins(self), "metrics": json_numbers(self.metrics)}
 
 
 class JobUsage(msgspec.Struct, frozen=True, rename="camel"):
@@ -114,6 +120,7 @@ def _replica_usage(slot: ReplicaView, pod_metrics: Json, log_progress: Progress 
         memory_measure=str(annotations.get(MEMORY_MEASURE) or ""),
         metrics=dict(progress.values) if progress else {},
         metrics_source=progress.source if progress else "",
+        not_finite_since=dict(progress.not_finite_since) if progress else {},
         stopped_pid=int(stopped) if (stopped := str(annotations.get(STOPPED_PROCESS) or "0")).isdecimal() else 0,
     )
 
@@ -151,6 +158,11 @@ def job_usage(row: JobRow, usages: Sequence[ReplicaUsage]) -> JobUsage:
         memory=int(sum(memory)) if memory else None,
         peak_memory=int(max(peaks)) if peaks else None,
     )
+
+
+def is_loss(name: str) -> bool:
+    """Whether a value of that name is a loss: loss, train_loss, val/Loss."""
+    return name.lower().endswith("loss")
 
 
 def median_step(usages: Iterable[ReplicaUsage]) -> float | None:

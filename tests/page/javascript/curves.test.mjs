@@ -75,6 +75,30 @@ test('a curve has its values in a sentence', async () => {
   assert.equal(message.hidden, true);
 });
 
+test('values that are not finite are said and marked, and the others drawn', async () => {
+  const fields = { step: [1, 2, 3, 4], time: [1, 2, 3, 4] };
+  answer.series = [
+    curve('loss', { ...fields, value: [4, 2, null, null], notFinite: { 2: 'inf', 3: 'nan' }, notFiniteSince: 3 }),
+    curve('scale', { ...fields, value: [4, 2, 8, 3], notFinite: { 1: 'not finite' }, notFiniteSince: null }),
+    curve('lost', { ...fields, value: [null, null, null, null], notFinite: { 0: 'nan', 1: 'nan', 2: 'nan', 3: 'nan' }, notFiniteSince: 1 }),
+  ];
+  await show();
+  assert.deepEqual(captions().map((text) => text.split(' · ')[0]), [
+    'last nan at step 4, not finite since step 3, lowest 2, highest 4',
+    'last 3 at step 4, lowest 2, highest 8',
+    'last nan at step 4, not finite since step 1',
+  ]);
+  const stage = panel.root.querySelector('.curve-stage');
+  resize(stage, 400);
+  see(stage);
+  await loadPlots();
+  const plot = Plot.all.at(-1);
+  assert.deepEqual(plot.data[4], [4, 2, null, null]);
+  assert.deepEqual(plot.drawn(), [[3, 10, 2, 100], [4, 10, 2, 100]]);
+  plot.setCursor({ left: 3 });
+  assert.equal(panel.root.querySelectorAll('.curve p')[1].textContent, 'step 3 · loss inf');
+});
+
 test('a chart goes with its curve', async () => {
   answer.series = [curve('loss'), curve('acc')];
   await show();

@@ -18,6 +18,7 @@ test('smoothing is a mean in which later values weigh more', () => {
   near(smooth([3, 1, 2], 0), [3, 1, 2]);
   near(smooth([4, 4, 4, 4], 0.99), [4, 4, 4, 4]);
   near(smooth([0, 1], 0.5), [0, 2 / 3]);
+  assert.deepEqual(smooth([null, 4, null, 4], 0.5), [null, 4, null, 4], 'values that are not finite');
   near(smooth([1, 2, 4], 0.5), [1, (0.5 + 2) / 1.5, (0.25 + 1 + 4) / 1.75]);
   assert.equal(smooth(Array(10_000).fill(1), 0.99).at(-1).toFixed(9), '1.000000000');
 });

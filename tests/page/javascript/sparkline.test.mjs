@@ -14,6 +14,12 @@ test('a shape goes from the left to the right, and from the lowest to the highes
   assert.deepEqual(points(canvas), [[1, 16], [28, 16 - 14 * 17 / 35], [55, 2]]);
 });
 
+test('a part that is not finite is a gap: a canvas draws no line to NaN', () => {
+  const canvas = document.createElement('canvas');
+  drawShape(canvas, '0!z!');
+  assert.deepEqual(points(canvas), [[1, 16], [19, NaN], [37, 2], [55, NaN]]);
+});
+
 test('it is drawn again for another shape, another theme and another screen only', () => {
   const canvas = document.createElement('canvas'), { calls } = canvas.getContext('2d');
   const isDrawn = (shape) => {

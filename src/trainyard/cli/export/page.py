@@ -37,6 +37,7 @@ pre { background: var(--back); border: 1px solid var(--line); overflow-x: auto; 
 details { margin: .3rem 0; } summary { cursor: pointer; }
 .problem, .failed { color: var(--bad); } .omitted-lines { color: var(--wait); font-style: italic; }
 svg { width: 100%; } svg text { fill: currentColor; font-size: 11px; } svg line { stroke: var(--line); }
+svg line.not-finite { stroke: var(--bad); }
 svg .exit { fill: var(--bad); } .pending, .waiting, .omitted { fill: var(--wait); } .starting { fill: var(--start); }
 .running { fill: var(--run); } rect.failed { fill: var(--bad); }
 .curves { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr)); }

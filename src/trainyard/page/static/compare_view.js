@@ -1,7 +1,7 @@
 /** Two to eight runs beside each other: their curves, what differs between their jobs, and how they ended. */
 
 import { MOST, chosen } from './chosen.js';
-import { NO_VALUES } from './curves.js';
+import { NO_VALUES, marksOf, valueText } from './curves.js';
 import { element, reconcile, setAttribute, setState, setText, stateLabel } from './dom.js';
 import { bytes, dateTime, duration, plural, toneOf } from './format.js';
 import { choice, panel } from './job_parts.js';
@@ -13,7 +13,7 @@ import { RequestFailed } from './session.js';
  * @typedef {import('./curves.js').Curve} Curve
  * @typedef {{uid: string, namespace: string, kind: string, name: string, state: string, restarts: number,
  *   created: number|null, started: number|null, ended: number|null, peakMemory: number|null,
- *   metrics: Record<string, number|null>}} Run
+ *   metrics: Record<string, number|string|null>}} Run
  * @typedef {{runs: Run[], differences: {field: string, roles: string[], values: (string|null)[]}[],
  *   unknown: string[]}} Comparison
  */
@@ -64,15 +64,15 @@ function runsTable(/** @type {string} */ title) {
   };
 }
 
-/** The value at an x, or the last one before it; undefined before the first and after the last one. */
-function valueAt(/** @type {number[]} */ xs, /** @type {number[]} */ values, /** @type {number} */ x) {
+/** The index of an x, or of the last one before it; -1 before the first and after the last one. */
+function indexAt(/** @type {number[]} */ xs, /** @type {number} */ x) {
   let [low, high] = [0, xs.length];
   while (low < high) {
     const middle = (low + high) >> 1;
     if (xs[middle] <= x) low = middle + 1;
     else high = middle;
   }
-  return low && (low < xs.length || xs[low - 1] === x) ? values[low - 1] : undefined;
+  return low < xs.length || xs[low - 1] === x ? low - 1 : -1;
 }
 
 /** @param {import('./app.js').Context} context @param {import('./router.js').Route} route */
@@ -125,10 +125,11 @@ export function createCompareView({ session, live, navigate }, route) {
       { stroke: (colour) => smoothing ? `${colour[`run-${index}`]}55` : colour[`run-${index}`], width: 2, dash: DASHES[index] },
       { stroke: (colour) => colour[`run-${index}`], width: 2.5, dash: DASHES[index] }]),
     tables: () => curves.size ? drawn().map(({ xs, curve }) => [xs, curve.value, smoothed(curve.value)]) : null,
+    marks: () => drawn().flatMap(({ xs, curve }) => marksOf(curve, xs)),
     text: (at) => drawn().map(({ run, xs, curve }) => {
-      const value = valueAt(xs, curve.value, at);
-      const line = smoothing && value !== undefined ? valueAt(xs, smooth(curve.value, smoothing), at) : undefined;
-      return `${nameOf(run)} ${number(value)}${line === undefined ? '' : `, smoothed ${number(line)}`}`;
+      const index = indexAt(xs, at);
+      if (index < 0) return `${nameOf(run)} -`;
+      return `${nameOf(run)} ${valueText(curve, index)}${smoothing && `, smoothed ${number(smooth(curve.value, smoothing)[index])}` || ''}`;
     }),
   });
 
@@ -221,7 +222,7 @@ export function createCompareView({ session, live, navigate }, route) {
     const lacking = runs.filter((run) => !(metric in run.metrics)).map(nameOf);
     setText(caption, lacking.length ? `No ${metric} was reported by ${lacking.join(', ')}.` : '');
     setAttribute(stage, 'aria-label', [`${metric} of ${plural(runs.length - lacking.length, 'run')}`,
-      ...drawn().map(({ run, curve }) => `${nameOf(run)}: last ${number(curve.value.at(-1))} at step ${number(curve.step.at(-1))}`)].join('; '));
+      ...drawn().map(({ run, curve }) => `${nameOf(run)}: last ${valueText(curve, curve.value.length - 1)} at step ${number(curve.step.at(-1))}`)].join('; '));
     plot.draw();
   }
 

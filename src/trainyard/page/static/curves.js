@@ -6,7 +6,9 @@ import { choice, panel } from './job_parts.js';
 import { createPlot, number, smooth, smoothingSlider } from './plot.js';
 
 /**
- * @typedef {{name: string, replica: string, source: string, step: number[], time: number[], value: number[]}} Curve
+ * `notFinite`: what is null in `value`, as text, by index.
+ * @typedef {{name: string, replica: string, source: string, step: number[], time: number[], value: (number|null)[],
+ *   notFinite?: Record<number, string>, notFiniteSince?: number|null}} Curve
  * @typedef {{name: string, replicas: number, step: number[], time: number[], min: number[], median: number[],
  *   max: number[]}} Spread
  * @typedef {{x: 'step'|'time', smoothing: number}} Options
@@ -17,6 +19,13 @@ const INTERVAL = 2000, HEIGHT = 180, POINTS = 1000;
 const SOURCES = { file: 'from $TRAINYARD_METRICS', output: 'JSON in the output', pattern: 'guessed from the output' };
 /** What a chart without curves says. */
 export const NO_VALUES = 'The programs have reported no values on this machine. A line of output such as {"step": 10, "loss": 0.4} or step=10 loss=0.4 makes a curve.';
+
+/** The value of a point: 0.4123, nan. */
+export const valueText = (/** @type {Curve} */ curve, /** @type {number} */ index) =>
+  curve.value[index] === null ? curve.notFinite?.[index] ?? '-' : number(curve.value[index]);
+
+/** The x of values that are not finite. */
+export const marksOf = (/** @type {Curve} */ { notFinite = {} }, /** @type {number[]} */ xs) => xs.filter((_, index) => index in notFinite);
 
 /** The chart of one name. */
 function createChart(/** @type {string} */ name, /** @type {Options} */ options) {
@@ -37,7 +46,9 @@ function createChart(/** @type {string} */ name, /** @type {Options} */ options)
       const own = [curve[options.x], curve.value, options.smoothing ? smooth(curve.value, options.smoothing) : curve.value.map(() => null)];
       return [spread ? [spread[options.x], spread.min, spread.median, spread.max] : [own[0], ...Array(3).fill(own[0].map(() => null))], own];
     },
-    text: (_, [low, middle, high, value, smoothed]) => [value !== undefined && `${name} ${number(value)}`,
+    marks: () => shown ? marksOf(shown.curve, shown.curve[options.x]) : [],
+    text: (x, [low, middle, high, value, smoothed]) => [
+      value !== undefined && shown && `${name} ${valueText(shown.curve, shown.curve[options.x].indexOf(x))}`,
       options.smoothing && value !== undefined && `smoothed ${number(smoothed)}`,
       low !== undefined && shown?.spread && `replicas ${number(low)} / ${number(middle)} / ${number(high)}`],
   });
@@ -48,8 +59,11 @@ function createChart(/** @type {string} */ name, /** @type {Options} */ options)
     destroy: plot.destroy,
     show(/** @type {Curve} */ curve, /** @type {Spread|undefined} */ spread) {
       shown = { curve, spread };
-      const { value, step } = curve, last = value.length - 1;
-      const summary = `last ${number(value[last])} at step ${number(step[last])}, lowest ${number(Math.min(...value))}, highest ${number(Math.max(...value))}`;
+      const { step, notFiniteSince: since = null } = curve, last = step.length - 1;
+      const finite = /** @type {number[]} */ (curve.value.filter((value) => value !== null));
+      const summary = [`last ${valueText(curve, last)} at step ${number(step[last])}`,
+        since !== null && `not finite since step ${number(since)}`,
+        finite.length && `lowest ${number(Math.min(...finite))}, highest ${number(Math.max(...finite))}`].filter(Boolean).join(', ');
       const band = spread ? ` · band: lowest, median, highest of ${count(spread.replicas)} replicas` : '';
       const source = `${curve.replica} ${SOURCES[curve.source] ?? `event files in ${curve.source}`}`.trim();
       setText(caption, `${summary} · ${source}${band}`);

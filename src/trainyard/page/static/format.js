@@ -21,9 +21,9 @@ export function toneOf(state) {
 /** 14,201 */
 export const count = (/** @type {number} */ value) => value.toLocaleString('en-US');
 
-/** A value in at most four significant digits, "" if it is not known: 14,201, 0.4123 */
-export const short = (/** @type {number|null|undefined} */ value) => (value ?? null) === null ? ''
-  : Number.isSafeInteger(value) ? count(Number(value)) : String(Number(Number(value).toPrecision(4)));
+/** A value in at most four significant digits, "" if it is not known: 14,201, 0.4123, nan */
+export const short = (/** @type {number|string|null|undefined} */ value) => typeof value !== 'number' ? value ?? ''
+  : Number.isSafeInteger(value) ? count(value) : String(Number(value.toPrecision(4)));
 
 /** One word for one, another for several: `plural(2, 'rank')` is "2 ranks". */
 export const plural = (/** @type {number} */ value, /** @type {string} */ noun) =>

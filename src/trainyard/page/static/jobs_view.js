@@ -61,7 +61,7 @@ function columnsOf(live, store) {
     {
       name: 'loss number',
       title: 'Loss',
-      sort: (row) => store.progress.get(row.uid)?.loss ?? Infinity,
+      sort: (row) => [store.progress.get(row.uid)?.loss].find(Number.isFinite) ?? Infinity,
       create: () => element('span', {}, element('canvas', { 'aria-hidden': 'true' }), element('span')),
       update: (cell, row) => {
         const { loss, shape } = store.progress.get(row.uid) ?? {};

@@ -7,15 +7,15 @@ import { colours, themes } from './theme.js';
 /**
  * What a chart draws. `x`: what its axis is; `lines`: uPlot's series after the first, with a stroke that depends on the
  * colours of the theme; `bands`: as uPlot's; `tables`: columns with their own x, null before there are any; `text`: what
- * is at an x, of all columns at that index; `version`: the lines are made anew when it changes.
+ * is at an x, of all columns at that index; `marks`: x of vertical lines; `version`: lines are made anew for another.
  * @typedef {'step'|'time'|'relative'} Axis
  * @typedef {{height: number, x: () => Axis, version?: () => string, tables: () => any[][]|null,
  *   lines: () => {stroke: (colour: Record<string, string>) => string, width?: number, dash?: number[]}[],
- *   bands?: {series: number[], fill: (colour: Record<string, string>) => string}[],
+ *   bands?: {series: number[], fill: (colour: Record<string, string>) => string}[], marks?: () => number[],
  *   text: (x: number, values: any[]) => (string|false|0|undefined)[]}} Drawing
  */
 
-export const number = (/** @type {number|null|undefined} */ value) => short(value) || '-';
+export const number = (/** @type {number|string|null|undefined} */ value) => short(value) || '-';
 
 /** @type {Promise<any>|undefined} */
 let loading;
@@ -32,10 +32,12 @@ function loadPlot() {
   });
 }
 
-/** An exponential moving average, in which the first values weigh no more than others. @returns {number[]} */
-export function smooth(/** @type {number[]} */ values, /** @type {number} */ weight) {
+/** An exponential moving average, in which the first values weigh no more than others; null is left out.
+ * @returns {(number|null)[]} */
+export function smooth(/** @type {(number|null)[]} */ values, /** @type {number} */ weight) {
   let sum = 0, total = 0;
   return values.map((value) => {
+    if (value === null) return null;
     sum = sum * weight + value * (1 - weight);
     total = total * weight + 1 - weight;
     return sum / total;
@@ -79,6 +81,13 @@ export function createPlot(/** @type {HTMLElement} */ stage, /** @type {HTMLElem
     setText(readout, [shownX(x), ...drawing.text(x, values)].filter(Boolean).join(' · '));
   }
 
+  function drawMarks(/** @type {any} */ { ctx, bbox, valToPos }) {
+    ctx.save();
+    ctx.fillStyle = colour.bad;
+    for (const x of drawing.marks?.() ?? []) ctx.fillRect(valToPos(x, 'x', true), bbox.top, 2, bbox.height);
+    ctx.restore();
+  }
+
   function mount(/** @type {any} */ Plot) {
     plot?.destroy();
     mounted = version();
@@ -88,7 +97,7 @@ export function createPlot(/** @type {HTMLElement} */ stage, /** @type {HTMLElem
     plot = new Plot({
       width: stage.clientWidth, height, legend: { show: false }, scales: { x: { time: drawing.x() === 'time' } },
       axes: [drawing.x() === 'relative' ? { ...axis, values: texts(seconds) } : axis, { ...axis, size: 60, values: texts(number) }],
-      cursor: { drag: { x: false, y: false } }, hooks: { setCursor: [read] },
+      cursor: { drag: { x: false, y: false } }, hooks: { setCursor: [read], draw: [drawMarks] },
       series: [{}, ...drawing.lines().map((line) => ({ width: 1, spanGaps: true, points: { show: false }, ...line, stroke: () => line.stroke(colour) }))],
       bands: drawing.bands?.map((band) => ({ ...band, fill: () => band.fill(colour) })),
     }, [[]], stage);

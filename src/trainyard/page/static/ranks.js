@@ -1,12 +1,12 @@
 /** The ranks of a job: the columns of a frame as records, what they mean, and by what they can be coloured. */
 
-import { bytes, compareNames, count, plural, toneOf } from './format.js';
+import { bytes, compareNames, count, plural, short, toneOf } from './format.js';
 
 /**
  * @typedef {{replica: string, role: string, index: string, state: string, tone: import('./format.js').Tone,
  *   restarts: number, attempt: number, node: string, reason: string, message: string, exitCode: number|null,
  *   pod: string, started: number|null, ended: number|null, cpu: number|null, memory: number|null, peak: number|null,
- *   step: number|null, stepsPerSecond: number|null, lag: number, metrics: Record<string, number>|null,
+ *   step: number|null, stepsPerSecond: number|null, lag: number, metrics: Record<string, number|string>|null,
  *   behind: boolean}} Rank `lag`: steps behind the median of its role
  * @typedef {{ranks: Rank[], columns: Set<string>, median: number}} RankList `median`: of the steps
  */
@@ -150,7 +150,7 @@ export function stepText(/** @type {Rank} */ rank) {
 export const metricTexts = (/** @type {Rank} */ rank) =>
   Object.entries(rank.metrics ?? {})
     .filter(([name]) => name !== 'step')
-    .map(([name, value]) => `${name} ${Number(value.toPrecision(4))}`);
+    .map(([name, value]) => `${name} ${short(value)}`);
 
 /** One rank in a line of text. */
 export function rankText(/** @type {Rank} */ rank) {

@@ -6,7 +6,7 @@ const WIDTH = 56, HEIGHT = 18; // CSS pixels
 let theme = 0; // changes with the theme
 for (const query of themes) query.addEventListener('change', () => theme++);
 
-/** Draws a shape, digits of base 36, in the colour of the canvas's text; nothing is drawn if it is there already. */
+/** Draws a shape, digits of base 36, "!" for a gap, in the colour of the canvas's text; nothing is drawn if it is there already. */
 export function drawShape(/** @type {HTMLCanvasElement} */ canvas, /** @type {string} */ shape) {
   const drawn = `${shape} ${theme} ${devicePixelRatio}`;
   if (canvas.dataset.drawn === drawn) return;

@@ -4,8 +4,8 @@
  * @typedef {{uid: string, namespace: string, kind: string, name: string, state: string, running: number,
  *   replicas: number, restarts: number, created: number|null, started: number|null, ended: number|null,
  *   message: string, live: boolean}} JobRow
- * @typedef {{uid: string, step: number|null, loss: number|null, shape: string, why: string}} Progress
- *   `shape`: of the loss so far, as digits of base 36; `why`: which replicas lag
+ * @typedef {{uid: string, step: number|null, loss: number|string|null, shape: string, why: string}} Progress
+ *   `shape`: of the loss so far (sparkline.js); `why`: which replicas lag
  * @typedef {{level: string, what: string, where: string, evidence: string[], fix: string}} Finding
  * @typedef {{phase: string, start: number, end: number|null, exitCode: number|null, reason: string}} Segment
  * @typedef {{replica: string, role: string, index: string, attempt: number, pod: string, uid: string, node: string,

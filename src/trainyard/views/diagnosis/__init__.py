@@ -16,7 +16,7 @@ import msgspec
 
 from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Endpoint, Finding, ObservedReplicas
 from trainyard.objects import Json, resource_version_of
-from trainyard.views.diagnosis import children, failures, job_rules, replicas, stragglers
+from trainyard.views.diagnosis import children, failures, job_rules, progress, replicas, stragglers
 from trainyard.views.diagnosis.inputs import Facts
 from trainyard.views.diagnosis.job_rules import FAILED_CONDITION
 from trainyard.views.job_view import job_result, job_state
@@ -49,6 +49,7 @@ ACTIVE_JOB_RULES: tuple[DiagnosisRule, ...] = (
     kind_rules,
     replicas.waiting,
     stragglers.stragglers,
+    progress.not_finite,
     children.children_without_pods,
     children.slots_without_pods,
     job_rules.restarting,

@@ -11,7 +11,7 @@ from trainyard.core import Kind
 from trainyard.core.diagnosis import BLOCK, FINE, NOTE, Finding, ObservedReplicas
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, uid_of
-from trainyard.views.diagnosis import job_rules, replicas, stragglers
+from trainyard.views.diagnosis import job_rules, progress, replicas, stragglers
 from trainyard.views.diagnosis.inputs import Facts
 from trainyard.views.job_row import JobRow
 from trainyard.views.job_view import JobView
@@ -56,9 +56,11 @@ def brief_why(
     return _most_important([*job_rules.problem_conditions(facts), *of_kind, *replicas.waiting(facts)])
 
 
-def brief_stragglers(kind: Kind, job: Json, usages: Sequence[ReplicaUsage]) -> str:
-    """Which replicas lag behind the others; "" for none."""
-    return _most_important(stragglers.stragglers(Facts(kind, job, 0.0, usages=tuple(usages))))
+def brief_progress(kind: Kind, job: Json, usages: Sequence[ReplicaUsage], now: float) -> str:
+    """What is wrong with the progress of a job that runs: values that are not finite, replicas that lag behind; "" for
+    nothing. `now`: Unix seconds."""
+    facts = Facts(kind, job, now, usages=tuple(usages))
+    return _most_important([*progress.not_finite(facts), *stragglers.stragglers(facts)])
 
 
 def _facts(

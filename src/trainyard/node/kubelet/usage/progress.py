@@ -7,6 +7,7 @@ Sources, of which the first that has a value counts for the pod:
     pattern   `name=value`, `name: value` or `name value` in a line of stdout, for the names in NAMES
 
 Rules:
+- A value may be NaN or infinite; a step may not. JSON has it as Python writes it (NaN), or as a string ("NaN").
 - Only lines that are new since the last reading are read, at most LONGEST_READ bytes of them: the last ones.
 - A line of more than LONGEST_LINE bytes is left out. Patterns take linear time: they have no nested repetitions.
 - A pass takes BUDGET seconds at most; the pods that were not read are the first of the next one.
@@ -44,7 +45,9 @@ MOST_VALUES = 32  # in one object
 LONGEST_NAME = 64  # characters
 NAMES = {"step": "step", "global_step": "step", "steps": "step", "iteration": "step", "iter": "step", "epoch": "epoch",
          "loss": "loss", "train_loss": "loss", "accuracy": "accuracy", "acc": "accuracy"}  # fmt: skip
-_NUMBER = r"([-+]?(?:\d[\d,]{0,20})?\.?\d{1,20}(?:[eE][-+]?\d{1,3})?)(?!\w|\.\d)"
+_NUMBER = r"([-+]?(?:(?:\d[\d,]{0,20})?\.?\d{1,20}(?:[eE][-+]?\d{1,3})?|nan|inf(?:inity)?))(?!\w|\.\d)"
+_NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity", "nan", "inf", "-inf"})
+_COUNTERS = frozenset({"step", "epoch"})  # names whose values are finite
 _PATTERN = (  # compiled at its first use
     rf"(?<![\w-])({'|'.join(sorted(NAMES, key=len, reverse=True))})(?:['\"]? ?[=:] ?| {{1,8}}){_NUMBER}"
 )
@@ -65,28 +68,30 @@ def parse_object(line: str) -> dict[str, float]:
 def _numbers(fields: Mapping[str, Any]) -> dict[str, float]:
     values: dict[str, float] = {}
     for name, value in fields.items():
-        if isinstance(value, int | float) and not isinstance(value, bool) and len(name) <= LONGEST_NAME:
-            number = _float(value)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if (is_number or (isinstance(value, str) and value in _NOT_FINITE)) and len(name) <= LONGEST_NAME:
+            number = _float(name, value)
             if number is not None and len(values) < MOST_VALUES:
                 values[name] = number
     return values
 
 
-def _float(value: float | str) -> float | None:
+def _float(name: str, value: float | str) -> float | None:
     try:
         number = float(value)
     except (ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) else None
+    return None if name in _COUNTERS and not math.isfinite(number) else number
 
 
 def parse_pattern(line: str) -> dict[str, float]:
     """The values of known names in a line of text; of a name that occurs twice the first one."""
     values: dict[str, float] = {}
-    for name, text in re.findall(_PATTERN, line, re.IGNORECASE):
-        number = _float(text.replace(",", ""))
+    for alias, text in re.findall(_PATTERN, line, re.IGNORECASE):
+        name = NAMES[alias.lower()]
+        number = _float(name, text.replace(",", ""))
         if number is not None:
-            values.setdefault(NAMES[name.lower()], number)
+            values.setdefault(name, number)
     return values
 
 
@@ -111,6 +116,14 @@ def parse_lines(text: bytes, is_output: bool, has_patterns: bool = True) -> tupl
     """The newest value of each name in these lines, and the source; see `parse_samples`."""
     samples, source = parse_samples(text, is_output, has_patterns)
     return {name: value for sample in samples for name, value in sample.items()}, source
+
+
+def since_of(
+    since: Mapping[str, float | None], sample: Mapping[str, float], step: float | None
+) -> dict[str, float | None]:
+    """`Progress.not_finite_since` after these values, which were reported at `step`."""
+    kept = {name: first for name, first in since.items() if name not in sample or not math.isfinite(sample[name])}
+    return {name: step for name, value in sample.items() if not math.isfinite(value)} | kept
 
 
 class GrowingFile:
@@ -189,6 +202,7 @@ class ProgressReader:
         self._logs: dict[Path, GrowingFile] = {}
         self._rate = StepRate()
         self._values: dict[str, float] = {}
+        self._not_finite_since: dict[str, float | None] = {}  # the step by the name of a value that is not finite
         self._source = ""
         self._lock = threading.Lock()
 
@@ -207,18 +221,21 @@ class ProgressReader:
                 self._take(samples, source, now)
             if step := [sample["step"] for sample in samples if "step" in sample][-1:]:
                 self._rate.add(at, *step)
-            return Progress(self._values, self._rate.per_second(at), self._source) if self._values else None
+            if not self._values:
+                return None
+            return Progress(self._values, self._rate.per_second(at), self._source, self._not_finite_since)
 
     def _take(self, samples: list[dict[str, float]], source: str, now: float) -> None:
-        values = self._values if source == self._source else {}
+        values, since = (self._values, self._not_finite_since) if source == self._source else ({}, {})
         points = []
         for sample in samples:
             values = values | sample
             step = values.get("step")
+            since = since_of(since, sample, step)
             points += [
                 MetricPoint(name, source, round(now, 2), step, sample[name]) for name in sample if name != "step"
             ]
-        self._values, self._source = values, source
+        self._values, self._not_finite_since, self._source = values, since, source
         if self._recorder is not None and points:
             self._recorder.add(points)
 

@@ -95,6 +95,50 @@ def test_a_job_managed_by_another_operator_is_submitted_to_a_cluster_and_refused
         read(files)
 
 
+EXPORTED = """\
+apiVersion: tensorflow.org/v1alpha1
+kind: TfJob
+metadata:
+  name: a
+  creationTimestamp: "2026-11-28T10:00:00Z"
+  generation: 1
+  managedFields: [{apiVersion: tensorflow.org/v1alpha1, manager: kubectl}]
+  resourceVersion: "17"
+  selfLink: /apis/tensorflow.org/v1alpha1/namespaces/default/tfjobs/a
+  uid: 3b7c5c2e-5b1d-4f3c-8b0c-2f1f6f0a7a11
+spec: {replicaSpecs: [{tfReplicaType: MASTER, template: {spec: {containers: [{name: tensorflow, image: x}]}}}]}
+status: {state: Succeeded}
+"""
+GENERATED = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: p, creationTimestamp: null}
+spec: {containers: []}
+status: {}
+"""
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_what_only_an_api_server_sets_is_left_out_with_one_note(tmp_path: Path, local: bool) -> None:
+    """A job as `kubectl get -o yaml` prints it: the API server would refuse its resourceVersion with 500."""
+    pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p, uid: u, resourceVersion: '1'}\nspec: {containers: []}\n"
+    submission = read(written(tmp_path, EXPORTED + pod), local=local)
+    ((_, job_object),) = submission.jobs
+    assert sorted(job_object) == ["apiVersion", "kind", "metadata", "spec"]
+    assert {"name", "namespace"} <= set(job_object["metadata"]) <= {"name", "namespace", "annotations"}
+    assert set(submission.other_objects[0][1]["metadata"]) <= {"name", "namespace", "annotations"}
+    job_note, pod_note = submission.notes
+    assert "0.yaml:3: note: metadata: uid, resourceVersion, generation, creationTimestamp" in job_note
+    assert job_note.endswith("selfLink, status are set by the API server, and left out when the object is created")
+    assert "0.yaml:16: note: metadata: uid, resourceVersion are set" in pod_note
+
+
+def test_empty_fields_of_a_generated_manifest_are_left_out_without_a_note(tmp_path: Path) -> None:
+    """As `kubectl create --dry-run=client -o yaml` prints them."""
+    submission = read(written(tmp_path, GENERATED), private=False)
+    assert submission.messages() == [] and "status" not in submission.other_objects[0][1]
+
+
 def test_objects_without_a_job_may_be_submitted_to_a_cluster(tmp_path: Path) -> None:
     submission = read(written(tmp_path, CONFIG), default_namespace="team", private=False)
     assert [namespace_of(obj) for _, obj in submission.other_objects] == ["team"]

@@ -41,7 +41,8 @@ def lint(files: tuple[str, ...]) -> None:
         for warning in () if job_problems else kinds.warnings(kind, document.obj):
             note(manifests.remark(document, "warning", warning))
             warnings += 1
-        for remark in () if job_problems else kinds.notes(kind, document.obj):
+        remarks = [*manifests.server_fields_note(document.obj), *kinds.notes(kind, document.obj)]
+        for remark in () if job_problems else remarks:
             note(manifests.remark(document, "note", remark))
             notes += 1
     if problems:

@@ -15,12 +15,17 @@ from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.core.names import MAX_LABEL_LENGTH, is_dns_label
 from trainyard.kinds.definitions.unknown_kinds import describe_kind, kinds_that_run, unknown_kind_message
-from trainyard.objects import Json, Problem, name_of
+from trainyard.objects import Json, Problem, as_dict, name_of
 from trainyard.objects.manifest import Document, ManifestError, read
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_builder import DOCUMENT
 
 STDIN = "-"
+SERVER_FIELDS = (
+    *("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
+    *("managedFields", "selfLink", "clusterName"),
+)
+"""Fields of metadata that an API server sets, of this and of earlier versions of Kubernetes."""
 
 
 class ManifestDocument(Document, frozen=True):
@@ -142,6 +147,24 @@ def admit(document: Document, kind: Kind) -> tuple[Json, list[Problem]]:
 def with_place(document: Document, problem: Problem) -> Problem:
     """The problem with the file and line of its field."""
     return replace(problem, path=f"{document.location(problem.path)}: {problem.path or DOCUMENT}")
+
+
+def server_fields_note(obj: Json) -> list[Problem]:
+    """One note about the fields with a value that only an API server sets, as `kubectl get -o yaml` prints them. One
+    that creates an object refuses its resourceVersion, and ignores the others."""
+    meta = as_dict(obj.get("metadata"))
+    names = [*(name for name in SERVER_FIELDS if meta.get(name)), *(["status"] if obj.get("status") else [])]
+    verb = "is" if len(names) == 1 else "are"
+    text = f"{', '.join(names)} {verb} set by the API server, and left out when the object is created"
+    return [Problem("status" if names == ["status"] else "metadata", text)] if names else []
+
+
+def drop_server_fields(obj: Json) -> None:
+    """Remove the fields that only an API server sets, in place."""
+    obj.pop("status", None)
+    meta = as_dict(obj.get("metadata"))
+    for name in SERVER_FIELDS:
+        meta.pop(name, None)
 
 
 def remark(document: Document, level: str, problem: Problem) -> str:

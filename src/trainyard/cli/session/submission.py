@@ -2,8 +2,8 @@
 
 Rules:
 - All problems that can be found offline are reported here, all at once, each with file, line, field and fix.
-- The objects are sent unchanged, except that a missing namespace is set and that, for a local cluster, the working
-  directory is added (working_directory.py).
+- The objects are sent unchanged, except that fields which only an API server sets are left out, a missing namespace is
+  set and, for a local cluster, the working directory is added (working_directory.py).
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ OTHER_KINDS = (
 
 
 class Submission(msgspec.Struct):
-    """The objects to create, in this order: `other_objects`, then `jobs`. `warnings` are printed; `notes` (fields
-    without an effect on one machine), too, if the cluster is local."""
+    """The objects to create, in this order: `other_objects`, then `jobs`. `warnings` are printed, and `notes`:
+    fields that are left out, and, if the cluster is local, those without an effect on one machine."""
 
     other_objects: list[tuple[GVK, Json]] = msgspec.field(default_factory=list)
     jobs: list[tuple[Kind, Json]] = msgspec.field(default_factory=list)
@@ -124,6 +124,10 @@ def read(
     reported = {problem.path for problem in problems}
     submission = Submission(documents=documents)
     for document in documents:
+        submission.notes += [
+            manifests.remark(document, "note", note) for note in manifests.server_fields_note(document.obj)
+        ]
+        manifests.drop_server_fields(document.obj)
         if document.kind:
             problems += _add_job(document, document.kind, submission, local) or (
                 _managed_by_problems(document, document.kind) if private else []

@@ -215,3 +215,93 @@ def test_a_local_container_without_a_command_is_a_problem(folder: Path) -> None:
     ended = CliRunner().invoke(lint, ["job.yaml"])
     assert ended.exit_code == 2
     assert "containers[0].command" in ended.output and "has no program of its own" in " ".join(ended.output.split())
+
+
+LAUNCHED: list[tuple[str, dict[str, Any], str, list[str], str]] = [
+    # command, options, framework, command of the container, and what a line says
+    ("torchrun train.py 1", {}, "torch", ["python", "-m", "torch.distributed.run", "train.py", "1"], ""),
+    (
+        "python3 -u -m torch.distributed.run --nproc_per_node=2 train.py",
+        {},
+        "torch",
+        ["python3", "-u", "-m", "torch.distributed.run", "--nproc_per_node=2", "train.py"],
+        "",
+    ),
+    (
+        "torchrun --standalone train.py",
+        {},
+        "torch",
+        ["python", "-m", "torch.distributed.run", "--standalone", "train.py"],
+        "with --standalone each of the 2 workers trains alone: leave it out, and they train together",
+    ),
+    (
+        "torchrun --nnodes 3 train.py",
+        {},
+        "torch",
+        ["python", "-m", "torch.distributed.run", "--nnodes", "3", "train.py"],
+        "with --nnodes 3 torchrun waits for 3 workers, and the job has 2: write --workers 3, or leave it out",
+    ),
+    (
+        "accelerate launch train.py --lr 3",
+        {},
+        "torch",
+        ["accelerate", "launch", "train.py", "--lr", "3"],
+        "accelerate launch starts a training of its own in each of the 2 workers: write "
+        "`trainyard run --workers 2 train.py --lr 3`, which torchrun starts in all of them",
+    ),
+    (
+        "deepspeed train.py",
+        {},
+        "torch",
+        ["deepspeed", "train.py"],
+        "deepspeed starts a training of its own in each of the 2 workers: write "
+        "`trainyard run --workers 2 train.py`, which torchrun starts in all of them",
+    ),
+    ("deepspeed --hostfile hosts train.py", {}, "torch", ["deepspeed", "--hostfile", "hosts", "train.py"], ""),
+    ("mpirun -n 4 python train.py", {}, "mpi4py", ["mpirun", "-n", "4", "python", "train.py"], ""),
+    (
+        "/usr/bin/mpiexec -n 2 python train.py",
+        {"framework": "chainer"},
+        "chainer",
+        ["/usr/bin/mpiexec", "-n", "2", "python", "train.py"],
+        "",
+    ),
+    ("torchrun train.py", {"framework": "plain"}, "plain", ["python", "-m", "torch.distributed.run", "train.py"], ""),
+    ("python train.py", {}, "plain", ["python", "train.py"], ""),
+]
+
+
+@pytest.mark.parametrize(("line", "options", "framework", "command", "warning"), LAUNCHED)
+def test_a_command_that_begins_with_a_launcher_is_of_its_framework(
+    line: str, options: dict[str, Any], framework: str, command: list[str], warning: str
+) -> None:
+    target, *arguments = line.split()
+    program = program_job(target, *arguments, form="command", workers=2, **options)
+    assert program.framework == framework
+    assert container(program.job).get("command") == command and "args" not in container(program.job)
+    assert program.warnings == ((warning,) if warning else ())
+    assert ("its launcher is" in program.note) is (framework != "plain" and not options)
+
+
+def test_a_launcher_in_a_shell_script_decides_on_its_framework() -> None:
+    text = "#!/bin/bash\nset -eu\nOMP_NUM_THREADS=1 exec torchrun \\\n  --standalone train.py\n"
+    script(Path(), text, "go.sh").chmod(0o755)
+    program = program_job("go.sh", workers=2)
+    assert program.note == "go.sh: runs as torch: its launcher is torchrun (--framework changes it)"
+    assert container(program.job)["command"] == ["./go.sh"] and len(program.warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "field", "processes"),
+    [
+        ("torchrun --nproc-per-node 2 train.py", {}, "nprocPerNode", "2"),
+        ("torchrun --nproc-per-node=auto train.py", {"nproc": 3}, "nprocPerNode", "3"),
+        ("mpirun -np 3 python train.py", {}, "slotsPerWorker", 2),
+        ("mpirun python train.py", {"nproc": 4}, "slotsPerWorker", 4),
+    ],
+)
+def test_the_number_of_processes_is_that_of_the_launcher(
+    line: str, options: dict[str, Any], field: str, processes: object
+) -> None:
+    target, *arguments = line.split()
+    assert program_job(target, *arguments, form="command", workers=2, **options).job["spec"][field] == processes

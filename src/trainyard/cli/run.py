@@ -144,6 +144,8 @@ def _make_manifest(ctx: click.Context, files: tuple[str, ...], params: dict[str,
         manifest = make_job(program, params)
         if manifest.note:
             note(manifest.note)
+        for text in manifest.warnings:
+            note(text)
         if option := misplaced_option(program, manifest.program):
             note(
                 f"{option} stands behind {program.target}, so the script gets it; trainyard's own options stand before"

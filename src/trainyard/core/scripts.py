@@ -14,10 +14,11 @@ LOCAL_IMAGE = "trainyard/local"
 
 class ProgramCommand(msgspec.Struct, frozen=True):
     """The command line of a program. `torchrun_args`: the program as the last arguments of `python -m
-    torch.distributed.run`."""
+    torch.distributed.run`. `has_launcher`: it starts a launcher of the framework itself, torchrun or mpirun."""
 
     command: tuple[str, ...]
     torchrun_args: tuple[str, ...]
+    has_launcher: bool = False
 
 
 class JobOptions(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ import msgspec
 from trainyard.cli.scripts.command_line import ProgramArguments
 from trainyard.cli.scripts.commented_yaml import yaml_with_comments
 from trainyard.cli.scripts.frameworks import FRAMEWORKS, PLAIN, GuessedFramework, guess_framework
+from trainyard.cli.scripts.launchers import launcher_notes
 from trainyard.cli.scripts.program import WorkerProgram, program_of
 from trainyard.core.names import is_dns_label
 from trainyard.core.scripts import LOCAL_IMAGE, JobOptions, ProgramCommand, ScriptFramework
@@ -54,6 +55,8 @@ class ProgramJob(msgspec.Struct, frozen=True):
     program: WorkerProgram
     framework: str
     note: str
+    warnings: tuple[str, ...] = ()
+    """What the program would not do as it is started, each with the fix."""
 
     @property
     def document(self) -> Document:
@@ -67,7 +70,7 @@ class ProgramJob(msgspec.Struct, frozen=True):
         metadata = self.job["metadata"]
         annotations = {WORKING_DIRECTORY: str(self.program.directory), **metadata.get("annotations", {})}
         job = {**self.job, "metadata": {**metadata, "annotations": annotations}}
-        return ProgramJob(job, self.program, self.framework, self.note)
+        return msgspec.structs.replace(self, job=job)
 
     def for_directory(self, folder: Path) -> ProgramJob:
         """A copy for a manifest in `folder`. The annotation is not needed in the program's directory: a program runs in
@@ -94,10 +97,15 @@ def make_job(arguments: ProgramArguments, options: dict[str, Any]) -> ProgramJob
     program = program_of(arguments)
     name, reason = _framework(program, options)
     framework = FRAMEWORKS[name]
-    command = ProgramCommand(program.command, program.torchrun_args)
-    job = framework.job(command, _job_options(program, framework, options))
+    launcher = program.launcher if program.launcher and name in program.launcher.frameworks else None
+    command = ProgramCommand(program.command, program.torchrun_args, launcher is not None)
+    job_options = _job_options(program, framework, options)
+    if launcher and not options["nproc"]:
+        processes = launcher.processes_per_worker(job_options.workers)
+        job_options = msgspec.structs.replace(job_options, processes=processes)
     note = f"{program.label}: runs as {name}: {reason} (--framework changes it)" if reason else ""
-    return ProgramJob(job, program, name, note)
+    warnings = launcher_notes(launcher, job_options.workers) if launcher else []
+    return ProgramJob(framework.job(command, job_options), program, name, note, tuple(warnings))
 
 
 def misplaced_option(arguments: ProgramArguments, program: WorkerProgram) -> str:
@@ -151,6 +159,8 @@ def _names_file(folder: Path, word: str) -> bool:
 def _framework(program: WorkerProgram, options: dict[str, Any]) -> GuessedFramework:
     if options["framework"]:
         return GuessedFramework(options["framework"], "")
+    if program.launcher:
+        return GuessedFramework(program.launcher.frameworks[0], f"its launcher is {program.launcher.name}")
     if program.source is None:
         return GuessedFramework(PLAIN, "")
     return guess_framework(program.source, program.directory)

@@ -10,9 +10,11 @@ from pathlib import Path
 import msgspec
 
 from trainyard.cli.scripts.command_line import ProgramArguments
+from trainyard.cli.scripts.launchers import Launcher, launcher_of, launcher_of_script
 
 PYTHON = "python"
 """The interpreter, resolved by PATH: that of the image on a cluster, that of --python on this machine."""
+_MAX_SCRIPT_BYTES = 1 << 16  # of a shell script that are searched for a launcher
 MAX_NAME_LENGTH = 35
 """Maximum length of a generated job name: the limit of the kind with the shortest names."""
 
@@ -28,6 +30,8 @@ class WorkerProgram(msgspec.Struct, frozen=True):
     name: str
     label: str
     """The program in messages: the file name of a script, `-m MODULE` or the command."""
+    launcher: Launcher | None = None
+    """The launcher with which a command begins, or that a shell script starts."""
 
 
 def program_of(arguments: ProgramArguments) -> WorkerProgram:
@@ -48,13 +52,17 @@ def program_of(arguments: ProgramArguments) -> WorkerProgram:
             f"-m {arguments.target}",
         )
     command = (arguments.target, *arguments.arguments)
+    launcher = launcher_of(command)
+    if command[0] == "torchrun":
+        command = (PYTHON, "-m", "torch.distributed.run", *command[1:])  # of the same Python as the program
     return WorkerProgram(
         command,
         ("--no-python", *command),
         working_directory,
         None,
-        job_name(Path(arguments.target).stem),
+        job_name(Path(launcher.program[0] if launcher and launcher.program else arguments.target).stem),
         arguments.target,
+        launcher,
     )
 
 
@@ -65,7 +73,16 @@ def _script_program(path: Path, arguments: tuple[str, ...]) -> WorkerProgram:
         command = (PYTHON, name, *arguments)
         return WorkerProgram(command, (name, *arguments), folder, path, job_name(path.stem), path.name)
     command = (*_interpreter(path), *arguments)
-    return WorkerProgram(command, ("--no-python", *command), folder, None, job_name(path.stem), path.name)
+    launcher = launcher_of_script(_text_of(path))
+    return WorkerProgram(command, ("--no-python", *command), folder, None, job_name(path.stem), path.name, launcher)
+
+
+def _text_of(path: Path) -> str:
+    """The text of a shell script, "" of another or of a large file."""
+    with path.open("rb") as file:
+        content = file.read(_MAX_SCRIPT_BYTES)
+    is_shell = re.match(rb"#!.*\b(?:ba|da|k|z)?sh\b", content) is not None
+    return content.decode(errors="replace") if is_shell else ""
 
 
 def _interpreter(path: Path) -> tuple[str, ...]:

@@ -20,8 +20,10 @@ def _mpi_job(program: ProgramCommand, options: JobOptions) -> Json:
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "PRTE_MCA_hwloc_default_binding_policy": "none",
     }
-    command = ("mpiexec", "-n", str(processes), *program.command) if processes > 1 else program.command
-    master_template = pod_template(options, "chainer", command, env=env if processes > 1 else None, restart="Never")
+    starts_mpi = processes > 1 and not program.has_launcher
+    command = ("mpiexec", "-n", str(processes), *program.command) if starts_mpi else program.command
+    master_env = env if starts_mpi or program.has_launcher else None
+    master_template = pod_template(options, "chainer", command, env=master_env, restart="Never")
     spec: Json = {"backend": "mpi", "backoffLimit": 0}
     spec["master"] = {"mpiConfig": {"slots": options.processes}, "template": master_template}
     if options.workers > 1:

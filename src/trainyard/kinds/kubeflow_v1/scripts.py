@@ -55,7 +55,11 @@ def _training_job(kind: str, options: JobOptions, spec: Json, all_succeed: bool 
 
 
 def _torch_job(program: ProgramCommand, options: JobOptions) -> Json:
-    template = pod_template(options, "pytorch", TORCHRUN, args=program.torchrun_args)
+    template = (
+        pod_template(options, "pytorch", program.command)
+        if program.has_launcher
+        else pod_template(options, "pytorch", TORCHRUN, args=program.torchrun_args)
+    )
     spec: Json = {"nprocPerNode": str(options.processes)}
     if options.worker_bounds is None:
         spec["pytorchReplicaSpecs"] = _leader_and_workers("Master", options, template)
@@ -107,7 +111,9 @@ def _xgboost_job(program: ProgramCommand, options: JobOptions) -> Json:
 
 def _mpi_job(program: ProgramCommand, options: JobOptions) -> Json:
     processes = options.workers * options.processes
-    if processes == 1:
+    if program.has_launcher:
+        launcher = pod_template(options, "mpi", program.command, env=MPI_ENV)
+    elif processes == 1:
         launcher = pod_template(options, "mpi", program.command)
     else:
         # One worker: all processes are in the launcher. The hostfile lists workers only.

@@ -1,0 +1,110 @@
+"""The launchers of frameworks, as torchrun and mpirun, by the first words of a command or of a shell script's line."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+_PYTHON = re.compile(r"python[\d.]*")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+_COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("torchrun",): ("torch",),
+    ("accelerate", "launch"): ("torch",),
+    ("deepspeed",): ("torch",),
+    ("mpirun",): ("mpi4py", "chainer"),
+    ("mpiexec",): ("mpi4py", "chainer"),
+}
+"""The words of each launcher, with the frameworks whose jobs have its variables; the first is that of a job without
+--framework."""
+
+
+class Launcher(NamedTuple):
+    """A launcher, and its arguments: options, and the program with its own."""
+
+    name: str
+    frameworks: tuple[str, ...]
+    arguments: tuple[str, ...]
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The Python script that it starts, with its arguments; () if there is none among its arguments."""
+        scripts = (index for index, word in enumerate(self.arguments) if word.endswith(".py"))
+        return next((self.arguments[index:] for index in scripts), ())
+
+    def option(self, *names: str) -> str:
+        """The value of one of its options, also with `_` in place of `-`; "" without it."""
+        options = self.arguments[: len(self.arguments) - len(self.program)]
+        for index, word in enumerate(options):
+            name, equals, value = word.partition("=")
+            if name.replace("_", "-") in names:
+                return value if equals else next(iter(options[index + 1 :]), "")
+        return ""
+
+    def has_flag(self, name: str) -> bool:
+        """Whether the flag is among its options."""
+        return name in self.arguments[: len(self.arguments) - len(self.program)]
+
+    def processes_per_worker(self, workers: int) -> int:
+        """How many processes its options start in each worker, 1 if they do not tell."""
+        total, count = self.option("-n", "-np", "--n", "--np"), self.option("--nproc-per-node")
+        if self.frameworks[0] != "torch" and total.isdecimal():
+            return max(1, -(-int(total) // workers))
+        return max(1, int(count)) if count.isdecimal() else 1
+
+
+def launcher_of(command: tuple[str, ...]) -> Launcher | None:
+    """The launcher with which a command begins, by its name in any folder, or as a module of Python; else None."""
+    if not command:
+        return None
+    words = (Path(command[0]).name, *command[1:])
+    if _PYTHON.fullmatch(words[0]):
+        flags = next((index for index, word in enumerate(words[1:], 1) if not re.fullmatch(r"-[a-zA-Z]", word)), 0)
+        if words[flags - 1] != "-m" or not flags:
+            return None
+        if words[flags] in _TORCHRUN_MODULES:
+            return Launcher(f"python -m {words[flags]}", ("torch",), words[flags + 1 :])
+        if words[flags] == "accelerate.commands.launch":
+            return Launcher("accelerate launch", ("torch",), words[flags + 1 :])
+        return None
+    for names, frameworks in _COMMANDS.items():
+        if words[: len(names)] == names:
+            return Launcher(" ".join(names), frameworks, words[len(names) :])
+    return None
+
+
+def launcher_of_script(text: str) -> Launcher | None:
+    """That of the first line of a shell script that begins with one, behind `exec`, `time` and assignments."""
+    for line in text.replace("\\\n", " ").splitlines():
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:  # a quotation over several lines
+            continue
+        while words and (words[0] in ("exec", "time", "env") or _ASSIGNMENT.match(words[0])):
+            words = words[1:]
+        if launcher := launcher_of(tuple(words)):
+            return launcher
+    return None
+
+
+def launcher_notes(launcher: Launcher, workers: int) -> list[str]:
+    """What a launcher that starts in each of the workers would not do as written, with the fix."""
+    if launcher.frameworks[0] != "torch":
+        return []
+    if launcher.name in ("accelerate launch", "deepspeed"):
+        has_hosts = launcher.option("--num-machines", "--hostfile", "--config-file") or launcher.has_flag("--cpu")
+        if workers == 1 or has_hosts:
+            return []
+        program = shlex.join(launcher.program or ("SCRIPT",))
+        fix = f"write `trainyard run --workers {workers} {program}`, which torchrun starts in all of them"
+        return [f"{launcher.name} starts a training of its own in each of the {workers} workers: {fix}"]
+    nodes = launcher.option("--nnodes")
+    if workers > 1 and (launcher.has_flag("--standalone") or nodes in ("1", "1:1")):
+        option = "--standalone" if launcher.has_flag("--standalone") else f"--nnodes {nodes}"
+        return [f"with {option} each of the {workers} workers trains alone: leave it out, and they train together"]
+    if nodes.isdecimal() and int(nodes) > workers:
+        fix = f"write --workers {nodes}, or leave it out"
+        return [f"with --nnodes {nodes} torchrun waits for {nodes} workers, and the job has {workers}: {fix}"]
+    return []

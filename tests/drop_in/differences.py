@@ -143,6 +143,7 @@ GANGS = (
         "job .status.conditions[Blocked]", "events Warning NotAdmitted **",
     ),
     *_accepted("*/gang-*", "`lastReconcileTime`", "job .status.lastReconcileTime"),
+    *_accepted("*/gang-*", "`minResources` of a PodGroup", "**PodGroups/* .spec.minResources.*"),
     *_accepted(
         "*/gang-*-suspend", "deletion of a PodGroup",
         "events Normal JobTerminated **", "events Normal SuccessfulDeletePodGroup **",

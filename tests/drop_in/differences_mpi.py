@@ -88,7 +88,7 @@ V2 = (
         "mpijob-v2beta1/roles-unknown", "refusals", *CHILDREN, "pods/*"
     ),
     *accepted(
-        "mpijob-v2beta1/launcher-creation-unknown", "refusals", "secrets/*", "configMaps/*", "services/*"
+        "mpijob-v2beta1/launcher-creation-unknown", "refusals", "secrets/*", "configMaps/*", "services/*", "pods/*"
     ),
     *accepted("mpijob-v2beta1/name-taken-config-map", "names that are taken", "secrets/*"),
     *accepted("mpijob-v2beta1/name-taken-service", "names that are taken", *CHILDREN[:3], "pods/*"),
@@ -99,8 +99,7 @@ V2 = (
     *accepted("mpijob-v2beta1/ttl", "the TTL of an MPIJob v2beta1", "jobs/*", "pods/*", certain=False),
     *accepted("mpijob-v2beta1/worker-fails", "condition `Degraded`", "job .status.conditions[Degraded]"),
     *accepted("mpijob-v2beta1/worker-*", "evicted pods", "phases/*", FAILED, RUNNING),
-    *accepted("mpijob-v2beta1/launcher-* mpijob-v2beta1/clean-none-failure", "`backoffLimit`", "pods/*"),
-    *accepted("mpijob-v2beta1/deadline", "`activeDeadlineSeconds`", "pods/*", FAILED),
+    *accepted("mpijob-v2beta1/deadline", "`activeDeadlineSeconds`", FAILED),
     *accepted(
         "mpijob-v2beta1/gang-volcano-*", "a job that Volcano has not admitted",
         "jobs/*", "pods/*", "job .status.conditions[Blocked]",
@@ -108,7 +107,7 @@ V2 = (
     *accepted("mpijob-v2beta1/gang-volcano-*", "`startTime` of an MPIJob in a queue", "job .status.startTime"),
     *accepted(
         "mpijob-v2beta1/gang-*", "the PodGroup of an MPIJob v2beta1",
-        "**.annotations.volcano.sh/task-spec", "**PodGroups/* .spec.minResources.*", "**PodGroups/j",
+        "**.annotations.volcano.sh/task-spec", "**PodGroups/j",
     ),
     *accepted(
         "mpijob-v2beta1/gang-scheduler-plugins-*", "the PodGroup of an MPIJob v2beta1",

@@ -16,6 +16,7 @@ from trainyard import kinds
 from trainyard.core import Config, Kind, parse_job
 from trainyard.kinds import JAXJOB, KUBEFLOW_TFJOB, MPIJOB, PADDLEJOB, PYTORCHJOB, XGBOOSTJOB
 from trainyard.kinds.kubeflow_v1.lifecycle import ALL_REPLICAS, RESTART_SCOPE, SUCCESS_POLICY
+from trainyard.kinds.kubeflow_v1.mpijob_v2beta1 import MPIJOB_V2BETA1
 from trainyard.objects import Json, find_condition, format_time, is_condition_true
 from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER
 
@@ -270,10 +271,13 @@ def test_the_pod_group_requests_the_resources_of_the_pods() -> None:
         Master={"replicas": 1, "template": template("500m", "1Gi")},
         Worker={"replicas": 3, "template": template("2", "512Mi")},
     )
+    resources = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["resources"]
+    resources["limits"]["nvidia.com/gpu"] = 2
+    resources["requests"] = {"cpu": "250m"}  # the others count with their limits, as the scheduler counts them
     simulated = started(PYTORCHJOB, job, gang_scheduler="scheduler-plugins")
     assert simulated.get("PodGroup", "example")["spec"] == {
         "minMember": 4,
-        "minResources": {"cpu": "6500m", "memory": "2560Mi"},
+        "minResources": {"cpu": "6250m", "memory": "2560Mi", "nvidia.com/gpu": "2"},
     }
     for name in simulated.names("Pod"):
         simulated.end(name, 0)
@@ -324,3 +328,19 @@ def test_a_policy_of_an_mpi_job_without_a_value_does_not_hide_the_older_field() 
     job = kubeflow_job("MPIJob", run_policy={"cleanPodPolicy": None})
     job["spec"]["cleanPodPolicy"] = "All"
     assert parse_job(MPIJOB, job, Config()).policy.clean_pod_policy == "All"
+
+
+@pytest.mark.parametrize("cause", ["BackoffLimitExceeded", "DeadlineExceeded"])
+@pytest.mark.parametrize(("clean", "stays"), [(None, True), ("None", True), ("Running", False)])
+def test_clean_pod_policy_alone_decides_what_a_failed_launcher_leaves_of_its_workers(
+    cause: str, clean: str | None, stays: bool
+) -> None:
+    """Their logs say why it failed. The limits of an MPIJob of v2beta1 are those of its launcher's Job."""
+    job = kubeflow_job("MPIJob", run_policy={"cleanPodPolicy": clean, "backoffLimit": 0}, Launcher=1, Worker=1)
+    simulated = started(MPIJOB_V2BETA1, job)
+    simulated.run()
+    simulated.settle()
+    simulated.end("example-launcher", 1)
+    simulated.finish("example-launcher", cause)
+    assert simulated.settle()["state"] == "Failed"
+    assert ("example-worker-0" in simulated.names("Pod")) == stays

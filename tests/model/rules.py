@@ -136,7 +136,7 @@ def _wrong(cache: PlanCache, world: World, facts: WorldFacts, spec: Json) -> Ite
 
 
 def _uncleaned(cache: PlanCache, world: World, facts: WorldFacts, spec: Json) -> str:
-    stopped = facts.reason in ("BackoffLimitExceeded", "DeadlineExceeded")
+    stopped = cache.scenario.limits_stop and facts.reason in ("BackoffLimitExceeded", "DeadlineExceeded")
     clean = spec.get("cleanPodPolicy") or cache.scenario.clean
     never_read = cache.never_read  # garbage collection deletes these with the job
     ours = [

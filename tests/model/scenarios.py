@@ -54,6 +54,7 @@ class Scenario:
     gang: bool = False
     reasons: Mapping[str, str] = field(default_factory=dict)  # what the kind calls the ends
     clean: str = ""  # what cleanPodPolicy is when nobody says
+    limits_stop: bool = True  # what a limit ends stops everything, whatever cleanPodPolicy is (S4)
     wants: Callable[[Json], frozenset[int]] = _all_slots  # which slots a spec has
     in_place: Callable[[Json, int], bool] = lambda spec, slot: False  # its node starts a container again that failed
     annotations: Mapping[str, str] = field(default_factory=dict)  # of the job

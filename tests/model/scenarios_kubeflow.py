@@ -116,4 +116,4 @@ def mpi(policy: str = "ExitCode") -> Scenario:
 def ssh_mpi() -> Scenario:
     """An MPIJob of v2beta1: a launcher in a batch Job, which tries again by itself, and a worker, which may fail."""
     scenario = replicated("MPIJob", "Never", Launcher=1, Worker=1, ignored=frozenset({1}))
-    return replace(scenario, kind=MPIJOB_V2BETA1, styles=("retrying", "alone"), clean="None")
+    return replace(scenario, kind=MPIJOB_V2BETA1, styles=("retrying", "alone"), clean="None", limits_stop=False)

@@ -168,7 +168,8 @@ class Lifecycle(msgspec.Struct, frozen=True):
     supervised_slots(job): the slots whose exit codes the operator itself evaluates, for a retry or the job's failure;
     unset: all that are in a success set. on_exit(job, slot, code, reason): the effect of a failed exit of a supervised
     slot; `code` is -1 when it is unknown (evicted, node lost). `default_backoff_limit`: for the supervised roles of a
-    job without backoffLimit; None: no limit. `restart_scope`: of every job of the kind, or of one job as a function.
+    job without backoffLimit; None: no limit. `limits_stop_pods`: a job that fails by its backoffLimit or deadline stops
+    its pods, whatever cleanPodPolicy says. `restart_scope`: of every job of the kind, or of one job as a function.
     running_slots(job): the slots of which one runs while the job is Running; unset: all. With `all_run` the job is
     Running once each of them runs. `template_change`: the effect of an edit of a role while the job runs;
     `template_change_of` has the roles that differ from it. The functions of a job alone read its spec, and neither its
@@ -183,6 +184,7 @@ class Lifecycle(msgspec.Struct, frozen=True):
     restart_scope: RestartScope | Callable[[Job], RestartScope] = RestartScope.ROLE
     restart_text: str = ""  # for the docs, where restart_scope is a function
     default_backoff_limit: int | None = 6
+    limits_stop_pods: bool = True
     template_change: TemplateChange = TemplateChange.IGNORE
     template_change_of: Mapping[str, TemplateChange] = msgspec.field(default_factory=dict)
 

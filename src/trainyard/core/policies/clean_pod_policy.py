@@ -9,13 +9,14 @@ from trainyard.core.model import Slot
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Delete, Patch
 
-STOP_CAUSES = frozenset({"BackoffLimitExceeded", "DeadlineExceeded", "InvalidChild"})
-"""Causes of a failure after which running children are stopped under every cleanPodPolicy."""
+LIMITS = frozenset({"BackoffLimitExceeded", "DeadlineExceeded"})
+"""Causes of a failure after which a kind with `limits_stop_pods` stops running children under every cleanPodPolicy."""
 
 
 def effective_policy(job: Job, cause: str) -> CleanPodPolicy:
-    """The policy of a job that ended for `cause`: at least Running for a cause in STOP_CAUSES (S4)."""
-    return "Running" if cause in STOP_CAUSES and job.policy.clean_pod_policy != "All" else job.policy.clean_pod_policy
+    """The policy of a job that ended for `cause`: at least Running after a limit (S4), and for an invalid child."""
+    stops = cause == "InvalidChild" or (cause in LIMITS and job.kind.lifecycle.limits_stop_pods)
+    return "Running" if stops and job.policy.clean_pod_policy != "All" else job.policy.clean_pod_policy
 
 
 def clean_pods(

@@ -47,6 +47,7 @@ class Framework(msgspec.Struct, frozen=True):
     main_container_only: bool = False
     mutate: Callable[[Json, Job, Slot], None] = lambda template, job, slot: None
     is_master: Callable[[Job, Slot], bool] | None = None  # has the label job-role; unset: the leading role's replica 0
+    limits_stop_pods: bool = True
     ignores_failure: Callable[[Job, Slot], bool] = lambda job, slot: False
     in_place_failure_is_final: bool = False  # a pod that failed in spite of OnFailure or Always fails the job
     selector_in_status: bool = True

@@ -90,8 +90,8 @@ def _plugins_spec(job: Job) -> Json:
 def min_resources(job: Job) -> Json:
     """schedulingPolicy.minResources, or the sum of the requests of the first minMember pods: resource -> quantity.
 
-    A container without requests counts with its limits. The roles count in their own order, whatever the priority of
-    their pods: the operator does not read PriorityClasses.
+    A resource that a container does not request counts with its limit, as in Kubernetes: GPUs stand in limits. The
+    roles count in their own order, whatever the priority of their pods: the operator does not read PriorityClasses.
     """
     stated = _policy(job).get("minResources")
     if isinstance(stated, dict):
@@ -114,8 +114,8 @@ def min_resources(job: Job) -> Json:
 def _requests(container: Json) -> Json:
     resources = container.get("resources")
     resources = resources if isinstance(resources, dict) else {}
-    chosen = resources.get("requests") or resources.get("limits")
-    return chosen if isinstance(chosen, dict) else {}
+    amounts = (resources.get("limits"), resources.get("requests"))
+    return {name: amount for part in amounts if isinstance(part, dict) for name, amount in part.items()}
 
 
 def _quantity(value: Fraction, is_binary: bool) -> str:

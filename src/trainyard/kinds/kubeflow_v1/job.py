@@ -102,6 +102,7 @@ def _lifecycle(framework: Framework) -> Lifecycle:
         restart_scope=partial(lifecycle.restart_scope, framework),
         restart_text=f"{framework.restart_text}; {lifecycle.ANNOTATION_TEXT}. Success: {lifecycle.SUCCESS_TEXT}",
         default_backoff_limit=None,
+        limits_stop_pods=framework.limits_stop_pods,
         template_change=TemplateChange.NEW_REPLICAS,
     )
 

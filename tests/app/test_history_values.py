@@ -128,6 +128,18 @@ def test_the_end_of_every_container_run_is_kept() -> None:
     assert (entry["replica"], entry["restarts"], entry["logs"]) == ("worker-0", 2, "worker-0/attempt-0-00000000")
 
 
+def test_a_restart_of_all_containers_is_one_run_and_one_restart() -> None:
+    """While a removed container waits, its restart is counted already."""
+    removed = {"exitCode": 137, "reason": "RestartingAllContainers"}
+    waits = container(1, state={"waiting": {"reason": "RestartingAllContainers"}}, lastState={"terminated": removed})
+    runs = container(1, state={"running": {}}, lastState={"terminated": removed})
+    entry = pod_entry(pod(containerStatuses=[container(0, state={"terminated": {"exitCode": 42}})]))
+    for status in (waits, runs):
+        entry = pod_entry(pod(containerStatuses=[status, {**status, "name": "logger"}]), entry)
+    (run,) = entry["containers"][0]["runs"]
+    assert (run["run"], run["exitCode"], entry["restarts"]) == (1, 42, 1)  # the code that an earlier status had
+
+
 def test_of_many_runs_the_first_and_the_last_ends_are_kept() -> None:
     entry = None
     for number in range(1, 41):

@@ -19,6 +19,7 @@ from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.node_agent import JoinedNode, JoinOptions
 from trainyard.client import Forbidden
 from trainyard.node.kubelet.node import NodeError
+from trainyard.node.kubelet.registration import FEATURES
 from trainyard.objects import Json
 from trainyard.objects.resources import JOB, LEASE, NODE, POD, SERVICE, STATEFUL_SET
 from trainyard.server import CertificateAuthority
@@ -41,7 +42,7 @@ async def here(control_plane: ControlPlane, namespace: str) -> AsyncIterator[Joi
 async def test_a_node_registers_its_properties(here: Joined) -> None:
     node = await here.api.get(NODE, "", here.name)
     status = node["status"]
-    assert condition_message(node, "Ready") == "True" and status["declaredFeatures"] == ["ExtendWebSocketsToKubelet"]
+    assert condition_message(node, "Ready") == "True" and status["declaredFeatures"] == list(FEATURES)
     assert status["addresses"] == [{"type": "InternalIP", "address": "127.0.0.1"}]
     assert status["daemonEndpoints"]["kubeletEndpoint"]["Port"] and status["nodeInfo"]["kubeletVersion"]
     assert int(status["allocatable"]["cpu"]) == os.cpu_count()

@@ -121,6 +121,14 @@ def test_a_restartable_container_is_restarted_and_counted(policy: str) -> None:
     assert lifecycle.step(pod, Started(AT + 1, "main"))[0].container("main").restarts == 1
 
 
+def test_a_container_that_all_restarted_had_removed_starts_again() -> None:
+    """The node was killed between the removal of all containers and their start."""
+    removed = {**ended(137), "reason": "RestartingAllContainers"}
+    waits = container_status(restarts=2, last=removed, waiting={"reason": "RestartingAllContainers"})
+    pod, actions = back("Never", waits)
+    assert actions == [Start("main", 3)] and pod.container("main").restarts == 2
+
+
 def test_many_restarts_make_the_next_one_wait() -> None:
     pod, actions = back("Always", container_status(restarts=4, last=ended(1), waiting={"reason": "CrashLoopBackOff"}))
     container = pod.container("main")

@@ -30,6 +30,7 @@ from trainyard.node.kubelet.pod_state import (
 )
 from trainyard.node.kubelet.status import StatusInputs, phase, status
 from trainyard.objects.container_restarts import restart_policy
+from trainyard.objects.structs import replace
 
 PLACE = StatusInputs("10.0.0.1", "10.0.0.2", {})
 
@@ -215,6 +216,108 @@ def test_an_eviction_while_the_sidecars_end_does_not_fail_a_pod_that_has_done_it
     assert phase(state) == "Succeeded" and state.failure is None
 
 
+def with_rule(state: Pod, *names: str, action: str = "RestartAllContainers", code: int = 1) -> Pod:
+    """The pod whose containers of these names have that rule."""
+    rules = [{"action": action, "exitCodes": {"operator": "In", "values": [code]}}]
+    containers = [
+        replace(
+            container,
+            restart_policy=restart_policy(
+                {"restartPolicy": "Always" if container.sidecar else "Never", "restartPolicyRules": rules},
+                state.policy,
+                init=container.init,
+            ),
+        )
+        if container.name in names
+        else container
+        for container in state.containers
+    ]
+    return replace(state, containers=tuple(containers))
+
+
+def test_a_rule_restarts_its_container_with_back_off_and_no_other() -> None:
+    state = with_rule(pod("Never", "a", "b"), "a", action="Restart", code=42)
+    state, actions = play(state, Tick(0), Started(0, "a"), Started(0, "b"), Ended(1, "a", 42))
+    assert actions == [Start("a", 2)] and phase(state) == "Running"
+    state, actions = play(state, Started(1, "a"), Ended(2, "a", 42))
+    assert actions == [Wake(12)]
+    state, _ = play(state, Tick(12), Started(12, "a"), Ended(13, "a", 7), Ended(14, "b", 0))
+    assert phase(state) == "Failed" and state.container("a").restarts == 2
+
+
+def test_a_rule_restarts_all_containers_in_place() -> None:
+    state = with_rule(pod("Never", "a", "b", "c", inits=("init", "side")), "b", code=42)
+    state, _ = play(state, Tick(0), Started(0, "init"), Ended(1, "init", 0), Started(2, "side"))
+    state, _ = play(state, Started(3, "a"), Started(3, "b"), Started(3, "c"), Ended(4, "c", 0))
+    state, actions = play(state, Ended(10, "b", 42))
+    # One after the other, the last one first, each with two seconds; then the sidecars.
+    assert actions == [Signal("a", False), Wake(12)]
+    shown = status(state, PLACE, [], 10)
+    (condition,) = [entry for entry in shown["conditions"] if entry["type"] == "AllContainersRestarting"]
+    assert (condition["status"], condition["reason"]) == ("True", "RestartAllContainersStarted")
+    assert shown["containerStatuses"][1]["state"]["terminated"]["exitCode"] == 42 and shown["phase"] == "Running"
+    state, actions = play(state, Tick(12))
+    assert actions == [Signal("a", True)]
+    state, actions = play(state, Ended(12, "a", 137))
+    assert actions == [Signal("side", False), Wake(14)]
+    state, actions = play(state, Ended(13, "side", 0))
+    assert actions == [Wake(13.1)] and not state.has_ended  # the status with the true code is written
+    state, actions = play(state, Tick(13.1))
+    assert actions == [Start("init", 2)]
+    shown = status(state, PLACE, shown["conditions"], 14)
+    (condition,) = [entry for entry in shown["conditions"] if entry["type"] == "AllContainersRestarting"]
+    assert condition["status"] == "False" and shown["phase"] == "Running"
+    for entry in (*shown["initContainerStatuses"], *shown["containerStatuses"]):
+        assert (entry["state"]["waiting"]["reason"], entry["restartCount"]) == ("RestartingAllContainers", 1)
+        last = entry["lastState"]["terminated"]
+        assert (last["exitCode"], last["reason"]) == (137, "RestartingAllContainers")
+    state, _ = play(state, Started(15, "init"))
+    assert phase(state) == "Pending" and state.container("init").restarts == 1
+    state, actions = play(state, Ended(16, "init", 0), Started(17, "side"))
+    assert actions == [Start("a", 2), Start("b", 2), Start("c", 2)]
+
+
+def test_all_containers_are_restarted_without_back_off() -> None:
+    state, now = play(with_rule(pod("Never"), "main"), Tick(0))[0], 0.0
+    for count in range(1, 9):
+        state, actions = play(state, Started(now, "main"), Ended(now, "main", 1), Tick(now + 0.1))
+        assert actions == [Start("main", count + 1)] and state.container("main").restarts == count
+        now += 0.1
+
+
+def test_a_start_in_progress_is_cancelled_when_all_are_restarted() -> None:
+    state, _ = play(with_rule(pod("Never", "a", "b"), "a"), Tick(0), Started(1, "a"))
+    state, actions = play(state, Ended(2, "a", 1))
+    assert actions == [Cancel("b")]
+    state, actions = play(state, Stop(3, 30))
+    assert Cancel("b") not in actions  # once
+    state, actions = play(state, Dropped(4, "b"))
+    assert actions == [Over()] and phase(state) == "Failed"
+
+
+def test_a_pod_that_is_stopped_while_all_are_restarted_has_its_full_grace_period() -> None:
+    state, _ = play(with_rule(pod("Never", "a", "b"), "a"), Tick(0), Started(1, "a"), Started(1, "b"), Ended(2, "a", 1))
+    state, actions = play(state, Stop(3, 30))
+    assert actions == [Wake(33)]  # it has got its SIGTERM
+    state, actions = play(state, Ended(20, "b", 0))
+    assert actions == [Over()] and phase(state) == "Failed"
+
+
+def test_the_deadline_of_the_pod_goes_on_while_all_are_restarted() -> None:
+    state = with_rule(pod("Never", "a", "b", deadline=3), "a")
+    state, actions = play(state, Tick(0), Started(1, "a"), Started(1, "b"), Ended(2, "a", 1))
+    assert actions == [Signal("b", False), Wake(3)]
+    state, _ = play(state, Tick(3), Ended(3, "b", 143))
+    assert phase(state) == "Failed" and state.failure is not None and state.failure[0] == "DeadlineExceeded"
+
+
+def test_an_init_container_and_a_sidecar_can_restart_all() -> None:
+    state, _ = play(with_rule(pod("Never", inits=("init",)), "init"), Tick(0), Started(1, "init"), Ended(2, "init", 1))
+    assert play(state, Tick(2.1))[1] == [Start("init", 2)]
+    state, _ = play(with_rule(pod("Never", inits=("side",)), "side"), Tick(0), Started(1, "side"), Started(2, "main"))
+    assert play(state, Ended(3, "side", 1))[1] == [Signal("main", False), Wake(5)]
+
+
 def test_stop_sends_sigterm_and_sigkill_after_the_grace_period() -> None:
     state, actions = play(pod(), Tick(0), Started(1, "main"), Stop(10, 30))
     assert actions == [Signal("main", False), Wake(40)]
@@ -293,14 +396,18 @@ def test_conditions_of_others_are_kept() -> None:
 
 def test_every_move_in_the_table_is_between_places_that_exist() -> None:
     assert {start for start, _ in TRANSITIONS} | set(TRANSITIONS.values()) == set(ContainerState)
-    assert not [move for move in TRANSITIONS if move[0] is ContainerState.DROPPED]
+    assert [move for _, move in TRANSITIONS if _ is ContainerState.DROPPED] == ["remove"]
 
 
 class Machine:
     """What carries the actions out, in every order that can happen: a start ends in one of three ways, and so on."""
 
-    def __init__(self, policy: str, inits: tuple[str, ...]) -> None:
-        self.pod = pod(policy, "a", "b", inits=inits)
+    def __init__(self, policy: str, inits: tuple[str, ...], rules: bool = False) -> None:
+        self.pod = (
+            with_rule(pod(policy, "a", "b", inits=inits), "a", "init-0")
+            if rules
+            else pod(policy, "a", "b", inits=inits)
+        )
         self.now = 0.0
         self.starting: set[str] = set()
         self.running: set[str] = set()
@@ -329,7 +436,7 @@ class Machine:
         possible: list[object] = [Tick(self.now)]
         for name in sorted(self.starting):
             possible += [Started(self.now, name), Ended(self.now, name, 127), Blocked(self.now, name, "Waits")]
-            if self.pod.kill_at is not None:
+            if self.pod.container(name).cancelled:
                 possible.append(Dropped(self.now, name))
         for name in sorted(self.running):
             possible += [Ended(self.now, name, 0), Ended(self.now, name, 1)]
@@ -351,10 +458,13 @@ class Machine:
 @given(
     policy=st.sampled_from(["Always", "OnFailure", "Never"]),
     inits=st.lists(st.sampled_from(["init-0", "init-1", "side-0", "side-1"]), max_size=4, unique=True).map(tuple),
+    rules=st.booleans(),
     picks=st.lists(st.integers(0, 99), max_size=40),
 )
-def test_the_invariants_hold_for_any_order_of_events(policy: str, inits: tuple[str, ...], picks: list[int]) -> None:
-    machine = Machine(policy, inits)
+def test_the_invariants_hold_for_any_order_of_events(
+    policy: str, inits: tuple[str, ...], rules: bool, picks: list[int]
+) -> None:
+    machine = Machine(policy, inits, rules)
     machine.feed(Tick(0.5))
     for pick in picks:
         choices = machine.choices()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.node_cluster import TOKEN, NodeCluster, terminated, waiting
+from tests.node.sessions import execute
 from tests.support.waiting import until_async
 from trainyard.client import ApiClient, ApiError
 from trainyard.objects import is_condition_true
@@ -319,6 +320,51 @@ async def test_sidecars_run_beside_the_containers_and_end_after_them(cluster: No
     expected = ["first", "init", "second", "main", "second ends", "first ends"]
     assert (await cluster.logs("order", container="first")).splitlines() == expected
     assert [status["restartCount"] for status in pod["status"]["initContainerStatuses"]] == [0, 0, 0]
+
+
+def rule(action: str, code: int) -> dict:
+    rules = [{"action": action, "exitCodes": {"operator": "In", "values": [code]}}]
+    return {"restartPolicy": "Never", "restartPolicyRules": rules}
+
+
+async def test_a_container_is_restarted_in_place_by_its_rule(cluster: NodeCluster) -> None:
+    script = "cd $TMPDIR; test -e ran && exit 0; touch ran; exit 42"
+    await cluster.pod("again", container={"command": ["sh", "-c", script], **rule("Restart", 42)})
+    pod = await cluster.phase("again", "Succeeded")
+    (main,) = pod["status"]["containerStatuses"]
+    assert main["restartCount"] == 1 and main["lastState"]["terminated"]["exitCode"] == 42
+
+
+async def test_all_containers_are_restarted_in_place_with_new_values_of_annotations(cluster: NodeCluster) -> None:
+    """A rank that exits with "try again" restarts its whole pod: init containers, and those that had ended, too."""
+    mounts = {"image": "any", "volumeMounts": [{"name": "shared", "mountPath": "/shared-by-all"}]}
+    attempt = {"name": "ATTEMPT", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['attempt']"}}}
+
+    def container(name: str, script: str, **fields: object) -> dict:
+        return {"name": name, "command": ["sh", "-c", script], "env": [attempt], **mounts, **fields}
+
+    init = container("init", "echo init $ATTEMPT >> /shared-by-all/log")
+    side = container("side", "trap 'exit 0' TERM; while :; do sleep 0.02; done", restartPolicy="Always")
+    ended = container("ended", "exit 0")
+    wait = "until test -e /shared-by-all/go; do sleep 0.02; done"
+    script = f"cat /shared-by-all/log; test $ATTEMPT = 2 && exit 0; {wait}; exit 88"
+    main = container("main", script, **rule("RestartAllContainers", 88))
+    await cluster.pod(
+        "gang",
+        containers=[ended, main],
+        initContainers=[init, side],
+        volumes=[{"name": "shared", "emptyDir": {}}],
+        metadata={"annotations": {"attempt": "1"}},
+    )
+    first = await cluster.until("gang", lambda status: terminated(status, "ended") and status["phase"] == "Running")
+    await cluster.api.patch(POD, "default", "gang", {"metadata": {"annotations": {"attempt": "2"}}})
+    await execute(cluster, "gang", "sh", "-c", "touch /shared-by-all/go")
+    pod = await cluster.phase("gang", "Succeeded")
+    statuses = [*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"]]
+    assert [status["restartCount"] for status in statuses] == [1, 1, 1, 1]
+    assert {status["lastState"]["terminated"]["reason"] for status in statuses} == {"RestartingAllContainers"}
+    assert pod["metadata"]["uid"] == first["metadata"]["uid"] and pod["status"]["podIP"] == first["status"]["podIP"]
+    assert await cluster.logs("gang", container="main") == "init 1\ninit 2\n"
 
 
 async def test_the_node_object_has_the_nodes_properties(cluster: NodeCluster) -> None:

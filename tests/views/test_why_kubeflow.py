@@ -289,3 +289,14 @@ def test_a_sidecar_that_runs_on_and_is_stopped_is_no_finding() -> None:
     terminated = {"exitCode": 143, "reason": "Error", "finishedAt": format_time(NOW)}
     failed = everything(findings_of(_beside_a_sidecar({"terminated": terminated}, code=1), 60))
     assert "worker-0 ended with exit code 1" in failed and "143" not in failed and "proxy" not in failed, failed
+
+
+def test_a_restart_of_all_containers_is_no_kill_without_a_memory_limit() -> None:
+    played = _beside_a_sidecar({"running": {"startedAt": format_time(NOW)}})
+    pod = played.simulated.get("Pod", "example-worker-0")
+    terminated = {"exitCode": 137, "reason": "RestartingAllContainers", "finishedAt": format_time(NOW)}
+    for status in (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"]):
+        status |= {"restartCount": 2, "lastState": {"terminated": terminated}}
+    answer = everything(findings_of(played, 60))
+    assert answer.count("were started again 2 times, by a rule of restartPolicyRules") == 1, answer
+    assert "137" not in answer and "dmesg" not in answer and "logs -p" not in answer, answer

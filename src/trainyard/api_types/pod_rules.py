@@ -19,6 +19,7 @@ from trainyard.api_types.pod_security import container_context_problems, pod_con
 from trainyard.api_types.pod_volumes import mount_problems, volume_problems
 from trainyard.api_types.validators import (
     MAX_INT32,
+    too_many,
     validate_enum,
     validate_ip,
     validate_max_items,
@@ -28,6 +29,8 @@ from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
 
 RESTARTS = ("Always", "OnFailure", "Never")
+RESTART_ACTIONS = ("Restart", "RestartAllContainers")
+MOST_RESTART_RULES, MOST_EXIT_CODES = 20, 255
 MAX_HOSTNAME_BYTES = 64  # bytes of a host name on Linux
 MOST_NAMESERVERS, MOST_SEARCHES, LONGEST_SEARCHES = 3, 32, 2048
 _SEARCH = re.compile(r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*")
@@ -100,11 +103,30 @@ def _container(container: Json, where: str, volumes: dict[str, Json]) -> Iterato
             f"{where}.image", f"Invalid value: {json_text(image)}: must not have leading or trailing whitespace"
         )
     yield from validate_enum(container.get("restartPolicy"), RESTARTS, f"{where}.restartPolicy")
+    yield from _restart_rules(container, where)
     yield from _ports(container, where)
     yield from mount_problems(container, where, volumes)
     yield from variable_problems(container, where)
     if resources := container.get("resources"):
         yield from resource_problems(resources, f"{where}.resources")
+
+
+def _restart_rules(container: Json, where: str) -> Iterator[Problem]:
+    rules, path = container.get("restartPolicyRules") or [], f"{where}.restartPolicyRules"
+    if rules and not container.get("restartPolicy"):
+        yield Problem(f"{where}.restartPolicy", "Required value: must be set beside restartPolicyRules")
+    if len(rules) > MOST_RESTART_RULES:
+        yield too_many(rules, MOST_RESTART_RULES, path)
+    for index, rule in enumerate(rules):
+        yield from validate_enum(rule.get("action") or "", RESTART_ACTIONS, f"{path}[{index}].action")
+        if not (exit_codes := rule.get("exitCodes")):
+            yield Problem(f"{path}[{index}].exitCodes", "Required value: must be specified")
+            continue
+        yield from validate_enum(
+            exit_codes.get("operator") or "", ("In", "NotIn"), f"{path}[{index}].exitCodes.operator"
+        )
+        if len(values := exit_codes.get("values") or ()) > MOST_EXIT_CODES:
+            yield too_many(values, MOST_EXIT_CODES, f"{path}[{index}].exitCodes.values")
 
 
 def _ports(container: Json, where: str) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ import msgspec
 RESTARTING_ALL_CONTAINERS = "RestartingAllContainers"
 """The reason in the status of a container that RestartAllContainers has removed; its true exit code is gone."""
 
-Action = Literal["", "Restart", "RestartAllContainers"]
+RestartAction = Literal["", "Restart", "RestartAllContainers"]
 """What follows an exit: nothing, this container is restarted, all containers of the pod are."""
 
 
@@ -43,7 +43,7 @@ class ContainerRestartPolicy(msgspec.Struct, frozen=True):
     init: bool = False
     sidecar: bool = False
 
-    def action(self, code: int) -> Action:
+    def action(self, code: int) -> RestartAction:
         """What the kubelet does when the container exits with that code and its pod is not being stopped."""
         rule = next((rule for rule in self.rules if rule.matches(code)), None)
         if rule and rule.action == "RestartAllContainers":

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS
 from trainyard.objects.meta import Json
 
 
@@ -40,7 +41,14 @@ class ContainerStatus(msgspec.Struct, frozen=True):
     def last_terminated_run(self) -> int:
         """The number of the run that `last_terminated` describes, from 1."""
         is_last = self.state("terminated") is not None or self.state("waiting") is not None
-        return self.restarts + (1 if is_last else 0)
+        return self.restarts + (1 if is_last and not self.removed else 0)
+
+    @property
+    def removed(self) -> bool:
+        """Whether RestartAllContainers has removed its last run, and the next one has not started: the restart is
+        counted already."""
+        last = self.previous_terminated or {}
+        return self.state("waiting") is not None and last.get("reason") == RESTARTING_ALL_CONTAINERS
 
     @property
     def restarts(self) -> int:

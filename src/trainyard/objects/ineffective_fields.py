@@ -59,7 +59,6 @@ CONTAINER = {
     "readinessProbe": NO_PROBES,
     "startupProbe": NO_PROBES,
     "resizePolicy": "limits are not changed while a program runs",
-    "restartPolicyRules": "only the restartPolicy of the pod has an effect",
     "stdin": "standard input is empty",
     "tty": "a program has no terminal",
     "volumeDevices": "there are no block devices",

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from trainyard.objects import Json, as_dict, is_condition_true, labels_of, name_of, uid_of
+from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE, index_of, replica_name, role_of
 from trainyard.objects.usage import peak_annotation, peaks_of
@@ -51,7 +52,7 @@ def pod_entry(pod: Json, previous: Json | None = None) -> Json:
         "created": str(meta.get("creationTimestamp") or ""),
         "started": str(status.get("startTime") or ""),
         "ended": max(ends, default="") if status.get("phase") in _ENDED else "",
-        "restarts": sum(_restarts(container) for container in containers if not container["init"]),
+        "restarts": max((_restarts(container) for container in containers if not container["init"]), default=0),
         "stopped": _ended_with_node(status, containers),
         "containers": containers,
         "logs": pod_log_folder(pod),
@@ -84,8 +85,11 @@ def _container_entry(container: ContainerStatus, previous: Json | None, peaks: M
 
     runs = {int(run["run"]): run for run in (previous or {}).get("runs") or []}
     if terminated := container.previous_terminated:
-        number = restarts if container.state("waiting") is None else restarts + 1
-        runs[number] = run_entry(number, terminated)
+        is_last = container.state("waiting") is not None and not container.removed
+        number = restarts + 1 if is_last else restarts
+        # RestartAllContainers hides the true exit code, which an earlier status had.
+        if number not in runs or terminated.get("reason") != RESTARTING_ALL_CONTAINERS:
+            runs[number] = run_entry(number, terminated)
     if terminated := container.state("terminated"):
         runs[restarts + 1] = run_entry(restarts + 1, terminated)
     kept = [runs[number] for number in sorted(runs)]

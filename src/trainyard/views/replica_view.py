@@ -99,7 +99,8 @@ def replica_view(pod: Json) -> ReplicaView:
         uid=record.uid,
         node=str(as_dict(pod.get("spec")).get("nodeName") or ""),
         attempt=record.attempt,
-        restarts=sum(container.restart_count for container in containers),
+        # A restart of all containers (restartPolicyRules) raises the count of each, and is one restart.
+        restarts=max((container.restart_count for container in containers if not container.sidecar), default=0),
         failed=record.phase == "Failed" and state != "Stopped" and not record.disrupted,
         exit_code=container.exit_code if container else None,
         reason=container.reason if container else "",

@@ -61,7 +61,8 @@ class ContainerRuntime:
 
     def __init__(self, node_context: NodeContext, record: PodRecord, warn: Warn) -> None:
         self._context, self._record, self._warn = node_context, record, warn
-        # The object as it was when its worker was created: a later change does not reach its containers.
+        # The object as it was when its worker was created: of a later change only labels and annotations reach its
+        # containers, when they are started again.
         self._pod, self._folder, self._uid = record.pod, record.folder, record.uid
         self._sandbox_ready = False
         self._sandbox_lock = asyncio.Lock()
@@ -90,7 +91,8 @@ class ContainerRuntime:
                 async with self._context.start_limiter.place():
                     objects = await self._context.cluster.fetch(namespace, refs)
                     tokens = {} if self._sandbox_ready else await self._tokens.all()
-                    pod = _with_addresses(self._pod, self._record.address, self._context.network.host_ip)
+                    pod = {**self._pod, "metadata": self._record.pod["metadata"]}
+                    pod = _with_addresses(pod, self._record.address, self._context.network.host_ip)
                     env_context = EnvContext(pod, objects, capacity(), tokens)
                     await self._create_pod_sandbox(env_context)
                     yield self._process_spec(container, run_id, prepared, env_context)

@@ -42,6 +42,8 @@ def of_step(
         ]
         if before.kill_at is None and after.kill_at is not None and old.state is ContainerState.RUNNING:
             pod_events.append(PodEvent("Normal", "Killing", f"Stopping container {old.name}", field))
+        if after.restarting_all and old.term_at is None and new.term_at is not None:
+            pod_events.append(PodEvent("Normal", "Killing", "killing", field))
     return pod_events
 
 

@@ -11,6 +11,7 @@ Rules of the kubelet that stand beside the table:
   Always), after its start. After all of them, all other containers are started together. When an init container fails
   and is not restarted, the pod ends.
 - `objects/container_restarts.py` says which container is restarted. A container that cannot be started has failed.
+- RestartAllContainers has its rules in restart_all.py.
 - Sidecars run until the other containers have ended. Then, and whenever a pod is stopped, they get SIGTERM one after
   the other, the last first, each when those after it have ended.
 - The first restart is immediate, the next ones are 10 s, 20 s ... 5 min after the end of the run. A run of ten minutes
@@ -51,9 +52,9 @@ from trainyard.node.kubelet.pod_state import (
     transition,
     with_container,
 )
+from trainyard.node.kubelet.restart_all import is_triggered, step_restart_of_all
 from trainyard.node.kubelet.stop_order import begin_stop, kill_time, step_stopping
 from trainyard.objects import exponential_delay
-from trainyard.objects.container_restarts import ContainerRestartPolicy
 from trainyard.objects.structs import replace
 
 INITIAL_BACK_OFF, MAX_BACK_OFF = 10.0, 300.0
@@ -69,27 +70,15 @@ def step(pod: Pod, event: Event) -> tuple[Pod, list[Action]]:
     """Apply one event: returns the new state of the pod and the actions to perform."""
     had_ended = pod.has_ended
     actions: list[Action] = []
-    match event:
-        case Blocked(_, name, reason, message):
-            container = pod.container(name)
-            pod = with_container(pod, replace(transition(container, "blocked"), reason=reason, message=message))
-        case Started(now, name):
-            container = transition(pod.container(name), "started")
-            pod = with_container(pod, replace(container, started=now, reason="", message=""))
-        case Ended():
-            pod = with_container(pod, _with_run_ended(pod.container(event.container), event))
-        case Dropped(_, name):
-            pod = with_container(pod, transition(pod.container(name), "drop"))
-        case Stop():
-            pod = begin_stop(pod, event, actions)
-        case Tick():
-            pass
+    pod = _apply(pod, event, actions)
     if pod.started < 0:
         pod = replace(pod, started=event.now)
     if pod.kill_at is None and pod.deadline is not None and event.now >= pod.started + pod.deadline:
         text = "Pod was active on the node longer than the specified deadline"
         pod = begin_stop(pod, Stop(event.now, pod.grace, False, ("DeadlineExceeded", text)), actions)
-    if pod.kill_at is None:
+    if pod.kill_at is None and (pod.restarting_all or is_triggered(pod)):
+        pod = step_restart_of_all(pod, event.now, actions)
+    if pod.kill_at is None and not pod.restarting_all:
         pod = _step_running(pod, event.now, actions)
     if pod.kill_at is not None:
         pod = step_stopping(pod, event.now, actions)
@@ -98,6 +87,26 @@ def step(pod: Pod, event: Event) -> tuple[Pod, list[Action]]:
     elif not pod.has_ended and (wake_at := _next_wake(pod, event.now)) is not None:
         actions.append(Wake(wake_at))
     return pod, actions
+
+
+def _apply(pod: Pod, event: Event, actions: list[Action]) -> Pod:
+    """The pod with the effect of the event on its container, or with the stop begun."""
+    match event:
+        case Blocked(_, name, reason, message):
+            container = pod.container(name)
+            pod = with_container(pod, replace(transition(container, "blocked"), reason=reason, message=message))
+        case Started(now, name):
+            container = transition(pod.container(name), "started")
+            pod = with_container(pod, replace(container, started=now, reason="", message="", removed=False))
+        case Ended():
+            pod = with_container(pod, _with_run_ended(pod.container(event.container), event))
+        case Dropped(_, name):
+            pod = with_container(pod, transition(pod.container(name), "drop"))
+        case Stop():
+            pod = begin_stop(pod, event, actions)
+        case Tick():
+            pass
+    return pod
 
 
 def _with_run_ended(container: Container, event: Ended) -> Container:
@@ -147,7 +156,7 @@ def _start_if_due(pod: Pod, container: Container, now: float, actions: list[Acti
     if (
         container.state is ContainerState.ENDED
         and container.last is not None
-        and _restarts(pod, container, container.last.code)
+        and pod.action(container, container.last.code)
     ):
         delay = back_off(container.failures)
         message = (
@@ -165,10 +174,11 @@ def _start_if_due(pod: Pod, container: Container, now: float, actions: list[Acti
         container = replace(
             transition(container, "start"),
             run=container.run + 1,
-            reason="ContainerCreating",
+            reason=container.reason if container.removed else "ContainerCreating",
             message="",
             term_at=None,
             killed=False,
+            cancelled=False,
         )
         actions.append(Start(container.name, container.run))
     return with_container(pod, container)
@@ -178,22 +188,20 @@ def _succeeded(container: Container) -> bool:
     return container.state is ContainerState.ENDED and container.last is not None and container.last.code == 0
 
 
-def _restarts(pod: Pod, container: Container, code: int) -> bool:
-    policy = container.restart_policy or ContainerRestartPolicy(pod.policy, init=container.init)
-    return policy.action(code) != ""
-
-
 def _next_wake(pod: Pod, now: float) -> float | None:
-    times = [container.next_start for container in pod.containers if container.state is ContainerState.PAUSING]
+    """When something is due: SIGKILL, a start after back-off, a removal, the deadline."""
+    times = [
+        kill_time(pod, container, now)
+        for container in pod.containers
+        if container.state is ContainerState.RUNNING and container.term_at is not None and not container.killed
+    ]
     if pod.kill_at is not None:
-        times = [
-            kill_time(pod, container, now)
-            for container in pod.containers
-            if container.state is ContainerState.RUNNING and container.term_at is not None and not container.killed
-        ]
-        times += [pod.kill_at] if pod.kill_at > now else []  # then no sidecar waits any more
-    elif pod.deadline is not None:
-        times.append(pod.started + pod.deadline)
+        return min([*times, *([pod.kill_at] if pod.kill_at > now else [])], default=None)
+    if pod.restarting_all:
+        times += [] if pod.remove_at is None else [pod.remove_at]
+    else:
+        times += [container.next_start for container in pod.containers if container.state is ContainerState.PAUSING]
+    times += [] if pod.deadline is None else [pod.started + pod.deadline]
     return min(times, default=None)
 
 

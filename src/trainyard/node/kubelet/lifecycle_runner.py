@@ -49,7 +49,8 @@ class LifecycleRunner:
             self._perform(action)
         self._recorder.record(events.of_step(before, record.state, event, container_images(record.pod)))
         self.update_peer()
-        if not isinstance(event, Tick) or record.state.has_ended:
+        is_removal = before.restarting_all and not record.state.restarting_all
+        if not isinstance(event, Tick) or record.state.has_ended or is_removal:
             self._status_writer.trigger()
 
     def container_exited(self, container: str, ended: ContainerExit) -> None:

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from trainyard.objects.container_restarts import ContainerRestartPolicy
+from trainyard.objects.container_restarts import ContainerRestartPolicy, RestartAction
 from trainyard.objects.structs import replace
 
 DEFAULT_GRACE = 30.0  # seconds; of a pod without terminationGracePeriodSeconds
@@ -38,6 +38,10 @@ TRANSITIONS: dict[tuple[ContainerState, str], ContainerState] = {
     (ContainerState.ENDED, "again"): ContainerState.PAUSING,
     (ContainerState.PAUSING, "start"): ContainerState.STARTING,
     (ContainerState.PAUSING, "drop"): ContainerState.DROPPED,
+    # RestartAllContainers
+    (ContainerState.ENDED, "remove"): ContainerState.WAITING,
+    (ContainerState.PAUSING, "remove"): ContainerState.WAITING,
+    (ContainerState.DROPPED, "remove"): ContainerState.WAITING,
 }
 TERMINAL_STATES = frozenset({ContainerState.ENDED, ContainerState.DROPPED})
 
@@ -71,6 +75,8 @@ class Container(msgspec.Struct, frozen=True):
     restart_policy: ContainerRestartPolicy | None = None  # None: that of the pod
     term_at: float | None = None  # when this run got SIGTERM, or SIGKILL without it
     killed: bool = False  # this run got SIGKILL
+    cancelled: bool = False  # the start of this run was cancelled
+    removed: bool = False  # RestartAllContainers has removed its last run, and no other one has started
 
     @property
     def sidecar(self) -> bool:
@@ -86,7 +92,7 @@ class Container(msgspec.Struct, frozen=True):
     @property
     def restarts(self) -> int:
         """`restartCount` in the status."""
-        return max(0, self.shown_run - 1)
+        return self.shown_run if self.removed else max(0, self.shown_run - 1)
 
     @property
     def log_run(self) -> int:
@@ -96,7 +102,9 @@ class Container(msgspec.Struct, frozen=True):
 
 class Pod(msgspec.Struct, frozen=True):
     """`policy` is the restartPolicy. `kill_at` (Unix time) is set once the pod is being stopped, `forced` when without
-    a grace period. `failure`: reason and message of a pod that ends as Failed, whatever its exit codes."""
+    a grace period. `failure`: reason and message of a pod that ends as Failed, whatever its exit codes.
+    `restarting_all`: from the exit that triggers RestartAllContainers to `remove_at`, when all containers are removed;
+    it is set when nothing runs any more."""
 
     name: str
     uid: str
@@ -109,11 +117,13 @@ class Pod(msgspec.Struct, frozen=True):
     kill_at: float | None = None
     forced: bool = False
     failure: tuple[str, str] | None = None
+    restarting_all: bool = False
+    remove_at: float | None = None
 
     @property
     def has_ended(self) -> bool:
         """Whether every container has reached a terminal state: nothing runs and nothing starts any more."""
-        return all(container.state in TERMINAL_STATES for container in self.containers)
+        return not self.restarting_all and all(container.state in TERMINAL_STATES for container in self.containers)
 
     @property
     def main_containers(self) -> list[Container]:
@@ -128,6 +138,11 @@ class Pod(msgspec.Struct, frozen=True):
     def container(self, name: str) -> Container:
         """The container of this name. Raises StopIteration for an unknown name."""
         return next(container for container in self.containers if container.name == name)
+
+    def action(self, container: Container, code: int) -> RestartAction:
+        """What follows when the container exits with that code."""
+        policy = container.restart_policy or ContainerRestartPolicy(self.policy, init=container.init)
+        return policy.action(code)
 
 
 def transition(container: Container, event: str) -> Container:

@@ -27,9 +27,9 @@ CREATED_ANNOTATION, CORDONED_ANNOTATION = "trainyard.dev/made-by-node", "trainya
 """Annotations: this node created the Node object and deletes it when it is withdrawn; this node cordoned it at its
 stop."""
 
-FEATURES = ("ExtendWebSocketsToKubelet",)
-"""Without it an API server translates exec to SPDY, which this node does not support (read by Kubernetes 1.36 and
-newer)."""
+FEATURES = ("ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits")
+"""Read by Kubernetes 1.36 and newer. Without the first one an API server translates exec to SPDY, which this node does
+not support; without the second a scheduler does not bind a pod with a rule RestartAllContainers."""
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _PRESSURES = {

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 from trainyard.node.kubelet.pod_state import DEFAULT_GRACE, TERMINAL_STATES, Container, ContainerState, Pod, Run
 from trainyard.objects import Json, name_of, namespace_of, parse_time, pod_containers, uid_of
-from trainyard.objects.container_restarts import restart_policy
+from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS, restart_policy
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.structs import replace
 
@@ -89,6 +89,9 @@ def ended_with_node(state: Pod) -> bool:
 
 def _restored_container(container: Container, status: ContainerStatus) -> Container:
     last, number = status.previous_terminated, status.restarts + 1
+    if status.removed and last:
+        number = status.restarts
+        return replace(container, run=number, last=_run(number, last), removed=True, reason=RESTARTING_ALL_CONTAINERS)
     if running := status.state("running"):
         container = replace(
             container, state=ContainerState.RUNNING, run=number, started=parse_time(running.get("startedAt")) or 0.0

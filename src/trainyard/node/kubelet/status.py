@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from trainyard.node.kubelet.pod_state import TERMINAL_STATES, Container, ContainerState, Pod, Run
-from trainyard.objects import Json, format_time, set_condition
+from trainyard.objects import Json, find_condition, format_time, set_condition
+
+ALL_RESTARTING = "AllContainersRestarting"  # type of the condition of a pod that RestartAllContainers restarts
 
 
 class StatusInputs(msgspec.Struct, frozen=True):
@@ -124,6 +126,11 @@ def _conditions(pod: Pod, known: list[Json], now: float) -> list[Json]:
     )
     for kind in ("Ready", "ContainersReady"):
         conditions = set_condition(conditions, kind, not unready, *reason_and_message, now)
+    if pod.restarting_all:
+        text = "container exited with restart policy rule"
+        conditions = set_condition(conditions, ALL_RESTARTING, True, "RestartAllContainersStarted", text, now)
+    elif find_condition(conditions, ALL_RESTARTING):
+        conditions = set_condition(conditions, ALL_RESTARTING, False, "", "", now)
     if not any(condition.get("type") == "PodScheduled" for condition in conditions):
         conditions = set_condition(conditions, "PodScheduled", True, "", "", now)
     return conditions

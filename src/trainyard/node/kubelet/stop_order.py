@@ -17,16 +17,16 @@ from trainyard.node.kubelet.pod_state import (
 )
 from trainyard.objects.structs import replace
 
-MINIMUM_GRACE = 2.0  # seconds between SIGTERM and SIGKILL of a sidecar, also after the pod's grace period
+MINIMUM_GRACE = 2.0
+"""Seconds between SIGTERM and SIGKILL: of a sidecar also after the pod's grace period, of a container that is restarted
+with all others whatever the grace period."""
 
 
 def begin_stop(pod: Pod, event: Stop, actions: list[Action]) -> Pod:
     """The first Stop cancels the starts in progress; a later one can only shorten the grace period."""
     kill_at = event.now + max(0.0, event.grace)
     if pod.kill_at is None:
-        actions += [
-            Cancel(container.name) for container in pod.containers if container.state is ContainerState.STARTING
-        ]
+        pod = cancel_starts(pod, actions)
     else:
         kill_at = min(kill_at, pod.kill_at)
     # A pod whose containers have ended, and whose sidecars still run, does not fail by being stopped.
@@ -38,7 +38,18 @@ def begin_stop(pod: Pod, event: Stop, actions: list[Action]) -> Pod:
         forced=pod.forced or event.grace <= 0,
         deleting=pod.deleting or event.deleting,
         failure=failure,
+        restarting_all=False,
+        remove_at=None,
     )
+
+
+def cancel_starts(pod: Pod, actions: list[Action]) -> Pod:
+    """Cancel the starts in progress, each once."""
+    for container in pod.containers:
+        if container.state is ContainerState.STARTING and not container.cancelled:
+            actions.append(Cancel(container.name))
+            pod = with_container(pod, replace(container, cancelled=True))
+    return pod
 
 
 def step_stopping(pod: Pod, now: float, actions: list[Action]) -> Pod:
@@ -51,13 +62,13 @@ def step_stopping(pod: Pod, now: float, actions: list[Action]) -> Pod:
     for group in ([container for container in pod.containers if not container.sidecar], *sidecars):
         alive = [container for container in group if container.state not in TERMINAL_STATES]
         for container in alive:
-            pod = _terminate(pod, container, now, actions)
+            pod = terminate(pod, container, now, actions)
         if alive and pod.kill_at is not None and now < pod.kill_at:
             break
     return pod
 
 
-def _terminate(pod: Pod, container: Container, now: float, actions: list[Action]) -> Pod:
+def terminate(pod: Pod, container: Container, now: float, actions: list[Action]) -> Pod:
     """Send SIGTERM to a running container, once, and when its time is over SIGKILL, once."""
     kill = now >= kill_time(pod, container, now)
     if (
@@ -72,8 +83,10 @@ def _terminate(pod: Pod, container: Container, now: float, actions: list[Action]
 
 
 def kill_time(pod: Pod, container: Container, now: float) -> float:
-    """When the container of a pod that is being stopped gets SIGKILL; `now`: when it gets SIGTERM, if it has not."""
-    kill_at = now if pod.kill_at is None or pod.forced else pod.kill_at
-    if container.sidecar and not pod.forced:
-        return max(kill_at, (now if container.term_at is None else container.term_at) + MINIMUM_GRACE)
-    return kill_at
+    """When a container that is to end gets SIGKILL; `now`: when it gets SIGTERM, if it has not."""
+    minimum = (now if container.term_at is None else container.term_at) + MINIMUM_GRACE
+    if pod.kill_at is None:  # it is restarted with all others
+        return minimum
+    if pod.forced:
+        return now
+    return max(pod.kill_at, minimum) if container.sidecar else pod.kill_at

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from trainyard.core.diagnosis import BLOCK, NOTE, WAIT, Cause, ContainerContext, Finding
 from trainyard.objects import Json, find_condition, format_time, name_of, namespace_of, uid_of
+from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.structs import replace
 from trainyard.views.diagnosis.children import next_requeue
@@ -237,6 +238,8 @@ def _restarted_finding(facts: Facts, pod: Json, container: ContainerStatus) -> F
     if terminated is None or not container.restarts or not terminated.get("exitCode"):
         return None
     code, reason = int(terminated["exitCode"]), str(terminated.get("reason") or "Error")
+    if reason == RESTARTING_ALL_CONTAINERS:
+        return _all_restarted_finding(facts, pod, container)
     seconds = facts.age(terminated.get("finishedAt"))
     summary = f"its program was started again {_times(container.restarts)}; it ended with exit code {code} ({reason})"
     summary += f" {format_age(seconds)} ago" if seconds is not None else ""
@@ -251,6 +254,16 @@ def _restarted_finding(facts: Facts, pod: Json, container: ContainerStatus) -> F
         memory_lines(pod, container, code),
         fix,
     )
+
+
+def _all_restarted_finding(facts: Facts, pod: Json, container: ContainerStatus) -> Finding | None:
+    """No finding for init containers. The exit code that the status of each container has is not the program's."""
+    if container.init:
+        return None
+    times = _times(container.restarts)
+    summary = f"all containers of its pod were started again {times}, by a rule of restartPolicyRules"
+    where = container_field(pod, container.name, "lastState.terminated")
+    return Finding(NOTE, summary, where, (), f"see what the program prints before it exits: `{facts.command('logs')}`")
 
 
 def _times(count: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from trainyard.api_types.pod_templates import pod_problems
 from trainyard.core import Config, Job, Kind, Rule, Slot, parse_job, violations, with_aliases
 from trainyard.core.policies.managed_by import KNOWN_CONTROLLERS, is_managed_here
+from trainyard.kinds.definitions import misplaced_fields
 from trainyard.kinds.definitions.immutability import rules_of
 from trainyard.kinds.definitions.misspellings import misspelt_fields
 from trainyard.kinds.pods.templates import spec_of, templates_of
@@ -177,8 +178,11 @@ def misspelling_problems(kind: Kind, wire: Json) -> tuple[list[Problem], Json]:
 def warnings(kind: Kind, wire: Json) -> list[Problem]:
     """Fields that are accepted but are probably a mistake (S30, S31)."""
     job = parse_job(kind, wire, Config())
-    text = "is unknown and ignored; check its spelling"
-    return [*(Problem(path, text) for path in job.parsed.unknown), *_managed_by_warnings(job), *kind.api.warnings(job)]
+    spec_schema = _schemas_of(kind)[0]["properties"]["spec"] if job.parsed.unknown else {}
+    unknown = [
+        Problem(path, misplaced_fields.warning_text(spec_schema, job.parsed.spec, path)) for path in job.parsed.unknown
+    ]
+    return [*unknown, *_managed_by_warnings(job), *kind.api.warnings(job)]
 
 
 def _managed_by_warnings(job: Job) -> list[Problem]:

@@ -99,6 +99,11 @@ ENDS = (
 SUSPENDED = (
     *_accepted("**suspend**", "`startTime` of a suspended job", "job .status.startTime"),
     *_accepted("*/suspend-while-running", "event of the second success", SUCCEEDED_EVENT),
+    *_accepted(
+        "**suspend** jaxjob/clean-*-success pytorchjob/pod-deleted-leader",
+        "order of conditions",
+        "job .status.conditions order",
+    ),
 )
 CHILDREN = ("pods/*", CREATED_EVENT)  # and has none of its children
 REFUSED_OBJECT_EVENT = "events Warning FailedCreate* **"

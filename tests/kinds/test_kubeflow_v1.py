@@ -120,13 +120,30 @@ def test_the_last_condition_is_the_state_of_the_job(kind: Kind) -> None:
     assert conditions(simulated)[-1] == ("Suspended", "True", f"{name}Suspended")
     simulated.edit(suspend=False)
     simulated.settle()
-    assert conditions(simulated)[-1] == ("Suspended", "False", f"{name}Resumed")
+    resumed = [("Created", "True", f"{name}Created"), ("Suspended", "False", f"{name}Resumed")]
+    assert conditions(simulated) == [*resumed, ("Restarting", "True", f"{name}Restarting")]
     simulated.run()
     simulated.settle()
-    assert conditions(simulated)[-1] == ("Running", "True", f"{name}Running")
+    assert conditions(simulated) == [*resumed, ("Running", "True", f"{name}Running")]
     simulated.end(simulated.names("Pod")[0], 3)
     simulated.settle()
     assert conditions(simulated)[-2:] == [("Running", "False", f"{name}Running"), ("Failed", "True", f"{name}Failed")]
+
+
+@every_kind
+def test_a_resumed_job_is_created_until_a_replica_runs(kind: Kind) -> None:
+    """The last condition, which `kubectl get` shows as STATE, is true."""
+    name = kind.gvk.kind
+    simulated = started(kind, sample(name))
+    simulated.edit(suspend=True)
+    simulated.settle()
+    simulated.edit(suspend=False)
+    simulated.settle()
+    created, suspended = ("Created", "True", f"{name}Created"), ("Suspended", "False", f"{name}Resumed")
+    assert conditions(simulated)[-2:] == [suspended, created]
+    simulated.run()
+    simulated.settle()
+    assert conditions(simulated) == [created, suspended, ("Running", "True", f"{name}Running")]
 
 
 @every_kind

@@ -1,6 +1,7 @@
 """How the conditions of `kubeflow.org/v1` are written: the newest is last, and some exclude others (docs/rules.md 4.6).
 
-`kubectl get` shows the type of the last condition. So Trainyard's own conditions are at the beginning of the list.
+`kubectl get` shows the type of the last condition, whatever its status. So Trainyard's own conditions are at the
+beginning of the list, and the last one is true.
 """
 
 from __future__ import annotations
@@ -34,7 +35,17 @@ def write_conditions(job: Job, replicas: list[Replica], evaluated: list[Conditio
         if changed is not shared:
             shared = changed
             updates.append(update)
-    return WrittenConditions((*own, *_set_running_false(shared, by_type, now)), tuple(updates))
+    shared = _end_with_true(_set_running_false(shared, by_type, now))
+    return WrittenConditions((*own, *shared), tuple(updates))
+
+
+def _end_with_true(conditions: list[Json]) -> list[Json]:
+    """The conditions with those that are false at the end moved before the last true one. Of the Training Operator they
+    stay at the end: a resumed job is shown as Suspended until a replica runs. Created is the first one again as soon as
+    another one is true."""
+    ordered = sorted(conditions, key=lambda item: item["type"] != "Created")
+    last = max((index for index, item in enumerate(ordered) if item.get("status") == "True"), default=-1)
+    return ordered if last < 0 else [*ordered[:last], *ordered[last + 1 :], ordered[last]]
 
 
 def _set_running_false(conditions: list[Json], by_type: dict[str, Condition], now: float) -> list[Json]:

@@ -182,6 +182,39 @@ async def test_a_pod_has_a_hostname_an_address_and_names_of_its_own(cluster: Nod
     assert await cluster.logs("me") == f"srv-0 {address} srv-0.job.default.svc.cluster.local\n"
 
 
+async def test_a_hostname_override_is_what_the_programs_of_the_pod_see(cluster: NodeCluster) -> None:
+    """It wins over hostname and subdomain. In network shared there is one host name, that of this machine."""
+    script = "import os, socket; print(socket.gethostname(), os.environ['HOSTNAME']); print(open('/etc/hosts').read())"
+    override = {"hostname": "srv-0", "hostnameOverride": "my-host.example.com"}
+    await cluster.pod("me", script, metadata=member(), **override, **NAMED)
+    pod = await cluster.phase("me", "Succeeded")
+    names, *hosts = (await cluster.logs("me")).splitlines()
+    notes = [line for line in cluster.lines if "hostnameOverride: no effect in network shared" in line]
+    if cluster.node.network == "shared":
+        assert names == f"{socket.gethostname()} srv-0" and len(notes) == 1
+    else:
+        assert names == "my-host.example.com my-host.example.com" and not notes
+        assert f"{pod['status']['podIP']} my-host.example.com" in hosts and "srv-0" not in " ".join(hosts)
+
+
+@only_namespace
+async def test_dns_has_the_hostname_and_not_its_override(cluster: NodeCluster) -> None:
+    await headless(cluster)
+    override = {"hostname": "srv-0", "hostnameOverride": "my-host.example.com"}
+    await cluster.pod("me", "import time; time.sleep(60)", metadata=member(), **override, **NAMED)
+    pod = await cluster.phase("me", "Running")
+    script = """
+import socket
+print(socket.gethostbyname('srv-0.job.default.svc.cluster.local'))
+try:
+    print(socket.gethostbyname('my-host.example.com'))
+except socket.gaierror:
+    print('unknown')
+"""
+    await cluster.pod("asks", script)
+    assert await cluster.result("asks") == f"{pod['status']['podIP']}\nunknown\n"
+
+
 @only_namespace
 async def test_an_unknown_host_name_is_refused_at_once(cluster: NodeCluster) -> None:
     script = """

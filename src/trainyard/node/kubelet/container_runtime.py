@@ -37,7 +37,7 @@ from trainyard.node.kubelet.volumes import mount_paths
 from trainyard.node.kubelet.volumes.unsaved_files import UnsavedFiles, working_directory
 from trainyard.node.kubelet.volumes.volumes import FatalStartError, Volume, VolumeContext, build
 from trainyard.node.network import host_ports
-from trainyard.node.network.directory import hostname_of
+from trainyard.node.network.directory import hostname_of, own_hostname_of
 from trainyard.node.network.pod_network import Rewrite
 from trainyard.node.sandbox.inherited_environment import inherited
 from trainyard.node.sandbox.supervisor_client import Mount, Process, StartError
@@ -135,6 +135,9 @@ class ContainerRuntime:
 
     def _report_ineffective_fields(self) -> None:
         """Report once the fields of the spec without effect on this node."""
+        if (self._pod.get("spec") or {}).get("hostnameOverride") and not self._context.network.isolated_network:
+            text = "no effect in network shared: programs see the host name of this machine"
+            self._context.print_once(f"node: hostnameOverride: {text}")
         if OWNER in labels_of(self._pod) and not self._context.has_scheduler:
             return  # `run` and `submit` have reported it for the job
         for ineffective in ineffective_fields(self._pod, stored=True, scheduled=self._context.has_scheduler):
@@ -189,7 +192,7 @@ class ContainerRuntime:
                 self._volumes[str(volume.get("name"))] = build(volume, volume_context)
             memory = [*volume_context.tmpfs_folders, str(self._folder / "shm")]
             try:
-                await self._context.sandbox.add_pod(self._uid, hostname_of(self._pod), self._record.address, memory)
+                await self._context.sandbox.add_pod(self._uid, own_hostname_of(self._pod), self._record.address, memory)
             except asyncio.CancelledError:
                 self._sandbox_ready = True  # the supervisor has created the pod or will: `remove_pod` removes it
                 raise
@@ -257,7 +260,7 @@ class ContainerRuntime:
         inherited_env = inherited(os.environ, proxies=not network.isolated_network, personal=is_own)
         base_env = {**inherited_env, **UNBUFFERED, **prepared.env, **network.environment(self._pod)}
         base_env["PATH"] = ":".join([*prepared.path, base_env["PATH"]])
-        base_env["HOSTNAME"] = hostname_of(self._pod)
+        base_env["HOSTNAME"] = own_hostname_of(self._pod) if network.isolated_network else hostname_of(self._pod)
         base_env["TMPDIR"] = _TMPDIR if network.isolated_network else str(self._tmpdir_link)
         base_env["TRAINYARD_METRICS"] = f"{base_env['TMPDIR']}/{METRICS_FILE}"
         return base_env

@@ -37,6 +37,11 @@ def hostname_of(pod: Json) -> str:
     return str((pod.get("spec") or {}).get("hostname") or name_of(pod))[:63].rstrip("-.")
 
 
+def own_hostname_of(pod: Json) -> str:
+    """The host name that the pod's own programs see: its hostnameOverride, which no DNS name has, else its hostname."""
+    return str((pod.get("spec") or {}).get("hostnameOverride") or hostname_of(pod))
+
+
 def peer_of(pod: Json, address: str, ready: bool) -> Peer:
     """The entry of a pod in the directory. `address`: its pod IP."""
     spec = pod.get("spec") or {}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from trainyard.node.network import dns
-from trainyard.node.network.directory import DOMAIN, Directory, Port, cluster_ip, hostname_of, ports_of
+from trainyard.node.network.directory import DOMAIN, Directory, Port, cluster_ip, hostname_of, own_hostname_of, ports_of
 from trainyard.node.network.pod_network import KUBERNETES, ClusterNetwork, Network, Rewrite, api_variables
 from trainyard.node.network.proxy import Streams, forward, proxy
 from trainyard.node.sandbox.supervisor_client import Mount, Sandbox, StartError
@@ -167,7 +167,7 @@ class NamespaceNetwork(Network):
         """Proxy and API server variables of a pod."""
         direct_networks = ["localhost", "127.0.0.1", str(POD_CIDR), *map(str, self._ranges), ".svc", f".{DOMAIN}"]
         annotations = (pod.get("metadata") or {}).get("annotations") or {}
-        direct_hosts = {hostname_of(pod), *expand_hosts(str(annotations.get(HOSTS) or ""))}
+        direct_hosts = {hostname_of(pod), own_hostname_of(pod), *expand_hosts(str(annotations.get(HOSTS) or ""))}
         # With the addresses of Services: most programs do not support networks in no_proxy.
         direct_hosts |= self.directory.service_hosts(namespace_of(pod))
         env: dict[str, str] = {}
@@ -186,7 +186,8 @@ class NamespaceNetwork(Network):
         """Write the pod's hosts, hostname and resolv.conf into `folder`; returns their mounts."""
         folder.mkdir(parents=True, exist_ok=True)
         spec = pod.get("spec") or {}
-        host, subdomain = hostname_of(pod), str(spec.get("subdomain") or "")
+        host = own_hostname_of(pod)
+        subdomain = "" if spec.get("hostnameOverride") else str(spec.get("subdomain") or "")
         names = f"{host}.{subdomain}.{namespace_of(pod)}.svc.{DOMAIN} {host}" if subdomain else host
         lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback", f"{address} {names}"]
         for alias in spec.get("hostAliases") or []:

@@ -257,11 +257,11 @@ def test_output_that_cannot_be_written_to_the_log_is_named_with_its_last_lines(n
 @pytest.mark.parametrize("network", ["namespace", "shared"])
 def test_the_shell_chooses_devices_and_a_variable_that_is_not_passed_on_is_named(network: str, tmp_path: Path) -> None:
     lines = (
-        'print("sees", os.environ["CUDA_VISIBLE_DEVICES"], os.environ.get("HF_HOME"))',
+        'print("sees", os.environ["HIP_VISIBLE_DEVICES"], os.environ.get("HF_HOME"))',
         'print(os.getenv("MY_OWN"))',
     )
     script(tmp_path, "\n".join(("import os", 'os.environ["OTHER"] = "is only set"', *lines)))
-    variables = {"CUDA_VISIBLE_DEVICES": "1", "HF_HOME": "/data/hf", "MY_OWN": "x", "OTHER": "y"}
+    variables = {"HIP_VISIBLE_DEVICES": "1", "HF_HOME": "/data/hf", "MY_OWN": "x", "OTHER": "y"}
     code, out, err = run_to_end(tmp_path, "run", "--network", network, "train.py", variables=variables)
     assert code == 0, err
     assert "worker-0 | sees 1 /data/hf\nworker-0 | None\n" in out

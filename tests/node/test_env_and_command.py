@@ -12,7 +12,7 @@ from trainyard.node.kubelet.spec.pod_spec import (
     environment,
     references,
 )
-from trainyard.node.sandbox.inherited_environment import inherited
+from trainyard.node.sandbox.inherited_environment import for_devices, inherited
 from trainyard.objects import Json, pod_containers
 
 POD: Json = {
@@ -210,3 +210,24 @@ def test_a_container_inherits_devices_and_threads_and_the_users_own_pods_caches_
     env = inherited(SHELL, **options)
     assert env.keys() == SHELL.keys() - {"LANG", "RANK", "PYTHONPATH", "MY_OWN"} - missing
     assert env["HIP_VISIBLE_DEVICES"] == "" and env["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("value", "files", "passed", "cpu_only"),
+    [
+        (None, ("null", "tty"), None, True),
+        ("", ("null",), None, True),  # PaddlePaddle would believe in a GPU
+        ("0", ("null",), None, True),
+        ("0", ("null", "nvidia0", "nvidiactl"), "0", False),
+        ("", ("nvidia0",), "", True),  # the user wants none
+        ("-1", ("kfd", "dri"), "-1", True),
+        (None, ("nvidia0",), None, False),
+        ("0", ("dri", "null"), None, False),  # may be a GPU of Intel's
+    ],
+)
+def test_libraries_learn_that_there_is_no_gpu(
+    value: str | None, files: tuple[str, ...], passed: str | None, cpu_only: bool
+) -> None:
+    env = for_devices({"A": "b"} if value is None else {"A": "b", "CUDA_VISIBLE_DEVICES": value}, files)
+    own = {"ACCELERATE_USE_CPU": "1", "PADDLE_DISTRI_BACKEND": "gloo"} if cpu_only else {}
+    assert env == {"A": "b", **({} if passed is None else {"CUDA_VISIBLE_DEVICES": passed}), **own}

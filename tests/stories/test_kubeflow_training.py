@@ -137,12 +137,21 @@ def test_ranks_of_xgboost_grow_the_same_trees(network: str) -> None:
 
 
 @NETWORKS
-def test_workers_of_paddle_have_the_same_falling_losses(network: str) -> None:
+def test_workers_of_paddle_have_the_same_falling_losses(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # by it the launcher of PaddlePaddle for CPUs would believe in a GPU
     run = trained("paddle_job.yaml", network)
     losses = [numbers(run, replica, r"step \d+ loss ([0-9.]+)") for replica in ("worker-0", "worker-1")]
     assert losses[0] == losses[1], run.text
     assert losses[0][-1] < losses[0][0] / 4, run.text
     assert sum("all 2 ranks hold the same weights" in line for line in run.lines) == 2, run.text
+
+
+def test_one_worker_of_paddle_trains_without_a_group(tmp_path: Path) -> None:
+    (job,) = yaml.safe_load_all((EXAMPLES / "paddle_job.yaml").read_text())
+    job["spec"]["paddleReplicaSpecs"]["Worker"] |= {"replicas": 1, "restartPolicy": "Never"}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    run = run_to_end(str(tmp_path / "job.yaml"))
+    assert run.code == 0 and "rank 0 of 1: all 1 ranks hold the same weights" in run.of("worker-0"), run.text
 
 
 ROLES = """

@@ -88,7 +88,8 @@ FRAMEWORK = Framework(
     restart_scope=restart_scope,
     restart_text=(
         "workers without `Master` and `elasticPolicy` are created again together, as a collective does not take a "
-        "lost worker back; other replicas alone"
+        "lost worker back; other replicas alone. If a process other than the first of a worker fails, PaddlePaddle's launcher "
+        "exits with 241, whatever its code, and `ExitCode` retries it"
     ),
     scalable=True,
     elastic=True,

@@ -39,7 +39,7 @@ from trainyard.node.kubelet.volumes.volumes import FatalStartError, Volume, Volu
 from trainyard.node.network import host_ports
 from trainyard.node.network.directory import hostname_of, own_hostname_of
 from trainyard.node.network.pod_network import Rewrite
-from trainyard.node.sandbox.inherited_environment import inherited
+from trainyard.node.sandbox.inherited_environment import for_devices, inherited
 from trainyard.node.sandbox.supervisor_client import Mount, Process, StartError
 from trainyard.node.supervisor import safe_paths
 from trainyard.objects import Json, labels, labels_of, namespace_of, pod_containers
@@ -258,6 +258,7 @@ class ContainerRuntime:
         network = self._context.network
         is_own = not self._context.has_scheduler  # else they may be pods of other users of a real cluster
         inherited_env = inherited(os.environ, proxies=not network.isolated_network, personal=is_own)
+        inherited_env = for_devices(inherited_env, os.listdir("/dev"))
         base_env = {**inherited_env, **UNBUFFERED, **prepared.env, **network.environment(self._pod)}
         base_env["PATH"] = ":".join([*prepared.path, base_env["PATH"]])
         base_env["HOSTNAME"] = own_hostname_of(self._pod) if network.isolated_network else hostname_of(self._pod)

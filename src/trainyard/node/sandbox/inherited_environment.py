@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from fnmatch import fnmatch
 
 # Variables that programs of this machine need to find their files and libraries; a container image would set these.
 _INHERITED = (
@@ -24,6 +25,14 @@ _PERSONAL = ("TORCH_HOME", "KERAS_HOME", "TFDS_DATA_DIR", "TFHUB_CACHE_DIR", "XD
 PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
 
+# Files of /dev: of GPUs that CUDA_VISIBLE_DEVICES selects, NVIDIA's (also Jetson and WSL) and AMD's; and of others.
+_GPU_FILES = ("nvidia*", "nvhost*", "nvgpu*", "dxg", "kfd")
+_ACCELERATOR_FILES = (*_GPU_FILES, "dri", "accel*", "davinci*", "hl*", "neuron*", "tpu*", "vfio")
+_CPU_ONLY = {"ACCELERATE_USE_CPU": "1", "PADDLE_DISTRI_BACKEND": "gloo"}
+"""The variables of libraries that otherwise form no process group on CPUs: Hugging Face's accelerate starts N separate
+trainings, and a program of PaddlePaddle has a rank, but no group."""
+
+
 def is_inherited(name: str, proxies: bool = True, personal: bool = True) -> bool:
     """Whether a container gets this variable of the runner's environment. `proxies`: those, too; `personal`: the pods
     are the user's own."""
@@ -38,3 +47,16 @@ def inherited(environ: Mapping[str, str], proxies: bool, personal: bool = True) 
     env |= {name: "" for name in _SWITCHES if environ.get(name) == ""}
     env.setdefault("PATH", os.defpath)
     return env
+
+
+def for_devices(env: Mapping[str, str], device_files: Collection[str]) -> dict[str, str]:
+    """The variables on a machine whose /dev has these files: with _CPU_ONLY if no accelerator can be used.
+
+    Without a GPU CUDA_VISIBLE_DEVICES selects nothing, and is left out: by it, also if it is empty, the launcher of
+    PaddlePaddle for CPUs believes in a GPU, and its processes fail.
+    """
+    has_gpu = any(fnmatch(file, pattern) for file in device_files for pattern in _GPU_FILES)
+    has_accelerator = any(fnmatch(file, pattern) for file in device_files for pattern in _ACCELERATOR_FILES)
+    hides_all = env.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    usable = {name: value for name, value in env.items() if has_gpu or name != "CUDA_VISIBLE_DEVICES"}
+    return usable if has_accelerator and not hides_all else {**_CPU_ONLY, **usable}

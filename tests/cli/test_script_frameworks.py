@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.script_values import script
+from tests.cli.script_values import program_job, script
 from trainyard.cli.scripts.frameworks import guess_framework
 from trainyard.objects.manifest import ManifestError
 
@@ -91,3 +91,34 @@ def test_a_script_that_is_no_python_is_refused_with_its_line(
     (problem,) = caught.value.problems
     assert f"{TRAIN}{place}" in str(problem) and message in problem.text
     assert "--framework" in problem.text or not place
+
+
+ALONE = "train.py: each of the 2 processes trains alone, unless a library joins them: call what joins them"
+
+
+@pytest.mark.parametrize(
+    ("files", "note"),
+    [
+        ({TRAIN: "import torch\ntorch.nn.Linear(1, 1)"}, f"{ALONE} (torch.distributed.init_process_group"),
+        ({TRAIN: "import torch\nimport model", "model.py": "def fit(): dist.init_process_group()"}, ""),
+        ({TRAIN: "from accelerate import Accelerator"}, ""),
+        ({TRAIN: "import tensorflow as tf"}, f"{ALONE} (tf.distribute.MultiWorkerMirroredStrategy)"),
+        ({TRAIN: "import jax"}, f"{ALONE} (jax.distributed.initialize)"),
+        ({TRAIN: "import jax\n\njax.distributed.initialize( )"}, "train.py:3 calls jax.distributed.initialize() "),
+        ({TRAIN: "import jax\njax.distributed.initialize(address, 2, 0)"}, ""),
+        ({TRAIN: "import xgboost"}, f"{ALONE} (xgboost.collective"),
+        ({TRAIN: "import xgboost\nxgboost.collective.init()"}, "train.py:2 joins without arguments, and XGBoost reads"),
+        ({TRAIN: "import mxnet"}, f"{ALONE} (mxnet.kv.create"),
+        ({TRAIN: "from mpi4py import MPI"}, ""),
+        ({TRAIN: "print(1)"}, ""),
+    ],
+)
+def test_a_script_that_does_not_join_its_processes_is_named(
+    files: dict[str, str], note: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in files.items():
+        script(tmp_path, text, name)
+    notes = program_job(TRAIN, workers=2).warnings
+    assert len(notes) == bool(note) and all(text.startswith(note) for text in notes), notes
+    assert program_job(TRAIN).warnings == ()

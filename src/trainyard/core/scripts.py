@@ -34,6 +34,13 @@ class JobOptions(msgspec.Struct, frozen=True):
     mounts: tuple[tuple[str, str], ...] = ()  # (host path, path in the container)
 
 
+class SourcePattern(msgspec.Struct, frozen=True):
+    """A regular expression of a program's source, and what a message says about it."""
+
+    pattern: str
+    text: str
+
+
 class ScriptFramework(msgspec.Struct, frozen=True):
     """A framework whose scripts run as jobs of a kind. `job` makes the job object.
 
@@ -53,3 +60,6 @@ class ScriptFramework(msgspec.Struct, frozen=True):
     has_servers: bool = False  # --ps
     starts_processes: bool = False  # --nproc: its launcher starts several processes in one worker
     is_elastic: bool = False  # --min, --max
+    # What the processes of a program train together by; the text names the usual ways. None: its launcher joins them.
+    joins: SourcePattern | None = None
+    mistakes: tuple[SourcePattern, ...] = ()  # of which several processes do not join; the text ends with the fix

@@ -67,13 +67,28 @@ def guess_framework(script: Path, root: Path) -> GuessedFramework:
                 if name == framework:
                     return GuessedFramework(
                         framework,
-                        f"{_display_path(path, root)}:{imported.line} imports {imported.module.split('.')[0]}",
+                        f"{display_path(path, root)}:{imported.line} imports {imported.module.split('.')[0]}",
                     )
         layer = list(_next_layer(layer, root, visited))
     return GuessedFramework(PLAIN, "no framework among its imports")
 
 
-def _display_path(path: Path, root: Path) -> str:
+def local_sources(script: Path, root: Path) -> list[Path]:
+    """The script and the modules in `root` that it imports, at most _MAX_FILES; the script alone if it is no legal
+    Python."""
+    try:
+        layer = [(script, _imports_of(ast.parse(script.read_bytes())))]
+    except (OSError, ValueError, SyntaxError):
+        return [script]
+    visited, files = {script.resolve()}, [script]
+    for _ in range(_MAX_LAYERS):
+        layer = list(_next_layer(layer, root, visited))
+        files += [path for path, _ in layer]
+    return files
+
+
+def display_path(path: Path, root: Path) -> str:
+    """A path in messages: relative to `root` if it is in there."""
     return str(path.relative_to(root)) if path.is_relative_to(root) else path.name
 
 

@@ -17,6 +17,7 @@ from trainyard.cli.scripts.command_line import ProgramArguments
 from trainyard.cli.scripts.commented_yaml import yaml_with_comments
 from trainyard.cli.scripts.frameworks import FRAMEWORKS, PLAIN, GuessedFramework, guess_framework
 from trainyard.cli.scripts.launchers import launcher_notes
+from trainyard.cli.scripts.lone_processes import lone_process_notes
 from trainyard.cli.scripts.program import WorkerProgram, program_of
 from trainyard.core.names import is_dns_label
 from trainyard.core.scripts import LOCAL_IMAGE, JobOptions, ProgramCommand, ScriptFramework
@@ -44,7 +45,9 @@ _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _READ_VARIABLE = re.compile(
     r"""\b(?:environ(?:\.get)?\s*[\[(]|getenv\s*\()\s*["']([A-Za-z_][A-Za-z0-9_]*)["'](?!\s*\]\s*=[^=])"""
 )
-_LAUNCHER_VARIABLES = frozenset({"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG", "TMPDIR", "HOSTNAME"})
+_LAUNCHER_VARIABLES = frozenset(
+    {"RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG", "TMPDIR", "HOSTNAME"}
+)
 _LAUNCHER_PREFIXES = ("LOCAL_", "GROUP_", "TORCHELASTIC_", "OMPI_", "DMLC_", "JAX_")
 
 
@@ -105,6 +108,9 @@ def make_job(arguments: ProgramArguments, options: dict[str, Any]) -> ProgramJob
         job_options = msgspec.structs.replace(job_options, processes=processes)
     note = f"{program.label}: runs as {name}: {reason} (--framework changes it)" if reason else ""
     warnings = launcher_notes(launcher, job_options.workers) if launcher else []
+    if program.source:
+        count = job_options.workers * job_options.processes
+        warnings += lone_process_notes(program.source, program.directory, framework, count)
     return ProgramJob(framework.job(command, job_options), program, name, note, tuple(warnings))
 
 

@@ -11,9 +11,11 @@ MASTER_PORT = 29500
 
 
 def _plain_job(program: ProgramCommand, options: JobOptions) -> Json:
+    # The worker's index is a pod label that the operator sets.
+    index = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['replica-index']"}}}
     env = {
-        # The worker's index is a pod label that the operator sets.
-        "RANK": {"valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['replica-index']"}}},
+        "RANK": index,
+        "NODE_RANK": index,  # Lightning reads it in place of RANK
         "LOCAL_RANK": "0",
         "WORLD_SIZE": str(options.workers),
         "MASTER_ADDR": f"{options.name}-worker-0",

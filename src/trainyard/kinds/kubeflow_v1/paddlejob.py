@@ -87,9 +87,9 @@ FRAMEWORK = Framework(
     leading_role=leading_role,
     restart_scope=restart_scope,
     restart_text=(
-        "workers without `Master` and `elasticPolicy` are created again together, as a collective does not take a "
-        "lost worker back; other replicas alone. If a process other than the first of a worker fails, PaddlePaddle's launcher "
-        "exits with 241, whatever its code, and `ExitCode` retries it"
+        "`ExitCode` retries 241, too, with which PaddlePaddle's launcher exits if another process of a worker than its "
+        "first fails, whatever the code; workers without `Master` and `elasticPolicy` are created again together, as a "
+        "collective does not take a lost worker back; other replicas alone"
     ),
     scalable=True,
     elastic=True,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from trainyard.core.scripts import JobOptions, ProgramCommand, ScriptFramework
+from trainyard.core.scripts import JobOptions, ProgramCommand, ScriptFramework, SourcePattern
 from trainyard.kinds.default_ps import SERVER_PROGRAM
 from trainyard.kinds.kubeflow_v1.lifecycle import ALL_REPLICAS, SUCCESS_POLICY
 from trainyard.kinds.kubeflow_v1.pods import REPLICA_INDEX
@@ -16,6 +16,11 @@ from trainyard.objects import Json
 PYTHON = "python"
 """The interpreter, resolved by PATH: that of the image on a cluster, that of --python on this machine."""
 TORCHRUN = (PYTHON, "-m", "torch.distributed.run")
+JAX_INITIALIZE = (
+    'jax.distributed.initialize(os.environ["JAX_COORDINATOR_ADDRESS"], int(os.environ["JAX_NUM_PROCESSES"]), '
+    'int(os.environ["JAX_PROCESS_ID"]))'
+)
+"""How a program joins the other processes of a generated JAXJob."""
 MAX_RESTARTS = 3
 """maxRestarts of an elastic job: how often it survives the loss of a worker. The default of torchelastic."""
 STORE_TIMEOUT = "900"
@@ -130,8 +135,45 @@ _TORCH_MODULES = (
     "torch", "torchvision", "torchaudio", "lightning", "pytorch_lightning", "accelerate", "deepspeed", "fastai",
     "timm", "ignite", "transformers", "sentence_transformers",
 )  # fmt: skip
+_TORCH_JOINS = SourcePattern(
+    r"distributed|init_process_group|ccelerat|ightning|Trainer|deepspeed|fastai|ignite|RANK|WORLD_SIZE|DDP|FSDP",
+    "torch.distributed.init_process_group, an Accelerator, a Trainer",
+)
+_TENSORFLOW_JOINS = SourcePattern(
+    r"MultiWorkerMirrored|ParameterServer|CollectiveAllReduce|TF_CONFIG|ClusterResolver|tf\.train\.Server",
+    "tf.distribute.MultiWorkerMirroredStrategy",
+)
+_JAX_JOINS = SourcePattern(r"distributed|multihost", "jax.distributed.initialize")
+_JAX_MISTAKES = (
+    SourcePattern(
+        r"distributed\.initialize\(\s*\)",
+        "calls jax.distributed.initialize() without arguments, but JAX reads neither the number of processes nor its own "
+        f"from variables: write {JAX_INITIALIZE}",
+    ),
+)
+_XGBOOST_JOINS = SourcePattern(
+    r"collective|[Rr]abit|dask|spark|RANK|WORLD_SIZE|WORKER_ADDRS|machines", "xgboost.collective, machines of LightGBM"
+)
+_XGBOOST_MISTAKES = (
+    SourcePattern(
+        r"(?:collective\.init|CommunicatorContext)\(\s*\)",
+        "joins without arguments, and XGBoost reads no variables DMLC_*: pass dmlc_tracker_uri and dmlc_tracker_port of "
+        "the tracker that rank 0 starts, and dmlc_task_id",
+    ),
+)
 MPI = (ScriptFramework("mpi4py", _mpi_job, ("mpi4py", "horovod"), 2, starts_processes=True),)
-JAX = (ScriptFramework("jax", _jax_job, ("jax", "flax", "optax", "haiku", "equinox"), 4),)
-TORCH = (ScriptFramework("torch", _torch_job, _TORCH_MODULES, 5, starts_processes=True, is_elastic=True),)
-TENSORFLOW = (ScriptFramework("tensorflow", _tensorflow_job, ("tensorflow", "keras", "tf_keras"), 6, has_servers=True),)
-XGBOOST = (ScriptFramework("xgboost", _xgboost_job, ("xgboost", "lightgbm"), 7),)
+_JAX_MODULES = ("jax", "flax", "optax", "haiku", "equinox")
+_TENSORFLOW_MODULES = ("tensorflow", "keras", "tf_keras")
+_XGBOOST_MODULES = ("xgboost", "lightgbm")
+JAX = (ScriptFramework("jax", _jax_job, _JAX_MODULES, 4, joins=_JAX_JOINS, mistakes=_JAX_MISTAKES),)
+TORCH = (
+    ScriptFramework(
+        "torch", _torch_job, _TORCH_MODULES, 5, starts_processes=True, is_elastic=True, joins=_TORCH_JOINS
+    ),
+)
+TENSORFLOW = (
+    ScriptFramework("tensorflow", _tensorflow_job, _TENSORFLOW_MODULES, 6, has_servers=True, joins=_TENSORFLOW_JOINS),
+)
+XGBOOST = (
+    ScriptFramework("xgboost", _xgboost_job, _XGBOOST_MODULES, 7, joins=_XGBOOST_JOINS, mistakes=_XGBOOST_MISTAKES),
+)

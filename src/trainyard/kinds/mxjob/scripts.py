@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainyard.core.scripts import JobOptions, ProgramCommand, ScriptFramework
+from trainyard.core.scripts import JobOptions, ProgramCommand, ScriptFramework, SourcePattern
 from trainyard.kinds.script_templates import job_object, pod_template
 from trainyard.objects import Json
 
@@ -25,4 +25,6 @@ def _mxnet_job(program: ProgramCommand, options: JobOptions) -> Json:
     return job_object("mlkube.io/v1beta1", "MxJob", options, spec)
 
 
-SCRIPTS = (ScriptFramework("mxnet", _mxnet_job, ("mxnet", "gluoncv", "gluonnlp"), 3, has_servers=True),)
+_JOINS = SourcePattern(r"kv_?store|dist_|DMLC", "mxnet.kv.create, the kvstore of a Trainer")
+_MODULES = ("mxnet", "gluoncv", "gluonnlp")
+SCRIPTS = (ScriptFramework("mxnet", _mxnet_job, _MODULES, 3, has_servers=True, joins=_JOINS),)

@@ -21,6 +21,7 @@ from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard.cli import top
 from trainyard.cli.top import Reading, reading_lines
 from trainyard.objects.resources import ROLE, ROLE_BINDING, SERVICE_ACCOUNT
+from trainyard.views.diagnosis import progress
 from trainyard.views.usage_view import JobUsage, ReplicaUsage
 
 pytestmark = pytest.mark.slow
@@ -59,6 +60,38 @@ async def test_the_replicas_of_a_job_and_the_jobs(trainyard: TrainyardCommands) 
     assert replica["metrics"].keys() == {"step", "loss"} and replica["metricsSource"] == "pattern"
     assert replica["cpu"] < 2 and MIB < replica["memory"] <= replica["peakMemory"] < 200 * MIB
     assert [job["name"] for job in json.loads((await trainyard("top", "-A", "-o", "json")).out)["jobs"]] == ["mnist"]
+
+
+HANGS = """
+import threading, time
+for step in range(60):
+    print(f'step={step} loss=0.5', flush=True)
+    time.sleep(0.1)
+"""
+WAITS, SLEEPS = f"{HANGS}threading.Event().wait()", f"{HANGS}time.sleep(600)"
+
+
+async def test_every_command_says_of_a_job_that_hangs_since_when(
+    trainyard: TrainyardCommands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "SHORTEST_SILENCE", 3.0)
+    await trainyard.submit(tfjob(role("MASTER", WAITS), role("WORKER", SLEEPS)))
+    words = r"no step for \d+s \(0\.1\d? s a step before\); all replicas wait, worker-0 sleeps"
+    why = await until_async(
+        lambda: trainyard("why", "mnist"),
+        words,
+        accept=lambda answer: re.search(words, _plain(answer)),
+        pause=SLOW_PAUSE,
+    )
+    assert "fine" not in why.out and "py-spy dump --pid" in why.out
+    for line in (("top", "mnist"), ("top",), ("get",)):
+        assert re.search(f"(tfjob/mnist: )?(master|worker)-0.*: {words}", _plain(await trainyard(*line))), line
+    shown = json.loads((await trainyard("top", "-o", "json")).out)
+    assert "no step for" in shown["warnings"][0]
+
+
+def _plain(answer: Answer) -> str:
+    return " ".join((answer.out + answer.err).split())
 
 
 async def until_top(trainyard: TrainyardCommands, pattern: str, *arguments: str) -> Answer:

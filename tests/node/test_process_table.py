@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import until
 from trainyard.node.kubelet.usage.process_table import (
     LinuxReader,
     ProcessEntry,
     PsReader,
     cpu_time,
+    main_process,
     members,
     parse_machine,
     parse_ps,
@@ -29,13 +31,43 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="has no /proc")
 @pytest.mark.parametrize("name", [b"python", b"a b", b"x) S 1 2 3 (y", b")", b"(((", b"\xff\n"])
 def test_a_line_of_proc_stat_with_any_name(name: bytes) -> None:
     entry = parse_stat(b"42 (" + name + b") " + TAIL + b"\n")
-    assert entry == pytest.approx((41, 750 / TICKS, 25 / TICKS, 600 * PAGE, False))
+    assert entry == pytest.approx((41, 750 / TICKS, 25 / TICKS, 600 * PAGE, False, False))
 
 
 @pytest.mark.parametrize(("state", "is_stopped"), [(b"T", True), (b"t", False), (b"D", False), (b"Z", False)])
 def test_a_process_that_a_signal_has_stopped(state: bytes, is_stopped: bool) -> None:
     """Not one that a debugger traces."""
-    assert parse_stat(b"42 (python) " + state + TAIL[1:]).is_stopped is is_stopped
+    entry = parse_stat(b"42 (python) " + state + TAIL[1:])
+    assert (entry.is_stopped, entry.is_blocked) == (is_stopped, state == b"D")
+
+
+@pytest.mark.parametrize(
+    ("processes", "main"),
+    [
+        ({}, None),
+        ({11: (10, 3.0)}, 11),
+        ({11: (10, 0.01), 12: (11, 5.0)}, 12),  # a shell
+        ({11: (10, 5.0), 12: (11, 4.0), 13: (11, 6.0)}, 13),  # torchrun, which imports torch, too
+        ({11: (10, 90.0), 12: (11, 30.0), 13: (11, 30.0)}, 11),  # with loaders
+        ({11: (10, 0.0), 12: (10, 2.0)}, 12),
+    ],
+)
+def test_the_main_process(processes: dict[int, tuple[int, float]], main: int | None) -> None:
+    table = {10: ProcessEntry(1, 9.0, 0.0, 0)} | {
+        pid: ProcessEntry(parent, cpu, 0.0, 0) for pid, (parent, cpu) in processes.items()
+    }
+    assert main_process(table, members(table, {"a": 10})["a"]) == main
+
+
+@on_linux
+def test_where_a_process_sleeps() -> None:
+    reader = LinuxReader()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            until(lambda: reader.wait_channel(process.pid) == "hrtimer_nanosleep", "it sleeps")
+        finally:
+            process.kill()
+    assert reader.wait_channel(process.pid) == ""
 
 
 @pytest.mark.parametrize("stat", [b"", b"42 (python", b"42 (python) S", b"42 (python) S 1 2", b"x"])

@@ -159,31 +159,73 @@ def test_steps_per_second(at: float, steps: tuple[tuple[float, float], ...], rat
     assert rate_of(at, *steps) == (rate if rate is None else pytest.approx(rate))
 
 
+def shown(progress: Progress | None) -> Progress | None:
+    """The progress without its times."""
+    return progress and Progress(progress.values, progress.steps_per_second, progress.source)
+
+
 def test_the_file_comes_before_the_output_and_the_object_before_the_pattern(tmp_path: Path) -> None:
     log = tmp_path / "main" / "1.log"
     log.parent.mkdir()
     log.write_text("step=1 loss=9\n")
     reader = ProgressReader(tmp_path)
-    assert reader.read([log], 2.0) == Progress({"step": 1.0, "loss": 9.0}, None, "pattern")
+    assert shown(reader.read([log], 2.0)) == Progress({"step": 1.0, "loss": 9.0}, None, "pattern")
     with log.open("a") as output:
         output.write('{"step": 2}\nstep=3\n')
-    assert reader.read([log], 4.0) == Progress({"step": 2.0}, 0.5, "output")
+    assert shown(reader.read([log], 4.0)) == Progress({"step": 2.0}, 0.5, "output")
     with log.open("a") as output:
         output.write("step=50\n")
-    assert reader.read([log], 4.0) == Progress({"step": 2.0}, 0.5, "output")
+    assert shown(reader.read([log], 4.0)) == Progress({"step": 2.0}, 0.5, "output")
     (tmp_path / METRICS_FILE).write_text('{"step": 4, "lr": 1}\n')
-    assert reader.read([log], 6.0) == Progress({"step": 4.0, "lr": 1.0}, 0.75, "file")
+    assert shown(reader.read([log], 6.0)) == Progress({"step": 4.0, "lr": 1.0}, 0.75, "file")
     with log.open("a") as output:
         output.write('{"step": 7}\n')
     last = reader.read([log], 6.0)
-    assert last == Progress({"step": 4.0, "lr": 1.0}, 0.75, "file") == progress_of(last.annotation if last else {})
+    assert shown(last) == Progress({"step": 4.0, "lr": 1.0}, 0.75, "file")
+    assert last == progress_of(last.annotation if last else {})
+
+
+@pytest.mark.parametrize(
+    ("at", "steps", "last"),
+    [
+        (2.0, (), None),
+        (5.0, ((2.0, 7.0),), (3.0, None)),
+        (900.0, ((2.0, 0.0), (4.0, 20.0), (6.0, 40.0)), (894.0, 0.1)),
+        (900.0, ((2.0, 0.0), (4.0, 20.0), (6.0, 20.0)), (896.0, 0.1)),
+        (300.0, ((2.0, 1.0), (102.0, 2.0)), (198.0, 100.0)),
+        (20.0, ((2.0, 50.0), (4.0, 60.0), (6.0, 1.0)), (14.0, None)),  # restarted
+    ],
+)
+def test_the_last_step_and_the_time_of_those_before(
+    at: float, steps: tuple[tuple[float, float], ...], last: tuple[float, float | None] | None
+) -> None:
+    """However often the rate is asked for meanwhile."""
+    rate = StepRate()
+    for when, step in steps:
+        rate.add(when, step)
+    for now in (at - 60.0, at):
+        rate.per_second(now)
+    assert rate.last(at) == (last and pytest.approx(last))
+
+
+def test_the_time_of_the_last_step_is_unix_time(tmp_path: Path) -> None:
+    log = tmp_path / "main" / "1.log"
+    log.parent.mkdir()
+    log.touch()
+    reader = ProgressReader(tmp_path)
+    for at, text in ((10.0, "step=1\n"), (12.0, "step=5\n"), (40.0, "saving\n")):
+        with log.open("a") as output:
+            output.write(text)
+        last = reader.read([log], at, 1000.0 + at)
+    assert last is not None and (last.step_time, last.seconds_per_step) == (1012.0, 0.5)
+    assert progress_of(last.annotation) == last
 
 
 def test_the_last_value_of_each_name_counts(tmp_path: Path) -> None:
     (tmp_path / METRICS_FILE).touch()
     reader = ProgressReader(tmp_path)
     (tmp_path / METRICS_FILE).write_text('{"step": 1, "loss": 3}\n{"step": 2}\n')
-    assert reader.read([], 2.0) == Progress({"step": 2.0, "loss": 3.0}, None, "file")
+    assert shown(reader.read([], 2.0)) == Progress({"step": 2.0, "loss": 3.0}, None, "file")
 
 
 @pytest.mark.parametrize(
@@ -223,7 +265,7 @@ def test_patterns_can_be_switched_off(tmp_path: Path) -> None:
     reader = ProgressReader(tmp_path, has_patterns=False)
     assert reader.read([log], 2.0) is None
     log.write_text('step=1 loss=9\n{"step": 2}\n')
-    assert reader.read([log], 2.0) == Progress({"step": 2.0}, None, "output")
+    assert shown(reader.read([log], 2.0)) == Progress({"step": 2.0}, None, "output")
 
 
 def test_a_link_or_a_pipe_in_place_of_the_file_is_not_read(tmp_path: Path) -> None:

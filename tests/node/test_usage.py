@@ -29,6 +29,7 @@ class RecordedReader:
     def __init__(self, table: Mapping[int, ProcessEntry], pss: Mapping[int, int | None]) -> None:
         self.table, self.sizes, self.read_pss = dict(table), dict(pss), list[int]()
         self.machines: Iterator[MachineEntry] = iter(())
+        self.channels: dict[int, str] = {}
 
     def processes(self) -> Mapping[int, ProcessEntry]:
         return self.table
@@ -36,6 +37,9 @@ class RecordedReader:
     def pss(self, pid: int) -> int | None:
         self.read_pss.append(pid)
         return self.sizes.get(pid)
+
+    def wait_channel(self, pid: int) -> str:
+        return self.channels.get(pid, "")
 
     def machine(self) -> MachineEntry:
         return next(self.machines, MachineEntry(0.0, 0))
@@ -100,6 +104,22 @@ def test_a_pass_ends_reading_proportional_sizes_after_its_budget_and_goes_on_in_
     for _ in range(9):
         last = meter.measure({"a": 10})[1]
     assert last["a"].is_proportional and sorted(set(reader.read_pss)) == list(range(11, 61))
+
+
+def test_a_process_waits_that_has_used_no_cpu_since_the_last_pass() -> None:
+    reader = two_workers()
+    meter = UsageMeter(reader, lambda: 0.0)
+
+    def wait(cpu: float, channel: str, *, is_blocked: bool = False) -> str:
+        reader.table[11] = reader.table[11]._replace(cpu=cpu, is_blocked=is_blocked)
+        reader.channels[11] = channel
+        return meter.measure({"a": 10})[1]["a"].wait
+
+    assert wait(2.0, "hrtimer_nanosleep") == ""
+    assert wait(2.0, "hrtimer_nanosleep") == "sleep 11"
+    assert wait(3.0, "hrtimer_nanosleep") == ""  # it works, and sleeps now and then
+    assert wait(3.0, "futex_do_wait") == ""
+    assert wait(3.0, "", is_blocked=True) == "disk 11"
 
 
 def run_of(*measurements: tuple[float, float]) -> _Run:

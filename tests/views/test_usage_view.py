@@ -53,6 +53,10 @@ def test_a_replica_has_the_sums_of_its_containers_and_its_progress() -> None:
         "notFiniteSince": {},
         "lag": 0.0,
         "stoppedPid": 0,
+        "stepTime": None,
+        "secondsPerStep": None,
+        "waitsFor": "",
+        "waitingPid": 0,
     }
 
 
@@ -66,6 +70,15 @@ def test_a_value_that_is_not_finite_is_shown_as_such() -> None:
     shown = json.loads(json.dumps(usage.to_json(), allow_nan=False))
     assert shown["metrics"] == {"step": 30.0, "loss": "nan", "scale": "-inf"}
     assert shown["notFiniteSince"] == {"loss": 21.0, "scale": None}
+
+
+def test_a_replica_has_the_time_of_its_last_step_and_what_its_process_waits_for() -> None:
+    item = metrics("WORKER-0")
+    annotations = item["metadata"]["annotations"]
+    annotations |= Progress({"step": 3.0}, 0.0, "file", {}, NOW, 0.1).annotation
+    annotations["trainyard.dev/waiting-process"] = "sleep 4711"
+    (usage,) = usages([pod("WORKER-0")], item)
+    assert (usage.step_time, usage.seconds_per_step, usage.waits_for, usage.waiting_pid) == (NOW, 0.1, "sleep", 4711)
 
 
 def test_what_metrics_server_does_not_know_is_unknown() -> None:

@@ -123,8 +123,13 @@ async def _get(context: ClusterContext, arguments: tuple[str, ...], everywhere: 
     elif not infos:
         note("There are no jobs." if everywhere else f"There are no jobs in namespace {context.namespace}.")
     else:
+        from trainyard.app.evidence.pod_metrics import progress_warnings
+
         pods = await _list_pods(context, infos)
         print_table(jobs_table(infos, pods, everywhere, form == "wide"), form == "wide")
+        namespace = "" if everywhere else infos[0].namespace
+        for text in await progress_warnings(context.api, namespace, [info.job for info in infos], pods):
+            note(text)
 
 
 def _parse_arguments(arguments: tuple[str, ...]) -> tuple[Any, str]:

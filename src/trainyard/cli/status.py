@@ -60,6 +60,7 @@ class State(msgspec.Struct, frozen=True):
     jobs: list[tuple[str, str, str]] | None = (
         None  # kind, name and state of each; None: the API server has not answered
     )
+    warnings: tuple[str, ...] = ()  # what is wrong with the progress of jobs that run
 
     @property
     def word(self) -> str:
@@ -109,6 +110,7 @@ class State(msgspec.Struct, frozen=True):
                 for index, text in enumerate(count_by_kind_and_state(self.jobs or []))
             ),
             *([("Jobs", "none")] if self.jobs == [] else []),
+            *(("Warnings" if index == 0 else "", text) for index, text in enumerate(self.warnings)),
         ]
 
     def data(self) -> dict[str, Any]:
@@ -138,14 +140,20 @@ class State(msgspec.Struct, frozen=True):
             "podFolder": facts.get("folder"),
             "pid": facts.get("pid"),
             "jobs": None if self.jobs is None else {"total": len(self.jobs), "byKind": counts},
+            "warnings": list(self.warnings),
         }
 
 
 def _cluster_state(cluster: Background) -> State:
-    from trainyard.cli.command.cluster_jobs import list_cluster_jobs
+    from trainyard.cli.command.cluster_jobs import list_cluster_jobs, list_warnings
 
     facts = cluster.facts()
-    return State(cluster, facts, asyncio.run(list_cluster_jobs(cluster, LIST_TIMEOUT)) if facts is not None else None)
+    if facts is None:
+        return State(cluster, None)
+    jobs = asyncio.run(list_cluster_jobs(cluster, LIST_TIMEOUT))
+    runs = any(state == "Running" for _, _, state in jobs or ())
+    warnings = asyncio.run(list_warnings(cluster, LIST_TIMEOUT)) if runs else []
+    return State(cluster, facts, jobs, tuple(warnings))
 
 
 def _print_data(value: Any, form: str) -> None:

@@ -30,12 +30,19 @@ UNKNOWN = "-"
 
 
 class Reading(NamedTuple):
-    """The usage at one time: of the replicas of one job, or else of jobs. `missing`: why there are no figures."""
+    """The usage at one time: of the replicas of one job, or else of jobs. `missing`: why there are no figures;
+    `warnings`: what is wrong with the progress of a job."""
 
     title: str
     replicas: tuple[ReplicaUsage, ...] | None
     jobs: tuple[JobUsage, ...]
     missing: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The lines below the table."""
+        return tuple(filter(None, (*self.warnings, self.missing)))
 
 
 @click.command()
@@ -78,8 +85,8 @@ async def _top(context: ClusterContext, job: str, everywhere: bool, form: str, o
         note(f"{job} has no replicas." if job else "There are no jobs." if everywhere else _no_jobs(context))
     else:
         print_output("\n".join(terminal_table(_table(reading))))
-    if reading.missing and not form:
-        note(reading.missing)
+    for text in () if form else reading.notes:
+        note(text)
 
 
 def _no_jobs(context: ClusterContext) -> str:
@@ -102,6 +109,7 @@ class UsageReader:
         from trainyard.cli.command.jobs import get_job, list_pods
         from trainyard.objects import uid_of
         from trainyard.objects.labels import OWNER
+        from trainyard.views.diagnosis.brief import brief_progress
         from trainyard.views.job_view import JobView
         from trainyard.views.usage_view import by_pod, replica_usages
 
@@ -112,7 +120,8 @@ class UsageReader:
         slots = JobView.of([info.job], pods, time.time()).slots(uid_of(info.job))
         progress, refusal = await self._steps_of_logs(pods, items)
         usages = replica_usages(info.namespace, slots, by_pod(items), progress)
-        return Reading(info.reference, tuple(usages), (), "; ".join(filter(None, (missing, refusal))))
+        warnings = tuple(filter(None, [brief_progress(info.kind, info.job, usages, time.time())]))
+        return Reading(info.reference, tuple(usages), (), "; ".join(filter(None, (missing, refusal))), warnings)
 
     async def _steps_of_logs(self, pods: list[Json], items: list[Json]) -> tuple[Mapping[str, Progress], str]:
         """The progress by pod where no Trainyard node measures, and why there is none."""
@@ -131,6 +140,7 @@ class UsageReader:
         from trainyard.objects import uid_of
         from trainyard.objects.labels import OWNER
         from trainyard.objects.resources import POD
+        from trainyard.views.diagnosis.brief import brief_progress
         from trainyard.views.job_row import job_row
         from trainyard.views.job_view import JobView
         from trainyard.views.usage_view import by_pod, job_usage, replica_usages
@@ -142,19 +152,20 @@ class UsageReader:
             read_pod_metrics(context.api, context.namespace, OWNER),
         )
         view = JobView.of([info.job for info in infos], page.get("items") or (), time.time())
-        metrics, jobs = by_pod(items), []
+        metrics, jobs, warnings = by_pod(items), [], []
         for info in infos:
             slots = view.slots(uid_of(info.job))
             usages = replica_usages(info.namespace, slots, metrics)
             jobs.append(job_usage(job_row(view, uid_of(info.job), slots), usages))
+            if text := brief_progress(info.kind, info.job, usages, time.time()):
+                warnings.append(f"{info.reference}: {text}")
         jobs.sort(key=lambda usage: (-(usage.cpu or 0.0), -(usage.memory or 0), usage.namespace, usage.name))
-        return Reading("", None, tuple(jobs), missing)
+        return Reading("", None, tuple(jobs), missing, tuple(warnings))
 
 
 def reading_lines(reading: Reading, width: int, height: int, colour: bool) -> list[str]:
-    """The lines of a screen of that size: a title, the table, one line for the rows that do not fit, and what is
-    missing."""
-    missing = prose(printable(reading.missing, line=True), width).split("\n") if reading.missing else []
+    """The lines of a screen of that size: a title, the table, one line for the rows that do not fit, and the notes."""
+    missing = [line for text in reading.notes for line in prose(printable(text, line=True), width).split("\n")]
     title = f"{printable(reading.title, line=True) or 'jobs'}  {time.strftime('%H:%M:%S')}  q ends"
     rows = _table(reading)
     room = max(1, height - 2 - len(missing))  # without the title and the head
@@ -220,7 +231,8 @@ def _size(size: float | None) -> str:
 def _json(reading: Reading) -> str:
     from trainyard.cli.output.printing import as_json
 
+    notes = {"warnings": list(reading.warnings), "missing": reading.missing}
     if reading.replicas is None:
-        return as_json({"jobs": msgspec.to_builtins(reading.jobs), "missing": reading.missing})
+        return as_json({"jobs": msgspec.to_builtins(reading.jobs), **notes})
     replicas = [usage.to_json() for usage in reading.replicas]
-    return as_json({"job": reading.title, "replicas": replicas, "missing": reading.missing})
+    return as_json({"job": reading.title, "replicas": replicas, **notes})

@@ -22,6 +22,9 @@ MEMORY_MEASURE = PREFIX + "memory-measure"
 """Annotation of a PodMetrics: PSS (pages that processes share are counted once) or RSS (once for each process)."""
 STOPPED_PROCESS = PREFIX + "stopped-process"
 """Annotation of a PodMetrics: the pid, on its node, of a process of the pod that a signal has stopped."""
+WAITING_PROCESS = PREFIX + "waiting-process"
+"""Annotation of a PodMetrics: what the main process of the pod waits for, SLEEP or DISK, and its pid on its node."""
+SLEEP, DISK = "sleep", "disk"
 
 
 PROGRESS = PREFIX + "progress"
@@ -36,12 +39,16 @@ progress."""
 class Progress(msgspec.Struct, frozen=True):
     """The last values that a program has reported, such as {"step": 10.0, "loss": 0.4}. `steps_per_second`: None
     before a second step. `source`: where they were read: file, output, or pattern (an output line that is no JSON).
-    `not_finite_since`: of each last value that is not finite, the step since which none was; None without steps."""
+    `not_finite_since`: of each last value that is not finite, the step since which none was; None without steps.
+    `step_time`: when the last step was read, Unix seconds; `seconds_per_step`: between the steps before that, None
+    before a second step."""
 
     values: Mapping[str, float]
     steps_per_second: float | None
     source: str
     not_finite_since: Mapping[str, float | None] = {}
+    step_time: float | None = None
+    seconds_per_step: float | None = None
 
     @property
     def annotation(self) -> dict[str, str]:
@@ -50,12 +57,15 @@ class Progress(msgspec.Struct, frozen=True):
         fields: Json = {"values": values, "stepsPerSecond": self.steps_per_second, "source": self.source}
         if self.not_finite_since:
             fields["notFiniteSince"] = dict(self.not_finite_since)
+        if self.step_time is not None:
+            fields |= {"stepTime": self.step_time, "secondsPerStep": self.seconds_per_step}
         return {PROGRESS: encode(fields).decode()}
 
 
 class ContainerUsage(msgspec.Struct, frozen=True):
     """The usage of one run of a container. `peak`: the largest memory since its start. `is_proportional`: PSS.
-    `stopped_pid`: a process that a signal has stopped, 0 for none."""
+    `stopped_pid`: a process that a signal has stopped, 0 for none. `wait`: the annotation WAITING_PROCESS, "" if its
+    main process waits for nothing of that."""
 
     name: str
     run: int
@@ -64,6 +74,7 @@ class ContainerUsage(msgspec.Struct, frozen=True):
     peak: int
     is_proportional: bool
     stopped_pid: int = 0
+    wait: str = ""
 
 
 class PodUsage(msgspec.Struct, frozen=True):
@@ -107,7 +118,8 @@ def progress_of(annotations: Mapping[str, object]) -> Progress | None:
         fields = decode(str(annotations.get(PROGRESS) or "null"))
         values = {str(name): float(value) for name, value in fields["values"].items()}
         since = {str(name): _optional(step) for name, step in (fields.get("notFiniteSince") or {}).items()}
-        return Progress(values, _optional(fields.get("stepsPerSecond")), str(fields.get("source") or ""), since)
+        rate, *times = (_optional(fields.get(name)) for name in ("stepsPerSecond", "stepTime", "secondsPerStep"))
+        return Progress(values, rate, str(fields.get("source") or ""), since, *times)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 

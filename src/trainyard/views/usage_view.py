@@ -15,7 +15,14 @@ import msgspec
 from trainyard.objects import Json, as_dict, name_of, namespace_of
 from trainyard.objects.numbers import json_numbers
 from trainyard.objects.quantities import exact
-from trainyard.objects.usage import MEMORY_MEASURE, STOPPED_PROCESS, Progress, peaks_of, progress_of
+from trainyard.objects.usage import (
+    MEMORY_MEASURE,
+    STOPPED_PROCESS,
+    WAITING_PROCESS,
+    Progress,
+    peaks_of,
+    progress_of,
+)
 from trainyard.views.job_row import JobRow
 from trainyard.views.job_view import natural_sort_key
 from trainyard.views.replica_view import ReplicaView
@@ -38,9 +45,13 @@ class ReplicaUsage(msgspec.Struct, frozen=True, rename="camel"):
     memory_measure: str = ""  # PSS, RSS; "" where another program than a Trainyard node measures
     metrics: dict[str, float] = {}  # the last values that the program has reported
     metrics_source: str = ""  # file, output, pattern
-    not_finite_since: dict[str, float | None] = {}  # see Progress
+    not_finite_since: dict[str, float | None] = {}  # this and the next two: see Progress
+    step_time: float | None = None
+    seconds_per_step: float | None = None
     lag: float = 0.0  # steps behind the median of its role
     stopped_pid: int = 0  # of a process that a signal has stopped, on its node
+    waits_for: str = ""  # what its main process waits for: sleep, disk; "" if that is not known
+    waiting_pid: int = 0  # that process, on its node
 
     def to_json(self) -> Json:
         """The fields as JSON, which has no number that is not finite: such a value in `metrics` is a string."""
@@ -106,6 +117,7 @@ def _replica_usage(slot: ReplicaView, pod_metrics: Json, log_progress: Progress 
     containers = [as_dict(as_dict(entry).get("usage")) for entry in pod_metrics.get("containers") or ()]
     progress = progress_of(annotations) or log_progress
     peak = sum(peaks_of(annotations).values()) or slot.peak_memory
+    waits_for, _, waiting_pid = str(annotations.get(WAITING_PROCESS) or "").partition(" ")
     return ReplicaUsage(
         replica=slot.name,
         role=slot.role,
@@ -121,8 +133,16 @@ def _replica_usage(slot: ReplicaView, pod_metrics: Json, log_progress: Progress 
         metrics=dict(progress.values) if progress else {},
         metrics_source=progress.source if progress else "",
         not_finite_since=dict(progress.not_finite_since) if progress else {},
-        stopped_pid=int(stopped) if (stopped := str(annotations.get(STOPPED_PROCESS) or "0")).isdecimal() else 0,
+        step_time=progress.step_time if progress else None,
+        seconds_per_step=progress.seconds_per_step if progress else None,
+        stopped_pid=_pid(annotations.get(STOPPED_PROCESS)),
+        waits_for=waits_for,
+        waiting_pid=_pid(waiting_pid),
     )
+
+
+def _pid(text: object) -> int:
+    return int(str(text)) if str(text).isdecimal() else 0
 
 
 def _total(usages: Sequence[Json], resource: str) -> float | None:

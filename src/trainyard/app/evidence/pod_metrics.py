@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Sequence
+
 from trainyard.client import ApiClient, ApiError, Forbidden, NotFound, Unavailable
-from trainyard.objects import GVK, Json, namespace_of, uid_of
+from trainyard.kinds import kind_of
+from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
-from trainyard.views.job_view import JobView
+from trainyard.views.diagnosis.brief import brief_progress
+from trainyard.views.job_view import JobView, job_state
 from trainyard.views.usage_view import ReplicaUsage, by_pod, replica_usages
 
 POD_METRICS = GVK("metrics.k8s.io", "v1beta1", "PodMetrics", "pods")
@@ -35,3 +40,22 @@ async def read_usages(api: ApiClient, job: Json, view: JobView) -> list[ReplicaU
     except ApiError:
         return []
     return replica_usages(namespace_of(job), view.slots(uid_of(job)), by_pod(items)) if items else []
+
+
+async def progress_warnings(api: ApiClient, namespace: str, jobs: Sequence[Json], pods: Iterable[Json]) -> list[str]:
+    """What is wrong with the progress of those of these jobs that run, `KIND/NAME: text`; [] where nobody measures it.
+    `namespace`: of the jobs, "" for several. Makes a request if a job runs."""
+    running = [(kind, job) for job in jobs if job_state(job) == "Running" and (kind := kind_of(job)) is not None]
+    if not running:
+        return []
+    try:
+        items, _ = await read_pod_metrics(api, namespace, OWNER)
+    except ApiError:
+        return []
+    metrics, view, now = by_pod(items), JobView.of([job for _, job in running], pods, time.time()), time.time()
+    warnings = []
+    for kind, job in running if items else ():
+        usages = replica_usages(namespace_of(job), view.slots(uid_of(job)), metrics)
+        if text := brief_progress(kind, job, usages, now):
+            warnings.append(f"{kind.api.singular}/{name_of(job)}: {text}")
+    return warnings

@@ -27,6 +27,25 @@ async def list_cluster_jobs(cluster: Background, seconds: float) -> list[tuple[s
     return [(info.kind.gvk.kind, f"{info.namespace}/{info.name}", job_state(info.job)) for info in infos]
 
 
+async def list_warnings(cluster: Background, seconds: float) -> list[str]:
+    """What is wrong with the progress of jobs that run; [] when the cluster does not answer within `seconds`."""
+    from trainyard.app.evidence.pod_metrics import progress_warnings
+    from trainyard.cli.command.cluster_command import ClusterContext, CommandError
+    from trainyard.cli.command.jobs import list_jobs
+    from trainyard.client import ApiError
+    from trainyard.objects.labels import OWNER
+    from trainyard.objects.resources import POD
+
+    try:
+        access = read_kubeconfig([cluster.kubeconfig])
+        async with asyncio.timeout(seconds), access.api() as api:
+            infos = await list_jobs(ClusterContext(api, "", access))
+            pods = (await api.list(POD, "", OWNER)).get("items") or []
+            return await progress_warnings(api, "", [info.job for info in infos], pods)
+    except (KubeconfigError, CommandError, ApiError, OSError, ValueError, TimeoutError):
+        return []
+
+
 def job_texts(jobs: list[tuple[str, str, str]]) -> list[str]:
     """A text "KIND NAME (STATE)" for each of the first MAX_JOBS_SHOWN jobs, and the number of the others."""
     texts = [f"{kind} {name} ({state})" for kind, name, state in jobs[:MAX_JOBS_SHOWN]]

@@ -224,6 +224,7 @@ class PodWorker:
                         sample.peak,
                         sample.is_proportional,
                         sample.stopped_pid,
+                        sample.wait,
                     )
                 )
         if not samples:

@@ -16,6 +16,7 @@ from trainyard.objects import Json, NamespacedName, format_time
 from trainyard.objects.usage import (
     MEMORY_MEASURE,
     STOPPED_PROCESS,
+    WAITING_PROCESS,
     ContainerUsage,
     NodeUsage,
     PodUsage,
@@ -88,6 +89,8 @@ def _pod_metrics(pod: PodUsage, context: RequestContext) -> list[Json]:
     annotations = {**peaks, MEMORY_MEASURE: measure, **progress}
     if stopped_pids := [container.stopped_pid for container in pod.containers if container.stopped_pid]:
         annotations[STOPPED_PROCESS] = str(stopped_pids[0])
+    if wait := max(pod.containers, key=lambda container: container.memory).wait:  # a sidecar may sleep all the time
+        annotations[WAITING_PROCESS] = wait
     meta = {"name": pod.name, "namespace": pod.namespace, "annotations": annotations}
     containers = [{"name": container.name, "usage": _usage(container)} for container in pod.containers]
     return [{**_object("PodMetrics", meta, stored, pod, context), "containers": containers}]

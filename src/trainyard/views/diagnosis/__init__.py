@@ -50,6 +50,7 @@ ACTIVE_JOB_RULES: tuple[DiagnosisRule, ...] = (
     replicas.waiting,
     stragglers.stragglers,
     progress.not_finite,
+    progress.no_step,
     children.children_without_pods,
     children.slots_without_pods,
     job_rules.restarting,

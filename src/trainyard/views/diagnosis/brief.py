@@ -57,9 +57,11 @@ def brief_why(
 
 
 def brief_progress(kind: Kind, job: Json, usages: Sequence[ReplicaUsage], now: float) -> str:
-    """What is wrong with the progress of a job that runs: values that are not finite, replicas that lag behind; "" for
-    nothing. `now`: Unix seconds."""
+    """What is wrong with the progress of a job that runs: values that are not finite, a step that does not come,
+    replicas that lag behind; "" for nothing. `now`: Unix seconds."""
     facts = Facts(kind, job, now, usages=tuple(usages))
+    if overdue := next(progress.no_step(facts), None):
+        return overdue.summary  # with its time: it matters, and changes once a minute
     return _most_important([*progress.not_finite(facts), *stragglers.stragglers(facts)])
 
 

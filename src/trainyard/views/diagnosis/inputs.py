@@ -89,6 +89,10 @@ class Facts:
         """True when the pod is on a Trainyard node: containers are processes, and `image` names a catalogue entry."""
         return str((pod.get("spec") or {}).get("nodeName") or "") in self.process_nodes
 
+    def usage_of(self, pod: Json) -> ReplicaUsage | None:
+        """The usage of the replica with this pod; None if nobody measures it."""
+        return next((usage for usage in self.usages if usage.pod == name_of(pod)), None)
+
     @property
     def has_ended(self) -> bool:
         """True when the job has ended: no replica is created again."""

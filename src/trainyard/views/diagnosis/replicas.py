@@ -30,7 +30,8 @@ from trainyard.views.diagnosis.inputs import (
 )
 from trainyard.views.diagnosis.launchers import is_consequence, is_launcher_line, process_failure
 from trainyard.views.diagnosis.output import cause_of, output_cause
-from trainyard.views.diagnosis.tracebacks import without_frames
+from trainyard.views.diagnosis.progress import IDLE_CORES
+from trainyard.views.diagnosis.tracebacks import Traceback, last_traceback, without_frames
 from trainyard.views.diagnosis.waiting_reasons import missing_object, unschedulable_fix, volume_cause, waiting_cause
 from trainyard.views.durations import format_age
 
@@ -279,6 +280,8 @@ def _error_output_finding(facts: Facts, pod: Json, container: ContainerStatus) -
         summary = f"one of its processes has failed, and its launcher has not ended yet: {failure.explanation}"
         evidence = shown_lines(facts, lines)[-MAX_LINES:]
         return Finding(WAIT, summary, container_field(pod, container.name, "log"), evidence, failure.fix)
+    if uncaught := last_traceback(lines):
+        return _raised_finding(facts, pod, container, uncaught, context)
     cause = output_cause(without_frames(lines)[-5:], context)
     if cause is None:
         return None
@@ -289,6 +292,22 @@ def _error_output_finding(facts: Facts, pod: Json, container: ContainerStatus) -
         lines[-5:],
         cause[1],
     )
+
+
+def _raised_finding(
+    facts: Facts, pod: Json, container: ContainerStatus, uncaught: Traceback, context: ContainerContext
+) -> Finding:
+    """A running container whose last lines are a traceback: frameworks wait for their peers when Python ends."""
+    lines = facts.logs.get(log_key(pod, container.name), ())
+    raised, usage = uncaught.exception, facts.usage_of(pod)
+    place = f" at {raised.location}" if raised.location else ""
+    where, evidence = container_field(pod, container.name, "log"), shown_lines(facts, lines)[-MAX_LINES:]
+    fix = cause_of(lines, 1, "Error", context).fix or "mend what its last lines say"
+    if usage is not None and usage.cpu is not None and usage.cpu >= IDLE_CORES:
+        summary = f"its last lines are a traceback, {raised.text}{place}, and it works on"
+        return Finding(WAIT, summary, where, evidence, fix)
+    fix = f"{fix}; it may wait for the others for ever: `{facts.command('delete')}`"
+    return Finding(BLOCK, f"it has raised {raised.text}{place} and has not ended", where, evidence, fix)
 
 
 def _launcher_waits(lines: tuple[str, ...], context: ContainerContext) -> bool:

@@ -79,6 +79,16 @@ def last_exception(lines: Sequence[str]) -> UncaughtException | None:
     return in_order[-1].exception if in_order else None
 
 
+def last_traceback(lines: Sequence[str]) -> Traceback | None:
+    """The traceback that is the end of the output, as of an exception that nobody catches. None where something
+    follows, and for one that Python ignores, as in a finalizer."""
+    in_order = tracebacks(lines)
+    last = max((index for index, line in enumerate(lines) if line.strip()), default=-1)
+    if not in_order or in_order[-1].end != last or in_order[-1].exception.kind in ("KeyboardInterrupt", "SystemExit"):
+        return None
+    return None if lines[max(0, in_order[-1].start - 1)].startswith("Exception ignored in") else in_order[-1]
+
+
 def _spans(lines: Sequence[str]) -> list[tuple[int, int]]:
     """Index of the first line and of the exception's line of each traceback."""
     spans: list[tuple[int, int]] = []

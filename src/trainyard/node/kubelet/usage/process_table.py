@@ -24,13 +24,15 @@ _LONGEST_STAT = 1024  # bytes; /proc/PID/stat has about 350
 
 class ProcessEntry(NamedTuple):
     """One process. CPU times in seconds; `reaped_cpu` is that of the children it has waited for. `rss` in bytes.
-    `is_stopped`: by a signal (SIGSTOP, SIGTSTP)."""
+    `is_stopped`: by a signal (SIGSTOP, SIGTSTP). `is_blocked`: it waits in the kernel and cannot be interrupted, mostly
+    for a disk or a network file system."""
 
     parent: int
     cpu: float
     reaped_cpu: float
     rss: int
     is_stopped: bool = False
+    is_blocked: bool = False
 
 
 class MachineEntry(NamedTuple):
@@ -52,6 +54,10 @@ class ProcessReader(Protocol):
     def pss(self, pid: int) -> int | None:
         """The proportional set size of a process in bytes; None when it cannot be read."""
 
+    def wait_channel(self, pid: int) -> str:
+        """The function of the kernel in which the main thread of a process waits; "" when it does not, or cannot be
+        read."""
+
     def machine(self) -> MachineEntry:
         """The CPU time and the memory of the whole machine. Raises OSError, ValueError."""
 
@@ -71,6 +77,7 @@ def parse_stat(stat: bytes) -> ProcessEntry:
         (int(fields[13]) + int(fields[14])) * _TICK,
         int(fields[21]) * _PAGE,
         fields[0] == b"T",
+        fields[0] == b"D",
     )
 
 
@@ -131,6 +138,22 @@ def members(table: ProcessTable, inits: Mapping[str, int]) -> dict[str, list[int
     return pids_by_run
 
 
+def main_process(table: ProcessTable, pids: list[int]) -> int | None:
+    """The process that works, of those below an init with their parents first: the child that has used most CPU, as
+    long as it has used half as much as its parent. A launcher or a shell is none. None without processes."""
+    below = set(pids)
+    children: dict[int, list[int]] = {}
+    for pid in pids:
+        children.setdefault(table[pid].parent, []).append(pid)
+    main = max((pid for pid in pids if table[pid].parent not in below), key=lambda pid: table[pid].cpu, default=None)
+    while main is not None and main in children:
+        child = max(children[main], key=lambda pid: table[pid].cpu)
+        if table[child].cpu < table[main].cpu / 2:
+            break
+        main = child
+    return main
+
+
 def cpu_time(table: ProcessTable, init: int, pids: Iterable[int]) -> float:
     """The CPU time in seconds of the processes below an init since its start, without that of the init itself.
 
@@ -167,6 +190,13 @@ class LinuxReader:
             return parse_pss(_read(f"/proc/{pid}/smaps_rollup"))
         except OSError:
             return None
+
+    def wait_channel(self, pid: int) -> str:
+        """See ProcessReader."""
+        try:
+            return _read(f"/proc/{pid}/wchan").decode("ascii", "replace").strip("0")
+        except OSError:
+            return ""
 
     def machine(self) -> MachineEntry:
         """See ProcessReader."""
@@ -210,6 +240,10 @@ class PsReader:
     def pss(self, pid: int) -> int | None:
         """See ProcessReader."""
         return None
+
+    def wait_channel(self, pid: int) -> str:
+        """See ProcessReader."""
+        return ""
 
     def machine(self) -> MachineEntry:
         """See ProcessReader. The sum over all processes of the last listing, if it is not older than a second."""

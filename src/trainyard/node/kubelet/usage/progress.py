@@ -181,6 +181,14 @@ class StepRate:
         if not self._seen or step > self._seen[-1][1]:
             self._seen.append((at, step))
 
+    def last(self, at: float) -> tuple[float, float | None] | None:
+        """The seconds since the last step, and those between the steps before it, None if it was the first. None
+        before any."""
+        if not self._seen:
+            return None
+        (begin, first), (end, last) = self._seen[0], self._seen[-1]
+        return at - end, (end - begin) / (last - first) if last > first else None
+
     def per_second(self, at: float) -> float | None:
         """The rate at that time; None before a second step."""
         while len(self._seen) > _RATE_STEPS and at - self._seen[0][0] > _RATE_SECONDS:
@@ -223,7 +231,15 @@ class ProgressReader:
                 self._rate.add(at, *step)
             if not self._values:
                 return None
-            return Progress(self._values, self._rate.per_second(at), self._source, self._not_finite_since)
+            silence, pace = self._rate.last(at) or (None, None)
+            return Progress(
+                self._values,
+                self._rate.per_second(at),
+                self._source,
+                self._not_finite_since,
+                None if silence is None else round(now - silence, 2),
+                pace,
+            )
 
     def _take(self, samples: list[dict[str, float]], source: str, now: float) -> None:
         values, since = (self._values, self._not_finite_since) if source == self._source else ({}, {})

@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -26,30 +27,36 @@ from trainyard.node.kubelet.usage.process_table import (
     ProcessReader,
     ProcessTable,
     cpu_time,
+    main_process,
     members,
     process_reader,
 )
 from trainyard.node.kubelet.usage.progress import ProgressSampler
+from trainyard.objects.usage import DISK, SLEEP
 
 INTERVAL = 2.0  # seconds between two passes
 PSS_INTERVAL, PSS_BUDGET = 10.0, 0.005  # seconds
 _SHORTEST_WINDOW = 1.0  # seconds; over less the rate of a process that starts means nothing
 _CPU_SLACK = 1.0  # seconds of CPU time: clocks of the kernel and of this process differ
+_LITTLE_CPU = 0.05  # seconds between two passes
+_SLEEPING = frozenset({"hrtimer_nanosleep", "do_nanosleep"})  # where Linux waits in nanosleep(2), as time.sleep()
 
 
 class Measurement(NamedTuple):
     """A container at one time: CPU time since its start in seconds, memory in bytes. `is_proportional`: the pages that
-    processes share are counted once. `stopped_pid`: a process that a signal has stopped, 0 for none."""
+    processes share are counted once. `stopped_pid`: a process that a signal has stopped, 0 for none. `wait`: see
+    ContainerUsage."""
 
     cpu: float
     memory: int
     is_proportional: bool
     stopped_pid: int = 0
+    wait: str = ""
 
 
 class UsageSample(NamedTuple):
     """The usage of a container. `time`: Unix time; `window`: seconds over which `cores` is the mean; `cpu`: since the
-    start, seconds; `memory` and `peak`: bytes; `is_proportional` and `stopped_pid`: see Measurement."""
+    start, seconds; `memory` and `peak`: bytes; the others: see Measurement."""
 
     time: float
     window: float
@@ -59,6 +66,7 @@ class UsageSample(NamedTuple):
     peak: int
     is_proportional: bool
     stopped_pid: int = 0
+    wait: str = ""
 
 
 class MachineSample(NamedTuple):
@@ -84,6 +92,7 @@ class UsageMeter:
         self._reader, self._clock = reader, clock
         self._shared: dict[int, _SharedPages] = {}  # by pid
         self._members: dict[str, list[int]] = {}  # by run, at the last pass
+        self._main_cpu: dict[int, float] = {}  # CPU time of the main process of each run, by pid, at the last pass
 
     def measure(self, inits: Mapping[str, int]) -> tuple[float, dict[str, Measurement]]:
         """The time by the clock, and the containers (run -> pid of its init) as they are then, without those that have
@@ -92,7 +101,21 @@ class UsageMeter:
         table = self._reader.processes()
         pids_by_run = members(table, inits)
         self._read_shared_pages(table, pids_by_run)
-        return at, {run: self._measurement(table, inits[run], pids) for run, pids in pids_by_run.items()}
+        mains = {run: main_process(table, pids) for run, pids in pids_by_run.items()}
+        waits = {run: self._wait(table, main) for run, main in mains.items() if main is not None}
+        self._main_cpu = {main: table[main].cpu for main in mains.values() if main is not None}
+        return at, {
+            run: self._measurement(table, inits[run], pids)._replace(wait=waits.get(run, ""))
+            for run, pids in pids_by_run.items()
+        }
+
+    def _wait(self, table: ProcessTable, pid: int) -> str:
+        """What a process waits for that has used no CPU since the last pass."""
+        if table[pid].cpu - self._main_cpu.get(pid, -math.inf) > _LITTLE_CPU:
+            return ""
+        if table[pid].is_blocked:
+            return f"{DISK} {pid}"
+        return f"{SLEEP} {pid}" if self._reader.wait_channel(pid) in _SLEEPING else ""
 
     def _measurement(self, table: ProcessTable, init: int, pids: list[int]) -> Measurement:
         memory, is_proportional = 0, True
@@ -150,9 +173,9 @@ class _Run(msgspec.Struct):
             self.cpu, self.at = measurement.cpu + self.lost, at
         else:
             used = 0.0 if self.sample is None else self.sample.cores * window
-        _, memory, is_proportional, stopped_pid = measurement
+        _, memory, is_proportional, stopped_pid, wait = measurement
         cores = used / window
-        self.sample = UsageSample(now, window, cores, self.cpu, memory, self.peak, is_proportional, stopped_pid)
+        self.sample = UsageSample(now, window, cores, self.cpu, memory, self.peak, is_proportional, stopped_pid, wait)
 
 
 class UsageSampler:

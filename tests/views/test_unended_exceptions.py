@@ -1,0 +1,71 @@
+"""A running replica whose last lines are a traceback: frameworks wait for the others when Python ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.views.why_values import RUNNING, diagnose, pod, tfjob
+from trainyard.core.diagnosis import BLOCK, FINE, WAIT
+from trainyard.views.usage_view import ReplicaUsage
+
+# What these print, as recorded: the program hangs after its last line, and so do its peers.
+JAX = """step 20 loss 0.51
+Traceback (most recent call last):
+  File "/home/ann/jx.py", line 15, in <module>
+    main()
+  File "/home/ann/jx.py", line 11, in main
+    raise ValueError(f"bad batch {step}")
+ValueError: bad batch 7"""
+MXNET = """[12:00:01] src/kvstore/dist: node 2 is ready
+Traceback (most recent call last):
+  File "/home/ann/mx.py", line 30, in <module>
+    trainer.step(batch)
+  File "/usr/lib/python3/dist-packages/mxnet/gluon/trainer.py", line 334, in step
+    self._allreduce_grads()
+  File "/home/ann/data.py", line 4, in callback
+    raise KeyError("label")
+KeyError: 'label'"""
+CHAINERMN = """epoch       main/loss   validation/main/loss
+1           0.61        0.58
+Traceback (most recent call last):
+  File "cmn.py", line 9, in <module>
+    x = 1 / zero
+ZeroDivisionError: division by zero
+"""
+RAISED = {
+    JAX: "ValueError: bad batch 7 at /home/ann/jx.py:11, in main",
+    MXNET: "KeyError: 'label' at /home/ann/data.py:4, in callback",
+    CHAINERMN: "ZeroDivisionError: division by zero at cmn.py:9",
+}
+
+
+def first_finding(output: str, cpu: float | None = None) -> tuple[int, str]:
+    raising = pod("WORKER-1")
+    logs = {(raising["metadata"]["uid"], "tensorflow"): tuple(output.split("\n"))}
+    usage = ReplicaUsage("worker-1", "worker", "Running", raising["metadata"]["name"], "here", cpu=cpu)
+    finding = diagnose(tfjob(RUNNING), pod("MASTER-0"), pod("WORKER-0"), raising, logs=logs, usages=(usage,))[0]
+    return finding.level, finding.summary
+
+
+@pytest.mark.parametrize("output", RAISED)
+@pytest.mark.parametrize("cpu", [None, 0.0])
+def test_it_has_raised_and_has_not_ended(output: str, cpu: float | None) -> None:
+    assert first_finding(output, cpu) == (BLOCK, f"worker-1: it has raised {RAISED[output]} and has not ended")
+
+
+def test_one_that_works_on_may_have_caught_it() -> None:
+    words = "its last lines are a traceback, ValueError: bad batch 7 at /home/ann/jx.py:11, in main, and it works on"
+    assert first_finding(JAX, 0.9) == (WAIT, f"worker-1: {words}")
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        f"{JAX}\nskipped, going on",
+        JAX.replace("Traceback", "Exception ignored in: <function f>\nTraceback"),
+        JAX.rpartition("\n")[0],  # it is being written
+        f"{JAX.rpartition(chr(10))[0]}\nKeyboardInterrupt",
+    ],
+)
+def test_other_output_is_no_finding(output: str) -> None:
+    assert first_finding(output)[0] == FINE

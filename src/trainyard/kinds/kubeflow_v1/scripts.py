@@ -147,8 +147,8 @@ _JAX_JOINS = SourcePattern(r"distributed|multihost", "jax.distributed.initialize
 _JAX_MISTAKES = (
     SourcePattern(
         r"distributed\.initialize\(\s*\)",
-        "calls jax.distributed.initialize() without arguments, but JAX reads neither the number of processes nor its own "
-        f"from variables: write {JAX_INITIALIZE}",
+        "calls jax.distributed.initialize() without arguments, but JAX reads no variables for the number of processes "
+        f"and its own: write {JAX_INITIALIZE}",
     ),
 )
 _XGBOOST_JOINS = SourcePattern(
@@ -157,8 +157,8 @@ _XGBOOST_JOINS = SourcePattern(
 _XGBOOST_MISTAKES = (
     SourcePattern(
         r"(?:collective\.init|CommunicatorContext)\(\s*\)",
-        "joins without arguments, and XGBoost reads no variables DMLC_*: pass dmlc_tracker_uri and dmlc_tracker_port of "
-        "the tracker that rank 0 starts, and dmlc_task_id",
+        "joins without arguments, and XGBoost reads no variables DMLC_*: pass dmlc_tracker_uri and dmlc_tracker_port "
+        "of the tracker that rank 0 starts, and dmlc_task_id",
     ),
 )
 MPI = (ScriptFramework("mpi4py", _mpi_job, ("mpi4py", "horovod"), 2, starts_processes=True),)
@@ -167,9 +167,7 @@ _TENSORFLOW_MODULES = ("tensorflow", "keras", "tf_keras")
 _XGBOOST_MODULES = ("xgboost", "lightgbm")
 JAX = (ScriptFramework("jax", _jax_job, _JAX_MODULES, 4, joins=_JAX_JOINS, mistakes=_JAX_MISTAKES),)
 TORCH = (
-    ScriptFramework(
-        "torch", _torch_job, _TORCH_MODULES, 5, starts_processes=True, is_elastic=True, joins=_TORCH_JOINS
-    ),
+    ScriptFramework("torch", _torch_job, _TORCH_MODULES, 5, starts_processes=True, is_elastic=True, joins=_TORCH_JOINS),
 )
 TENSORFLOW = (
     ScriptFramework("tensorflow", _tensorflow_job, _TENSORFLOW_MODULES, 6, has_servers=True, joins=_TENSORFLOW_JOINS),

@@ -69,6 +69,7 @@ def test_other_lines_match_nothing(line: str) -> None:
     [
         ("sh: 1: mpiexec: Permission denied", "may not be executed"),
         ('exec: "mpiexec": permission denied', "mpiexec may not be executed"),
+        ('exec: "sh": argument list too long', "longer than 128 KiB"),
         ("mpiexec was unable to launch the specified application", "on the workers"),
         ("Permission denied (publickey).", "on the workers"),
     ],

@@ -38,7 +38,7 @@ def lint(files: tuple[str, ...]) -> None:
         job_problems = manifests.admit(document, kind)[1]
         job_problems += [manifests.with_place(document, problem) for problem in local_image.problems(document.obj)]
         problems += job_problems
-        for warning in () if job_problems else kinds.warnings(kind, document.obj):
+        for warning in () if job_problems else manifests.warnings(document.obj, kind):
             note(manifests.remark(document, "warning", warning))
             warnings += 1
         remarks = [*manifests.server_fields_note(document.obj), *kinds.notes(kind, document.obj)]

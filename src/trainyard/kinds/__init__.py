@@ -26,6 +26,7 @@ from trainyard.kinds.definitions.crds import (
     warnings,
 )
 from trainyard.kinds.definitions.pages import kind_page
+from trainyard.kinds.definitions.pod_checks import long_variables
 
 if TYPE_CHECKING:
     from trainyard.core import Kind
@@ -164,6 +165,7 @@ __all__ = [
     "kind_of",
     "kind_page",
     "kinds_named",
+    "long_variables",
     "misspelling_problems",
     "notes",
     "per_api_group",

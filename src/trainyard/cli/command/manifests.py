@@ -144,6 +144,11 @@ def admit(document: Document, kind: Kind) -> tuple[Json, list[Problem]]:
     return defaulted, [with_place(document, problem) for problem in problems]
 
 
+def warnings(obj: Json, kind: Kind) -> list[Problem]:
+    """Warnings about a job without problems: fields that are probably a mistake, pods that Linux cannot start."""
+    return [*kinds.warnings(kind, obj), *kinds.long_variables(kind, obj)]
+
+
 def with_place(document: Document, problem: Problem) -> Problem:
     """The problem with the file and line of its field."""
     return replace(problem, path=f"{document.location(problem.path)}: {problem.path or DOCUMENT}")

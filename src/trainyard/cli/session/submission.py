@@ -239,14 +239,18 @@ def _refusal_problems(gvk: GVK, obj: Json, error: ApiError) -> list[Problem]:
 def _add_job(document: Document, kind: Kind, submission: Submission, local: bool) -> list[Problem]:
     """Add a job with its warnings and notes. Returns its problems."""
     submission.jobs.append((kind, document.obj))
-    warnings = kinds.warnings(kind, document.obj)
+    problems = manifests.admit(document, kind)[1]
+    too_long = [] if problems else kinds.long_variables(kind, document.obj)
+    if local:  # on another machine the limit of a variable may be larger
+        problems += [manifests.with_place(document, problem) for problem in too_long]
+    warnings = [*kinds.warnings(kind, document.obj), *(() if local else too_long)]
     submission.warnings += [manifests.remark(document, "warning", problem) for problem in warnings]
     if not local:
         texts = local_image.warnings(document.obj)
         submission.warnings += [f"{document.object_location}: warning: {text}" for text in texts]
     notes = kinds.notes(kind, document.obj) if local else ()
     submission.notes += [manifests.remark(document, "note", problem) for problem in notes]
-    return manifests.admit(document, kind)[1]
+    return problems
 
 
 def _managed_by_problems(document: Document, kind: Kind) -> list[Problem]:

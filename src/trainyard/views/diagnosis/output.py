@@ -178,6 +178,11 @@ OUTPUT_PATTERNS = (
         "a script needs a first line such as #!/bin/sh, a binary must be built for this processor",
     ),
     OutputPattern(
+        r"argument list too long",
+        "a variable or an argument is longer than 128 KiB, or all of them are than a quarter of the stack",
+        "write fewer replicas if it is the list of their addresses; pass a long text in a file of a volume",
+    ),
+    OutputPattern(
         r'exec: "([^"]+)": permission denied|(?:sh|bash): (?:line )?\d*:? ?([^\s:]+): Permission denied',
         "{name} may not be executed",
         _not_executable_fix,

@@ -89,7 +89,7 @@ def snapshot(job: Json | None, submitted: Json, objects: Mapping[str, Iterable[J
         content[section] = {
             name_of(item): _object(section, item) for item in items if (section, name_of(item)) not in GIVEN
         }
-    content["events"] = [_event(event) for event in events if _component(event) not in CLUSTER_COMPONENTS]
+    content["events"] = [_event(event) for event in events if not _is_of_the_cluster(event)]
     normal: Json = texts.normalised(content)
     normal["events"] = sorted(set(normal["events"]))
     return {section: value for section, value in normal.items() if value or section == "job"}
@@ -198,6 +198,12 @@ def _secret(value: str) -> str:
     first = data.split(b"\n")[0]
     header = first if first.startswith(b"-----") else first.split(b" ")[0]
     return header.decode(errors="replace")
+
+
+def _is_of_the_cluster(event: Json) -> bool:
+    """Whether the event is not the operator's, or is about a pod that is not placed: the recorded clusters had no
+    scheduler that could say so."""
+    return _component(event) in CLUSTER_COMPONENTS or event.get("reason") == "Unschedulable"
 
 
 def _component(event: Json) -> str:

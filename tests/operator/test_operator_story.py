@@ -13,6 +13,7 @@ import pytest
 
 from tests.operator.operator_cluster import TFJOB, OperatorCluster, Troubled, running_yard, tf_job
 from tests.support.waiting import until_async
+from tests.support.watched_objects import until_objects
 from trainyard import kinds
 from trainyard.app.local import NOT_SERVED
 from trainyard.client import ApiClient, ApiRequest, NotFound, Unavailable
@@ -461,3 +462,19 @@ async def test_an_equal_event_is_recorded_once(cluster: OperatorCluster) -> None
                 if "JobSucceeded" in reasons:
                     break
         assert len(reasons) == len(set(reasons)) >= 3
+
+
+async def test_a_pod_that_cannot_start_is_an_event_of_its_job(cluster: OperatorCluster) -> None:
+    """Nothing of the job is written for it: its status does not change."""
+    cluster.node.holds = True
+    waiting = {"name": "tensorflow", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
+    async with cluster.operator():
+        await cluster.submit(tf_job())
+        (pod, *_) = await until_objects(cluster.api, POD, "default", list, "a pod is made")
+        status = {"phase": "Pending", "containerStatuses": [waiting]}
+        await cluster.api.patch(POD, "default", name_of(pod), {"status": status}, "status")
+        (event,) = await until_objects(
+            cluster.api, EVENT, "default", list, "the cause is told", fields="reason=ErrImagePull"
+        )
+    assert (event["involvedObject"]["kind"], event["type"], event["count"]) == ("TfJob", "Warning", 1)
+    assert event["message"] == f"Error pod {name_of(pod)} container tensorflow waiting message: no such image"

@@ -10,7 +10,7 @@ from trainyard.core.carriers import JOB_CARRIER, POD_CARRIER, RETRYING_JOB_CARRI
 from trainyard.core.changes import FEW_CREATES
 from trainyard.core.children import decode_child
 from trainyard.core.decide import decide, plan
-from trainyard.core.events import recorded_events
+from trainyard.core.events import recorded_events, unwarned
 from trainyard.core.job_state import Outcome, ParsedSpec, Policy, Replica, Role
 from trainyard.core.kind import Api, Job, Kind, Lifecycle, PodRecipe, RoleTable, StatusShape, WorkloadAdapter
 from trainyard.core.model import (
@@ -81,6 +81,7 @@ __all__ = [
     "render_child",
     "render_object",
     "runtime_id_of",
+    "unwarned",
     "violations",
     "with_aliases",
 ]

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from trainyard.core import blocked, changes, conditions, failures, phase, status
+from trainyard.core import blocked, changes, conditions, failures, phase, pod_warnings, status
 from trainyard.core.job_state import Outcome, OwnedObjects, Replica
 from trainyard.core.kind import Job, Kind
 from trainyard.core.model import Condition, ConditionUpdate, Event, Observed, Plan, PlannedCreate
@@ -125,6 +125,7 @@ def _plan(evaluation: Evaluation, observed: Observed, now: float) -> Plan:
         events=_events(job, written.updates, evaluation.failed, (*sent.creates, *sent.deletes)),
         requeue_at=_earliest(due),
         urgent=status.is_urgent(job.status.stored, rendered),
+        pod_warnings=() if outcome.is_finished else pod_warnings.events(replicas, owned),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Set
 
 from trainyard.core.model import Event
 from trainyard.objects import Ref
@@ -21,6 +21,19 @@ def recorded_events(events: Iterable[Event], refused: Container[Ref]) -> tuple[E
         if event.regarding is None or event.regarding not in refused:
             groups.setdefault((event.type, event.reason), {}).setdefault(event.message, event)
     return tuple(event for group in groups.values() for event in _summary(list(group.values())))
+
+
+def unwarned(warnings: Iterable[Event], warned: Set[tuple[str, Ref | None]]) -> list[Event]:
+    """The warnings about pods that are recorded now, if those of `warned`, by reason and pod, have been: at most
+    MAX_ALIKE of a reason, each once. A thousand pods that wait for one node have one cause."""
+    recorded = set(warned)
+    new = []
+    for event in warnings:
+        key = (event.reason, event.regarding)
+        if key not in recorded and sum(reason == event.reason for reason, _ in recorded) < MAX_ALIKE:
+            recorded.add(key)
+            new.append(event)
+    return new
 
 
 def _summary(events: list[Event]) -> list[Event]:

@@ -220,6 +220,7 @@ class Plan(msgspec.Struct, frozen=True):
     events: tuple[Event, ...] = ()
     requeue_at: float | None = None  # time of the next reconcile, even without a watch event
     urgent: bool = False  # more than counts changes in the status: its patch is not delayed
+    pod_warnings: tuple[Event, ...] = ()  # about pods that cannot start, in each plan; recorded once, `events.unwarned`
 
     @property
     def writes_objects(self) -> bool:

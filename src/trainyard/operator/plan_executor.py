@@ -75,6 +75,7 @@ class PlanExecutor:
         transient errors that do not count as refusals (see `_record_refusal`)."""
         plan = reconcile.plan
         reconcile.state.progressed = False
+        self._record_pod_warnings(reconcile)
         if plan.idle:
             return reconcile.requeue_after
         if plan.spec_patch:
@@ -105,6 +106,16 @@ class PlanExecutor:
         )
         retry_delay = self._requeue_for_refusals(reconcile, refused_before)
         return retry_delay if retry_delay is not None else reconcile.requeue_after
+
+    def _record_pod_warnings(self, reconcile: ReconcileContext) -> None:
+        """They need no write of the job's: a plan has them as long as the pods cannot start."""
+        state, warnings = reconcile.state, reconcile.plan.pod_warnings
+        if warnings:
+            new = core.unwarned(warnings, state.warned)
+            state.warned |= {(event.reason, event.regarding) for event in new}
+            self._recorder.record(reconcile.job, new, reconcile.kind.status.source)
+        else:
+            state.warned.clear()
 
     def _requeue_for_refusals(self, reconcile: ReconcileContext, refused_before: dict[Ref, Refusal]) -> float | None:
         """Seconds to requeue after if a write was refused in this reconcile, so that the next plan reports it, or if an

@@ -21,6 +21,7 @@ class JobState(msgspec.Struct):
     deleted_pods: dict[str, Child] = msgspec.field(default_factory=dict)  # the last of each batch Job, by its uid
     generation: object = None  # metadata.generation of the job when `refusals` and `parsed` were set
     parsed: ParsedSpec | None = None
+    warned: set[tuple[str, Ref | None]] = msgspec.field(default_factory=set)  # recorded Plan.pod_warnings
 
     def parse(self, kind: Kind, job: Json) -> ParsedSpec:
         """The parsed spec of the job, parsed once for each generation."""

@@ -138,6 +138,14 @@ def _after_deadline() -> Played:
     return Played(simulated)
 
 
+def _without_arguments() -> Played:
+    simulated = _ended(_running("JAXJob", "Never"), 1, "worker-0")
+    simulated.end("example-worker-1", 143)
+    simulated.settle()
+    lines = (*TRACE[:2], "    jax.distributed.initialize()", "ValueError: Number of processes must be defined.")
+    return Played(simulated, {"example-worker-0": lines, "example-worker-1": lines})
+
+
 CASES: dict[str, tuple[Callable[[], Played], int, tuple[str, ...]]] = {
     "the workers wait for a master that fits nowhere": (
         _master_does_not_fit,
@@ -198,6 +206,14 @@ CASES: dict[str, tuple[Callable[[], Played], int, tuple[str, ...]]] = {
         lambda: _lost_peer("JAXJob", JAX),
         END,
         ("worker-0 ended with exit code 1 (Error): KeyError: 'rate'", "worker-1 lost a peer by that, and ended, too"),
+    ),
+    "jax.distributed.initialize without arguments": (
+        _without_arguments,
+        END,
+        (
+            "worker-0 ended with exit code 1 (Error): jax.distributed.initialize lacks an argument",
+            'write jax.distributed.initialize(f\'{os.environ["COORDINATOR_ADDRESS"]}',
+        ),
     ),
     "a gang restarts": (
         lambda: Played(_ended(_running("JAXJob"), 137, "worker-1")),
@@ -272,6 +288,11 @@ def test_the_answer_names_the_cause_its_place_and_the_fix(name: str) -> None:
     assert not [text for text in texts if text not in answer], answer
     assert findings[0].level == level and all(finding.fix for finding in findings), answer
     assert "operator runs" not in answer, answer  # it has done all that it can
+
+
+def test_a_replica_that_was_stopped_while_it_failed_of_the_same_cause_is_no_second_problem() -> None:
+    answer = everything(findings_of(_without_arguments(), 60))
+    assert answer.count("jax.distributed.initialize lacks an argument") == 1 and "143" not in answer, answer
 
 
 def test_the_fields_of_a_custom_rendezvous_are_looked_up() -> None:

@@ -51,6 +51,12 @@ JAX_OUTPUT = LauncherOutput(
 """The lines of the coordination service in a process that ends because another one did; jax has no launcher."""
 JAX_PATTERNS = (
     OutputPattern(
+        r"^ValueError: (?:Number of processes|The process id|coordinator_address)\b.* (?:must|should) be defined",
+        "jax.distributed.initialize lacks an argument, and JAX does not read all of them from variables",
+        'write jax.distributed.initialize(f\'{os.environ["COORDINATOR_ADDRESS"]}:{os.environ["COORDINATOR_PORT"]}\', '
+        'int(os.environ["NUM_PROCESSES"]), int(os.environ["PROCESS_ID"])): docs/run-a-script.md has these lines, too',
+    ),
+    OutputPattern(
         r"another task died|Connection (?:closed|reset) by peer|heartbeat timeout",
         "it lost a peer: another process of the job ended",
         "see why that one ended: its lines in `trainyard logs`",

@@ -54,6 +54,8 @@ def failures(facts: Facts, include_stopped: bool = True) -> Iterator[Finding]:
     groups: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
     for _, pod, container, terminated in causes or consequences:
         finding = _failure_finding(facts, pod, container, terminated)
+        if _got_sigterm(terminated) and any(fix == finding.fix for _, fix in groups):
+            continue  # it was stopped while it failed of the same cause
         groups.setdefault((finding.summary, finding.fix), []).append((replica_name(pod), finding))
     for index, members in enumerate(list(groups.values())[:MAX_FAILURES]):
         first = members[0][1]

@@ -212,11 +212,24 @@ async def test_a_token_request_is_not_repeated_when_the_servers_clock_is_behind(
     assert len(world.issuer.tokens) == 1
 
 
-async def test_a_pod_without_the_volume_gets_no_token(world: World) -> None:
-    script = "import os; print(os.environ['KUBERNETES_SERVICE_PORT'], os.environ['KUBERNETES_PORT'])"
-    await world.cluster.pod("plain", script)
-    port, place = (await world.cluster.result("plain")).split()
-    assert place.endswith(f":{port}") and not world.issuer.tokens
+async def test_a_pod_without_the_volume_gets_no_token_and_no_address_of_the_api_server(world: World) -> None:
+    """Many programs take KUBERNETES_SERVICE_HOST as a sign that the token is at its fixed path, and fail without it."""
+    await world.cluster.pod("plain", "import os; print([name for name in os.environ if name.startswith('KUBERNETES')])")
+    assert await world.cluster.result("plain") == "[]\n" and not world.issuer.tokens
+
+
+async def test_a_program_has_the_address_of_the_api_server_where_it_finds_the_token(world: World) -> None:
+    """In network shared only texts of the pod that name the folder are rewritten to the place where it is."""
+    await world.root_ca()
+    script = "import os; f = '/var/run/' + 'secrets/kubernetes.io/serviceaccount/token'; "
+    script += "print('KUBERNETES_SERVICE_HOST' in os.environ, os.path.exists(f))"
+    await world.cluster.pod("fixed", script, container=MOUNT, **ACCOUNT)
+    name = str(await world.cluster.result("fixed"))
+    assert name == ("True True\n" if world.cluster.node.network == "namespace" else "False False\n")
+    env = {"env": [{"name": "TOKEN", "value": f"{FOLDER}/token"}]}
+    script = "import os; print('KUBERNETES_SERVICE_HOST' in os.environ, os.path.exists(os.environ['TOKEN']))"
+    await world.cluster.pod("named", script, container={**MOUNT, **env}, **ACCOUNT)
+    assert await world.cluster.result("named") == "True True\n"
 
 
 async def test_the_variables_of_the_pod_win(world: World) -> None:

@@ -50,6 +50,7 @@ from trainyard.objects.structs import replace
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # output is in the log as soon as it is printed, also when the program is killed
 _PULL_SHOWN_AFTER = 0.5  # seconds; for an image that is ready sooner no PullingImage is written
 _FIRST_RETRY, _LONGEST_RETRY = 10.0, 300.0
+_TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 (no secret)
 _TMPDIR = "/pod-tmp"  # TMPDIR of containers with their own root folder (network namespace)
 
 Blocked = Callable[[str, str], None]  # reason and message of state.waiting
@@ -67,6 +68,7 @@ class ContainerRuntime:
         self._sandbox_ready = False
         self._sandbox_lock = asyncio.Lock()
         self._volumes: dict[str, Volume] = {}
+        self._volumes_name_token = False  # a file of a ConfigMap names the folder of the token
         self._tokens = Tokens(node_context.cluster, self._pod, node_context.now)
         self.interpreters: dict[str, str] = {}  # container name -> path of the Python that runs its command
         # Container name -> its last process and the function that rewrites mount paths.
@@ -208,6 +210,7 @@ class ContainerRuntime:
         text = self._context.network.rewrite(self._pod)(text)
         if self._context.network.isolated_network:
             return text
+        self._volumes_name_token = self._volumes_name_token or _TOKEN_FOLDER in text
         folder = self._folder / "volumes"
         mounts = {
             str(mount.get("mountPath")): self._volumes.get(name := str(mount.get("name")), Volume(folder / name)).path
@@ -221,7 +224,7 @@ class ContainerRuntime:
 
     def _process_spec(self, container: Json, ident: str, prepared: PreparedImage, env_context: EnvContext) -> Process:
         context, name = self._context, str(container.get("name"))
-        base_env = self._base_environment(prepared)
+        base_env = self._base_environment(prepared) | self._api_environment(container)
         prepared = _with_working_directory(prepared, self.unsaved.working_directory, context.print_once)
         env = environment(container, env_context, base_env)
         argv = command_line(container, prepared.entrypoint, prepared.args, env)
@@ -265,6 +268,20 @@ class ContainerRuntime:
         base_env["TMPDIR"] = _TMPDIR if network.isolated_network else str(self._tmpdir_link)
         base_env["TRAINYARD_METRICS"] = f"{base_env['TMPDIR']}/{METRICS_FILE}"
         return base_env
+
+    def _api_environment(self, container: Json) -> dict[str, str]:
+        """The variables about the API server, where the program finds the token of its service account: many programs
+        take them as a sign that it is at its fixed path. On the shared network it is elsewhere, and only texts of the
+        pod that name the path are rewritten to the place where it is."""
+        mounts = container.get("volumeMounts") or []
+        if not any(os.path.normpath(str(mount.get("mountPath"))) == _TOKEN_FOLDER for mount in mounts):
+            return {}
+        values = [variable.get("value") for variable in container.get("env") or []]
+        texts = map(str, [*(container.get("command") or []), *(container.get("args") or []), *values])
+        network = self._context.network
+        if network.isolated_network or self._volumes_name_token or any(_TOKEN_FOLDER in text for text in texts):
+            return network.api_environment()
+        return {}
 
     def _namespace_mounts(self, prepared: PreparedImage, volumes: list[Mount]) -> list[Mount]:
         """The mounts of every container in a mount namespace of its own."""

@@ -15,7 +15,7 @@ from typing import cast
 
 from trainyard.node.network import dns
 from trainyard.node.network.directory import DOMAIN, Directory, Port, cluster_ip, hostname_of, own_hostname_of, ports_of
-from trainyard.node.network.pod_network import KUBERNETES, ClusterNetwork, Network, Rewrite, api_variables
+from trainyard.node.network.pod_network import KUBERNETES, ClusterNetwork, Network, Rewrite
 from trainyard.node.network.proxy import Streams, forward, proxy
 from trainyard.node.sandbox.supervisor_client import Mount, Sandbox, StartError
 from trainyard.objects import Json, NamespacedName, namespace_of
@@ -164,7 +164,7 @@ class NamespaceNetwork(Network):
         self._used.pop(address, None)
 
     def environment(self, pod: Json) -> dict[str, str]:
-        """Proxy and API server variables of a pod."""
+        """Proxy variables of a pod."""
         direct_networks = ["localhost", "127.0.0.1", str(POD_CIDR), *map(str, self._ranges), ".svc", f".{DOMAIN}"]
         annotations = (pod.get("metadata") or {}).get("annotations") or {}
         direct_hosts = {hostname_of(pod), own_hostname_of(pod), *expand_hosts(str(annotations.get(HOSTS) or ""))}
@@ -173,7 +173,6 @@ class NamespaceNetwork(Network):
         env: dict[str, str] = {}
         if self.apiserver:
             direct_hosts |= {self.cluster_network.kubernetes[0], "kubernetes.default"}
-            env |= api_variables(*self.cluster_network.kubernetes)
         no_proxy = ",".join([*direct_networks, *sorted(direct_hosts)])
         proxy_url = f"http://{GATEWAY}:{PROXY_PORT}"
         # gRPC uses http_proxy too, and its no_proxy does not support networks; an empty grpc_proxy turns its proxy off.

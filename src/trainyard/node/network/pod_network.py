@@ -74,6 +74,11 @@ class Network(abc.ABC):
     def environment(self, pod: Json) -> dict[str, str]:
         """Environment variables that every container gets unless the pod sets them."""
 
+    def api_environment(self) -> dict[str, str]:
+        """The variables in which in-cluster clients look for the API server; {} when pods cannot reach it."""
+        place = self.cluster_network.kubernetes if self.isolated_network else self.apiserver
+        return _api_variables(*place) if self.apiserver and place else {}
+
     @abc.abstractmethod
     def files(self, pod: Json, address: str, folder: Path) -> list[Mount]:
         """Create files such as /etc/hosts in `folder`; returns their mounts for every container of the pod."""
@@ -103,7 +108,7 @@ class Network(abc.ABC):
             self.say(f"service {service}: cannot be programmed: {error}")
 
 
-def api_variables(host: str, port: int) -> dict[str, str]:
+def _api_variables(host: str, port: int) -> dict[str, str]:
     """The environment variables in which in-cluster clients look for the API server."""
     url = f"tcp://{host}:{port}"
     return {

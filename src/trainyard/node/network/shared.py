@@ -24,7 +24,7 @@ from pathlib import Path
 
 from trainyard.node.network.address_rewrite import LOOPBACK, NameScope, declared_ports, rewriter
 from trainyard.node.network.directory import Directory, cluster_ip, hostname_of, ports_of
-from trainyard.node.network.pod_network import KUBERNETES, ClusterNetwork, Network, Rewrite, api_variables
+from trainyard.node.network.pod_network import KUBERNETES, ClusterNetwork, Network, Rewrite
 from trainyard.node.network.proxy import Streams, forward
 from trainyard.node.sandbox.inherited_environment import PROXIES
 from trainyard.node.sandbox.supervisor_client import Mount, Sandbox
@@ -177,14 +177,14 @@ class SharedNetwork(Network):
         self.ports.release(uid_of(pod))
 
     def environment(self, pod: Json) -> dict[str, str]:
-        """Proxy, API server and Open MPI variables of a pod."""
+        """Proxy and Open MPI variables of a pod."""
         env = self._open_mpi(pod)
         # Pods inherit the node process's proxy, which must not be used between pods.
         if any(os.environ.get(name) for name in PROXIES):
             inherited = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
             no_proxy = ",".join(filter(None, [inherited, "localhost", LOOPBACK, self.host_ip]))
             env["no_proxy"] = env["NO_PROXY"] = no_proxy
-        return env | (api_variables(*self.apiserver) if self.apiserver else {})
+        return env
 
     def _open_mpi(self, pod: Json) -> dict[str, str]:
         """The variables of a launcher, which hands them to its ranks."""

@@ -126,6 +126,25 @@ def test_the_key_for_links_can_be_read_by_its_owner_alone(up: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
 
 
+def assert_commands_read(folder: Path) -> None:
+    """Commands that read jobs find that of the run; others do not."""
+    for line, words in (
+        (("get",), "TfJob  story"),
+        (("get", "tfjob/story", "-o", "name"), "tfjob.tensorflow.org/story"),
+        (("top", "story"), "master-0"),
+        (("describe", "story"), "master-0"),
+        (("logs", "story"), "here"),
+        (("events", "story"), "JobRunning"),
+        (("why", "story"), "1 of 1 replicas run"),
+    ):
+        answer = command(folder, *line)
+        assert answer.code == 0 and words in answer.out, (line, answer.out, answer.err)
+    for line in (("delete", "story"), ("suspend", "story")):
+        answer = command(folder, *line)
+        assert answer.code == 3 and "trainyard up" in answer.err, (line, answer.err)
+    assert command(folder, "top", "story", "--kubeconfig", str(folder / "none")).code == 3
+
+
 def test_a_run_has_a_page_while_it_runs(tmp_path: Path) -> None:
     run = Started(tmp_path, [job(replicas("MASTER", "import time; print('here', flush=True); time.sleep(60)"))])
     try:
@@ -134,11 +153,13 @@ def test_a_run_has_a_page_while_it_runs(tmp_path: Path) -> None:
         assert jobs(page, session)["story"]["state"] in ("Created", "Running")
         printed = command(tmp_path, "ui", f"run-{run.process.pid}", "--write")
         page, session = session_of(printed.out)
+        assert_commands_read(tmp_path)
         assert act(page, session, "suspend", jobs(page, session)["story"]["uid"])[0] == 200
     finally:
         run.interrupt()
         run.end()
     assert command(tmp_path, "ui").code == 3
+    assert command(tmp_path, "get").code == 3
     assert not (tmp_path / "state" / "trainyard" / ".page-servers").exists()
 
 

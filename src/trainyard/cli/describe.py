@@ -34,7 +34,10 @@ def describe(job: str, output: str | None, **params: Any) -> None:
     """
     width = UNLIMITED if output else terminal_width(1)
     run_with_cluster(
-        params, lambda context: _describe(context, job, width), lambda: _from_history(job, params["namespace"], width)
+        params,
+        lambda context: _describe(context, job, width),
+        lambda: _from_history(job, params["namespace"], width),
+        reads=True,
     )
 
 

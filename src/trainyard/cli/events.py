@@ -29,7 +29,7 @@ def events(job: str | None, output: str | None, **params: Any) -> None:
     def from_history() -> bool:
         return job is not None and _from_history(job, params["namespace"], output or "")
 
-    run_with_cluster(params, lambda context: _events(context, job or "", output or ""), from_history)
+    run_with_cluster(params, lambda context: _events(context, job or "", output or ""), from_history, reads=True)
 
 
 async def _events(context: ClusterContext, job: str, form: str) -> None:

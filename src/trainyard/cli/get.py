@@ -45,7 +45,7 @@ def get(which: tuple[str, ...], everywhere: bool, output: str | None, watch: boo
       trainyard get tfjob/mnist -o yaml
     """
     work = _watch if watch else _get
-    run_with_cluster(params, lambda context: work(context, which, everywhere, output or ""))
+    run_with_cluster(params, lambda context: work(context, which, everywhere, output or ""), reads=True)
 
 
 async def _watch(context: ClusterContext, arguments: tuple[str, ...], everywhere: bool, form: str) -> None:

@@ -75,7 +75,7 @@ def logs(job: str, attempt: int | None, **params: Any) -> None:
             )
 
     if attempt is None:
-        run_with_cluster(params, lambda context: _logs(context, job, selection), from_history)
+        run_with_cluster(params, lambda context: _logs(context, job, selection), from_history, reads=True)
     else:
         run_and_exit(from_history_only)
 

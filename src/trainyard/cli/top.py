@@ -58,7 +58,7 @@ def top(job: str, everywhere: bool, output: str | None, once: bool, **params: An
 
     Example: trainyard top mnist
     """
-    run_with_cluster(params, lambda context: _top(context, job, everywhere, output or "", once))
+    run_with_cluster(params, lambda context: _top(context, job, everywhere, output or "", once), reads=True)
 
 
 async def _top(context: ClusterContext, job: str, everywhere: bool, form: str, once: bool) -> None:

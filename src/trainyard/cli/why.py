@@ -34,6 +34,7 @@ def why(job: str, output: str | None, **params: Any) -> None:
         params,
         lambda context: _why(context, job, output or ""),
         lambda: _from_history(job, params["namespace"], output or ""),
+        reads=True,
     )
 
 

@@ -23,11 +23,14 @@ RUN_PREFIX = "run-"  # of the names of page servers of `trainyard run`; the numb
 
 
 class RunningServer(msgspec.Struct, frozen=True):
-    """A page server that runs. `key` gives links to it (Sessions.key); `name`: of its cluster, or run-PID."""
+    """A page server that runs. `key` gives links to it (Sessions.key); `name`: of its cluster, or run-PID. Of a run
+    `kubeconfig` is the path of the kubeconfig of its cluster, and `folder` the one that it was started in."""
 
     name: str
     url: str
     key: str
+    kubeconfig: str = ""
+    folder: str = ""
 
 
 class ServerFile:
@@ -89,6 +92,13 @@ def running_servers() -> list[RunningServer]:
     return []
 
 
+def run_kubeconfigs() -> list[Path]:
+    """The kubeconfigs of the runs of this user: first those that were started in this folder, the newest first."""
+    runs = [page_server for page_server in running_servers() if page_server.kubeconfig]
+    runs.sort(key=lambda run: run.folder != os.getcwd())
+    return [Path(run.kubeconfig) for run in runs]
+
+
 def _read(path: Path) -> RunningServer | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=RunningServer)
@@ -102,11 +112,13 @@ def _folder() -> Path:
 
 class RegisteredServer:
     """A page server that `trainyard ui` finds by `name`. `is_lasting`: the next of that name should have the same
-    port."""
+    port. `kubeconfig`: of the cluster of a run, which commands that read jobs find by it."""
 
-    def __init__(self, name: str, page_server: PageServer, *, is_lasting: bool = False) -> None:
+    def __init__(
+        self, name: str, page_server: PageServer, *, is_lasting: bool = False, kubeconfig: Path | None = None
+    ) -> None:
         self.page_server = page_server
-        self._name, self._is_lasting = name, is_lasting
+        self._name, self._is_lasting, self._kubeconfig = name, is_lasting, kubeconfig
         self._file: ServerFile | None = None
 
     async def start(self) -> None:
@@ -117,7 +129,8 @@ class RegisteredServer:
         except OSError:
             await self.page_server.start()
         try:
-            self._file.write(RunningServer(self._name, self.page_server.url, self.page_server.sessions.key))
+            access = (str(self._kubeconfig), str(Path.cwd())) if self._kubeconfig else ("", "")
+            self._file.write(RunningServer(self._name, self.page_server.url, self.page_server.sessions.key, *access))
         except OSError:
             await self.stop()
             raise

@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import os
@@ -63,15 +64,22 @@ def run_with_cluster(
     params: dict[str, Any],
     work: Callable[[ClusterContext], Awaitable[int | None]],
     fallback: Callable[[], bool] = lambda: False,
+    *,
+    reads: bool = False,
 ) -> None:
     """Run `work` with the cluster that the options `params` select, and exit.
 
+    reads: `work` changes nothing. Where neither an option nor $KUBECONFIG names a cluster, a job that the background
+    cluster does not have, or all if it is not up, are those of a `trainyard run` that goes on.
     fallback: called when the job or the cluster does not exist; returns False when it cannot replace `work`."""
+    is_chosen = bool(params.get("kubeconfig") or params.get("context") or os.environ.get("KUBECONFIG"))
 
     def with_cluster() -> int | None:
         try:
             return asyncio.run(_run_with_api(params, work))
         except (JobNotFound, ClusterUnreachable, KubeconfigError, BackgroundError) as error:
+            if reads and not is_chosen and (code := _run_with_runs(params, work)) is not None:
+                return code
             if not fallback():
                 raise
             if not isinstance(error, JobNotFound) and "go on with" in str(error):
@@ -79,6 +87,16 @@ def run_with_cluster(
             return 0
 
     run_and_exit(with_cluster)
+
+
+def _run_with_runs(params: dict[str, Any], work: Callable[[ClusterContext], Awaitable[int | None]]) -> int | None:
+    """Run `work` with the cluster of the first `trainyard run` that has its job. None if there is none."""
+    from trainyard.page.running_servers import run_kubeconfigs
+
+    for path in run_kubeconfigs():
+        with contextlib.suppress(JobNotFound, ClusterUnreachable, KubeconfigError):
+            return asyncio.run(_run_with_api({**params, "kubeconfig": str(path)}, work)) or 0
+    return None
 
 
 def run_and_exit(work: Callable[[], int | None]) -> None:

@@ -100,13 +100,15 @@ async def run(
 
 
 async def _serve_page(cluster: LocalCluster, mounts: Mapping[str, Path]) -> RegisteredServer | None:
-    """The page of this run; None if it cannot be opened, which stops nothing else."""
+    """The page of this run, by which commands find its cluster, too; None if it cannot be opened, which stops nothing
+    else."""
     from trainyard.page import ClaimFolders, PageOptions, local_page_server
     from trainyard.page.running_servers import RUN_PREFIX, RegisteredServer
 
     claims = ClaimFolders(cluster.folder / "claims", mounts)
     options = PageOptions("run", history=history_folder(), claims=claims)
-    page_server = RegisteredServer(f"{RUN_PREFIX}{os.getpid()}", local_page_server(cluster, options))
+    name, kubeconfig = f"{RUN_PREFIX}{os.getpid()}", cluster.write_kubeconfig()
+    page_server = RegisteredServer(name, local_page_server(cluster, options), kubeconfig=kubeconfig)
     try:
         await page_server.start()
     except (OSError, BackgroundError) as error:

@@ -39,6 +39,7 @@ from trainyard.cli.scripts.job_maker import (
     unpassed_variables,
     unreachable_files,
 )
+from trainyard.cli.scripts.stdin import stdin_note
 from trainyard.cli.session import submission
 from trainyard.cli.session.working_directory import current
 from trainyard.objects import Json
@@ -153,6 +154,8 @@ def _make_manifest(ctx: click.Context, files: tuple[str, ...], params: dict[str,
         for argument in unreachable_files(program, manifest.program, Path.cwd()):
             text = f"{program.target} runs in its own folder, {manifest.program.directory}, and there is no {argument}"
             note(f"{text}; write {shlex.quote(os.path.abspath(argument))}")
+        if text := stdin_note(manifest.program):
+            note(text)
         if names := unpassed_variables(manifest.program, params):
             flags = " ".join(f"--env {name}" for name in names)
             note(f"{program.target} reads {', '.join(names)} of this shell, but is not given it: write `{flags}`")

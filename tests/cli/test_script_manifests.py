@@ -43,6 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
     "mxnet-dist": {"framework": "mxnet", "workers": 2, "ps": 2},
     "mxnet-dist-of-two": {"framework": "mxnet", "workers": 2},
     "chainer": {"framework": "chainer"},
+    "chainer-of-two": {"framework": "chainer", "workers": 2},
     "mpi4py-of-two": {"framework": "mpi4py", "workers": 2, "nproc": 2},
     "mpi4py-in-one-pod": {"framework": "mpi4py", "nproc": 2, "mounts": ("/:/machine",)},
 }

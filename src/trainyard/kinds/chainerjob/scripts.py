@@ -19,6 +19,8 @@ def _mpi_job(program: ProgramCommand, options: JobOptions) -> Json:
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "PRTE_MCA_hwloc_default_binding_policy": "none",
+        # Without it an exception in one process ends nothing: that process waits for the others at its exit.
+        "CHAINERMN_FORCE_ABORT_ON_EXCEPTION": "1",
     }
     starts_mpi = processes > 1 and not program.has_launcher
     command = ("mpiexec", "-n", str(processes), *program.command) if starts_mpi else program.command

@@ -16,7 +16,7 @@ Traceback (most recent call last):
   File "/home/ann/jx.py", line 11, in main
     raise ValueError(f"bad batch {step}")
 ValueError: bad batch 7"""
-MXNET = """[12:00:01] src/kvstore/dist: node 2 is ready
+MXNET = """[12:00:01] [kvstore] node 2 is ready
 Traceback (most recent call last):
   File "/home/ann/mx.py", line 30, in <module>
     trainer.step(batch)

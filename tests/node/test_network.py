@@ -106,6 +106,21 @@ async def test_masters_of_two_jobs_have_one_port_and_each_worker_reaches_its_own
         assert await cluster.result(f"{job}-worker-0") == f"master of the {job}\n"
 
 
+async def test_masters_of_two_jobs_behind_services_of_the_user_have_one_port(cluster: NodeCluster) -> None:
+    """The variables of the master name the Service that leads to it: there it listens itself."""
+    jobs = ("first", "second")
+    for job in jobs:
+        selector = {"job": job, "role": "master"}
+        await cluster.service(f"{job}-svc", selector=selector, ports=[{"port": 23456, "targetPort": 23456}])
+        variables = env(MASTER_ADDR=f"{job}-svc", MASTER_PORT="23456", NAME=f"master of the {job}")
+        container = {"env": variables}
+        await cluster.pod(f"{job}-b", WORKER, container=container, metadata={"labels": {"job": job}})
+        await cluster.pod(f"{job}-a", MASTER, container=container, metadata={"labels": selector})
+    for job in jobs:
+        assert await cluster.result(f"{job}-b") == f"master of the {job}\n"
+    assert not [line for line in cluster.lines if "cannot listen" in line]
+
+
 async def test_a_service_leads_to_ready_pods_and_translates_the_port(cluster: NodeCluster) -> None:
     await cluster.service("web", selector={"app": "web"}, ports=[{"port": 80, "targetPort": "http"}])
     with socket.create_server(("127.0.0.1", 0)) as probe:  # in the network shared this is a port of the machine

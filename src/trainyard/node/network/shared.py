@@ -3,7 +3,10 @@
 The rewrite is in address_rewrite.py; the ports that replace (namespace, name, port) are allocated here.
 
 Rules:
-- A Service whose name is not that of a pod is forwarded, from a port allocated for it to a ready pod.
+- A Service whose name is not that of a pod is forwarded, from a port allocated for it to a ready pod. After the end of
+  a pod of its name it is not forwarded, unless it leads to other pods: what that pod has left may use the port.
+- In texts of the only pod to which a Service leads, the Service is the pod itself: `MASTER_ADDR` and `MASTER_PORT` of a
+  master that name its Service are where it listens.
 - A pod listens on the port allocated for its own name and port number, or on that port number itself.
 - A port is held by the pods whose texts contain it and by the Service that it forwards to, and is freed with the last
   of them.
@@ -28,7 +31,7 @@ from trainyard.node.network.pod_network import KUBERNETES, ClusterNetwork, Netwo
 from trainyard.node.network.proxy import Streams, forward
 from trainyard.node.sandbox.inherited_environment import PROXIES
 from trainyard.node.sandbox.supervisor_client import Mount, Sandbox
-from trainyard.objects import Json, NamespacedName, namespace_of, uid_of
+from trainyard.objects import Json, NamespacedName, key_of, namespace_of, uid_of
 from trainyard.objects.labels import HOSTS, expand_hosts
 
 _PORT_RANGE = range(20000, 32000)  # below the ephemeral port range of common systems
@@ -136,6 +139,18 @@ def _variables(pod: Json) -> Iterator[Json]:
         yield from container.get("env") or ()
 
 
+def _own_target(directory: Directory, pod: Json, service: Json, number: int) -> int:
+    """The port on which the pod listens for a port of the Service that leads to it alone; 0 for any other Service."""
+    peer, selector = directory.peers.get(uid_of(pod)), (service.get("spec") or {}).get("selector")
+    if peer is None or not selector or key_of(service) == NamespacedName(peer.namespace, peer.hostname):
+        return 0
+    selected = directory.endpoints_pods(service, unready=True)
+    port = next((candidate for candidate in ports_of(service) if candidate.number == number), None)
+    if port is None or [candidate.name for candidate in selected] != [peer.name]:
+        return 0
+    return int(port.target) if port.target.isdecimal() else peer.ports.get(port.target, 0)
+
+
 class SharedNetwork(Network):
     """All pods use the network of this machine; ports of Services are allocated on loopback."""
 
@@ -155,6 +170,7 @@ class SharedNetwork(Network):
         self._forwarders: dict[tuple[NamespacedName, int], asyncio.Server] = {}
         # Services at the last sync: the ports of deleted ones are released.
         self._known_services: set[NamespacedName] = set()
+        self._replica_services: set[NamespacedName] = set()  # Services that a pod had the name of
         self._services_lock = asyncio.Lock()
         self._round_robin = 0
 
@@ -217,18 +233,28 @@ class SharedNetwork(Network):
                 addresses[address] = key
         own = hostname_of(pod), declared_ports(pod)
         known = NameScope(namespace, names, subdomains, addresses, own, self.host_ip)
-        return rewriter(known, partial(self.ports.allocate, holder=uid_of(pod)))
+        return rewriter(known, partial(self._port_for, pod))
+
+    def _port_for(self, pod: Json, namespace: str, name: str, number: int) -> int:
+        """The port allocated for an address in a text of the pod."""
+        service = self.directory.services.get(NamespacedName(namespace, name))
+        if service and (target := _own_target(self.directory, pod, service, number)):
+            name, number = hostname_of(pod), target
+        return self.ports.allocate(namespace, name, number, uid_of(pod))
 
     async def services_changed(self) -> None:
         """Sync the forwarders: one per TCP port of each Service whose name is not that of a pod."""
         async with self._services_lock:
-            pods = {(peer.namespace, peer.hostname) for peer in self.directory.peers.values()}
+            pods = {NamespacedName(peer.namespace, peer.hostname) for peer in self.directory.peers.values()}
+            services = self.directory.services.keys()
+            self._replica_services = (self._replica_services | pods) & services
             wanted = {
                 (key, port.number): port
                 for key, service in self.directory.services.items()
                 if key not in pods and self._is_served(key, service)
                 for port in ports_of(service)
                 if port.protocol == "TCP" and port.number
+                if key not in self._replica_services or self.directory.backends(service, port)
             }
             for endpoint in [endpoint for endpoint in self._forwarders if endpoint not in wanted]:
                 self._forwarders.pop(endpoint).close()

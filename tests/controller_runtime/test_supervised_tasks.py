@@ -172,7 +172,7 @@ TABLE = {
     "API server": {"send bookmarks and expire events"},
     "node": {"watch services", "watch pods", "sample usage"},
     "workloads": {"record events", *(f"worker {number}" for number in range(4))},
-    "operator": {"record events", *(f"worker {number}" for number in range(16)), *KINDS, *CHILDREN},
+    "operator": {"record events", *(f"worker {number}" for number in range(64)), *KINDS, *CHILDREN},
     "history": {"write records", *KINDS, "watch pods", "watch events"},
 }
 

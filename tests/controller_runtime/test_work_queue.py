@@ -124,6 +124,40 @@ def test_a_thousand_keys_of_one_namespace_do_not_hold_up_the_one_of_another() ->
     assert [queue.pop(), queue.pop()] == [K("big", "0"), K("small", "only")]
 
 
+def test_keys_that_are_processed_for_ever_leave_workers_to_other_namespaces() -> None:
+    """A webhook hangs at every create of a namespace."""
+    queue: WorkQueue[K] = WorkQueue(clock=lambda: 0.0, share=3)
+    for at in range(5):
+        queue.add(K("hangs", str(at)))
+    assert [queue.pop() for _ in range(5)] == [K("hangs", "0"), K("hangs", "1"), K("hangs", "2"), None, None]
+    queue.add(K("small", "only"))
+    assert [queue.pop(), queue.pop()] == [K("small", "only"), None]
+    queue.done(K("hangs", "1"))
+    assert [queue.pop(), queue.pop()] == [K("hangs", "3"), None]
+
+
+async def test_a_worker_that_waits_is_woken_when_its_namespace_has_room_again() -> None:
+    queue: WorkQueue[K] = WorkQueue(share=1)
+    queue.add(K("x", "a"))
+    key = await queue.get()
+    queue.add(K("x", "b"))
+    getting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0.01)
+    assert not getting.done()
+    queue.done(key)
+    assert await asyncio.wait_for(getting, 5) == K("x", "b")
+
+
+async def test_a_later_key_is_served_while_the_worker_of_an_earlier_one_is_busy() -> None:
+    queue: WorkQueue[K] = WorkQueue()
+    queue.add(K("x", "soon"), 0.01)
+    queue.add(K("x", "late"), 0.05)
+    getting = [asyncio.create_task(queue.get()) for _ in range(3)]
+    served = [await asyncio.wait_for(task, 5) for task in getting[:2]]
+    assert served == [K("x", "soon"), K("x", "late")]
+    getting[2].cancel()
+
+
 async def test_take_waits_for_an_add() -> None:
     queue: WorkQueue[K] = WorkQueue()
     getting = asyncio.create_task(queue.get())

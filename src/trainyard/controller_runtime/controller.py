@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable
@@ -101,10 +102,11 @@ class Controller(Generic[K]):
         workers: int = 16,
         report: Callable[[str], object] | None = None,
         component: str = "controller",
+        namespace_share: int = sys.maxsize,
     ) -> None:
         """`report` is called with a message when a long-lived task has ended and is restarted; `component` begins
-        it."""
-        self.queue: WorkQueue[K] = WorkQueue()
+        it. `namespace_share`: how many keys of one namespace are reconciled at once."""
+        self.queue: WorkQueue[K] = WorkQueue(share=namespace_share)
         self.synced = Latch()
         self.counts: Counter[str] = Counter()
         self.reflectors: list[Reflector[Any]] = []

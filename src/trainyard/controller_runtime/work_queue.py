@@ -2,10 +2,11 @@
 
 Rules for this file:
 - Fair queueing: namespaces are served round-robin, the keys of one namespace first in, first out. A thousand keys of
-  one namespace do not delay a key of another.
+  one namespace do not delay a key of another. Nor do keys whose processing does not end, as behind a webhook that
+  hangs: the keys of one namespace that are processed at once are at most `share`, fewer than the workers.
 - A key added while a worker processes it is queued again at `done`, as in client-go's work queue.
-- Due times are on the injected `clock`, which must be monotonic. Nothing polls: `get` waits for an event that is set
-  by `add`, by `done`, or by one timer for the earliest due time.
+- Due times are on the injected `clock`, which must be monotonic. Nothing polls: a worker in `get` is woken by `add`, by
+  `done`, or by one timer for the earliest due time; one worker for one key, as of 64 most have nothing to do.
 - The queue does not record which event added a key.
 """
 
@@ -13,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import sys
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator
 from itertools import count
 from typing import Generic, TypeVar
@@ -28,17 +30,25 @@ def _namespace(key: object) -> str:
 
 class WorkQueue(Generic[K]):
     """`add` a key, `get` the next due key, call `done` after processing it (client-go: Add or AddAfter, Get, Done).
-    `clock` returns monotonic seconds; `namespace` returns the namespace of a key, by default its attribute, else ""."""
+    `clock` returns monotonic seconds; `namespace` returns the namespace of a key, by default its attribute, else "".
+    `share`: how many keys of one namespace are processed at once."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, namespace: Callable[[K], str] = _namespace) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        namespace: Callable[[K], str] = _namespace,
+        share: int = sys.maxsize,
+    ) -> None:
         self._clock = clock
         self._namespace = namespace
+        self._share = share
+        self._shares: Counter[str] = Counter()  # the keys in `_processing` by namespace
         self._due: dict[K, float] = {}  # the due time of every queued key
         self._delayed: list[tuple[float, int, K]] = []  # a heap of (due time, sequence number, key); see `_is_current`
         self._ready: OrderedDict[str, OrderedDict[K, None]] = OrderedDict()  # by namespace, the next one first
         self._processing: set[K] = set()
         self._sequence = count()  # orders heap entries of equal due time by insertion
-        self._wake = asyncio.Event()  # `get` checks for a due key when it is set
+        self._waiters: deque[asyncio.Future[None]] = deque()  # of the workers in `get`
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -69,11 +79,13 @@ class WorkQueue(Generic[K]):
             self._push(key, due_time)
 
     def pop(self) -> K | None:
-        """Return the next due key and mark it as being processed; None when no key is due."""
+        """Return the next due key and mark it as being processed; None when no key is due of a namespace that has not
+        its share."""
         self._promote_due()
-        if not self._ready:
+        namespace = next((name for name in self._ready if self._shares[name] < self._share), None)
+        if namespace is None:
             return None
-        namespace, keys = next(iter(self._ready.items()))
+        keys = self._ready[namespace]
         key, _ = keys.popitem(last=False)
         if keys:
             self._ready.move_to_end(namespace)
@@ -81,6 +93,7 @@ class WorkQueue(Generic[K]):
             del self._ready[namespace]
         del self._due[key]
         self._processing.add(key)
+        self._shares[namespace] += 1
         return key
 
     async def get(self) -> K:
@@ -91,28 +104,55 @@ class WorkQueue(Generic[K]):
         """
         await asyncio.sleep(0)
         while (key := self.pop()) is None:
-            self._wake.clear()
             self._set_timer()
-            await self._wake.wait()
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if not waiter.cancelled():  # it was woken for a key: another worker takes that
+                    self._wake()
+                raise
+        if self._waiters:  # this worker may not come back for long: another sees to the next key
+            if self._ready:
+                self._wake()
+            else:
+                self._set_timer()
         return key
 
     def done(self, key: K) -> None:
         """Mark the key as processed. If it was added meanwhile, it may be returned by `get` again."""
-        self._processing.discard(key)
+        if key in self._processing:
+            self._processing.remove(key)
+            namespace = self._namespace(key)
+            self._shares[namespace] -= 1
+            if not self._shares[namespace]:
+                del self._shares[namespace]
         if key in self._due:
             self._push(key, self._due[key])
+        elif self._ready:
+            self._wake()  # the namespace had its share
 
     def next_due_time(self) -> float | None:
         """The earliest due time of the queued keys that no worker processes; None when there is none."""
-        if self._ready:
-            return self._clock()
+        return self._clock() if self._ready else self._next_delayed()
+
+    def _next_delayed(self) -> float | None:
         while self._delayed and not self._is_current(*self._delayed[0]):
             heapq.heappop(self._delayed)
         return self._delayed[0][0] if self._delayed else None
 
     def _push(self, key: K, due_time: float) -> None:
         heapq.heappush(self._delayed, (due_time, next(self._sequence), key))
-        self._wake.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Wake one worker that waits."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():  # done: it was cancelled
+                waiter.set_result(None)
+                return
 
     def _is_current(self, due_time: float, sequence: int, key: K) -> bool:
         """False for a stale heap entry: the key has another due time, or is in `_ready` or being processed already."""
@@ -133,7 +173,7 @@ class WorkQueue(Generic[K]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        due_time = self.next_due_time()
+        due_time = self._next_delayed()  # a key that is ready waits for `done` of another of its namespace
         if due_time is not None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(0.0, due_time - self._clock()), self._wake.set)
+            self._timer = loop.call_later(max(0.0, due_time - self._clock()), self._wake)

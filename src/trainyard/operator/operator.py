@@ -39,6 +39,9 @@ from trainyard.operator.runtime_ids import RuntimeIds
 
 log = logging.getLogger(__name__)
 
+WORKERS, NAMESPACE_SHARE = 64, 48
+"""Jobs that are reconciled at once, at most; and of one namespace. A worker that waits for the API server costs little,
+and waits long for a big job, or where a webhook hangs: others must be left for the jobs of other namespaces."""
 MAX_PARSED_SPECS = 1024  # jobs whose parsed spec, which is as large as the job, is kept between reconciles
 PLAN_PAUSE_FACTOR = 10.0
 """A job is planned again only after so many times what its last plan took, however many of its Pods change: a plan of
@@ -87,7 +90,9 @@ class Operator:
         self._config = config
         self._now = now
         self._kinds = {kind.gvk: kind for kind in kinds}
-        self._controller: Controller[JobKey] = Controller(api, self._reconcile, report=report, component="operator")
+        self._controller: Controller[JobKey] = Controller(
+            api, self._reconcile, WORKERS, report, "operator", NAMESPACE_SHARE
+        )
         self._targets: dict[GVK, WatchTarget] = {}
         self._jobs: dict[GVK, Store[PackedObject]] = {}
         self._children: dict[GVK, Store[Child]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -202,10 +203,21 @@ def test_a_second_signal_kills_pods_that_do_not_end(tmp_path: Path) -> None:
     started.interrupt()
     with pytest.raises(subprocess.TimeoutExpired):
         started.process.wait(2)  # it has 20 seconds of grace
+    assert "master-0 has not reacted to SIGTERM; SIGKILL in 1" in started.read_until("SIGTERM", "stderr")
     started.interrupt()
     assert started.end().code == 130
     assert time.monotonic() - began < 18
     assert not processes_with(mark)
+
+
+def test_the_final_table_has_the_end_of_replicas_that_do_not_react(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    stubborn = STUBBORN.replace("print", f'open({str(ready)!r}, "w")\nprint')
+    master = f"import os,time\nwhile not os.path.exists({str(ready)!r}): time.sleep(.05)"
+    worker = replicas("WORKER", stubborn, terminationGracePeriodSeconds=2)
+    ended = run_to_end(tmp_path, [job(replicas("MASTER", master), worker, cleanPodPolicy="Running")])
+    assert ended.code == 0 and "Terminating" not in ended.out
+    assert re.search(r"story +worker-0 +Stopped +.*137", ended.out), ended.out
 
 
 def test_a_closed_output_pipe_ends_the_run(tmp_path: Path) -> None:

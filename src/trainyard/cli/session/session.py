@@ -42,6 +42,7 @@ from trainyard.objects.resources import EVENT, POD
 from trainyard.objects.yaml_text import as_yaml
 from trainyard.views.job_view import JobView, job_result
 from trainyard.views.replica_view import REFERENCE_TIMEOUT
+from trainyard.views.stopping import unresponsive_text
 
 if TYPE_CHECKING:  # imported at run time only when a page server is started, or a finding is printed
     from trainyard.page.running_servers import RegisteredServer
@@ -64,6 +65,7 @@ REASONS_WITHOUT_WARNING = frozenset(
 EVENT_PAUSE = 1.0  # seconds from an event to its warning
 BLOCK_CHECK_SECONDS = 15.0  # seconds between two checks for causes that block a job
 PEER_TIMEOUT = 1.0  # seconds in which the other pods may end by themselves after a job's end
+NOTICE_PAUSE = 0.5  # seconds between two looks at the pods that do not stop
 DELETION_SLACK = 10.0  # seconds after the grace period; pods that still run then are left to LocalCluster.stop
 
 
@@ -139,9 +141,10 @@ async def _run_to_end(session: Session, settings: Settings, screen: Screen, stop
         await stop.first.wait()
         await stop.run_unless(stop.second, session.wind_down())
         return code
+    was_stopping = session.is_stopping()
     await stop.run_unless(stop.second, session.wind_down())
-    if code in _INTERRUPTION_TEXTS:  # these pods have ended only now: the table has their exit codes and times
-        lines = _table(session, settings, screen, _INTERRUPTION_TEXTS[code])
+    if code in _INTERRUPTION_TEXTS or was_stopping:  # the table has the exit codes and times of pods that ended now
+        lines = _table(session, settings, screen, _INTERRUPTION_TEXTS.get(code, ""))
     _report(session, settings, screen, lines)
     return code
 
@@ -301,10 +304,23 @@ class Session:
             grace_period = max(grace_period, float(pod["spec"].get("terminationGracePeriodSeconds") or 30))
             with contextlib.suppress(ApiError):
                 await self.cluster.api.delete(POD, namespace_of(pod), name_of(pod), uid_of(pod))
+        self.tasks.spawn("name those who do not stop", self._note_unresponsive())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_period + DELETION_SLACK):
                 await self.watch.wait_until(lambda: not len(pods))
         await self.watch.logs.finish(ended_pods_only=False)
+
+    async def _note_unresponsive(self) -> None:
+        """Print once which replicas do not react to SIGTERM."""
+        while len(self.watch.pods):
+            if text := unresponsive_text(self.watch.pods, time.time()):
+                self.screen.note(text)
+                return
+            await asyncio.sleep(NOTICE_PAUSE)
+
+    def is_stopping(self) -> bool:
+        """Whether replicas are being stopped, whose end is not known yet."""
+        return any(slot.state == "Terminating" for uid in self.view.jobs for slot in self.view.slots(uid))
 
     def close(self) -> None:
         """Cancel the tasks without waiting for them."""

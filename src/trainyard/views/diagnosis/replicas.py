@@ -103,6 +103,10 @@ def _terminating_finding(facts: Facts, pod: Json) -> Finding | None:
         return None
     where = f"pod {name_of(pod)}: metadata.deletionTimestamp"
     if seconds < SCHEDULING_SECONDS:  # deletionTimestamp is the end of the grace period
+        grace_period = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+        if seconds < 0 and grace_period + seconds > SCHEDULING_SECONDS:
+            summary = f"it has not reacted to SIGTERM for {format_age(grace_period + seconds)}"
+            return Finding(WAIT, f"{summary}; SIGKILL in {-seconds:.0f} s", where, (), "wait a moment")
         return Finding(WAIT, "it is ending within its grace period", where, (), "wait a moment")
     fix = "see that its node lives; if it does not: kubectl delete pod --force, and the slot is filled again"
     return Finding(BLOCK, f"its pod does not end, {format_age(seconds)} after its grace period", where, (), fix)

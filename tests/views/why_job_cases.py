@@ -29,6 +29,14 @@ def young() -> Json:
     return job
 
 
+def with_address(obj: Json, address: str) -> Json:
+    obj["status"]["podIP"] = address
+    return obj
+
+
+NO_ACCOUNT = 'error looking up service account default/trainer: serviceaccount "trainer" not found'
+
+
 def restarted(job: Json) -> Json:
     job["status"]["restarts"] = 5
     return job
@@ -217,11 +225,26 @@ JOB_CASES = (
         {"logs": {("p-Worker-0", "elasticjob-worker"): (*PEER_LOST, *TORCHRUN)}},
     ),
     Case(
+        "a torch worker lost a peer whose address it has",
+        torch_failed(),
+        (
+            torch_pod("Worker-0"),
+            with_address(pod("Worker-1", {"state": ended(0)}, "Succeeded", "elasticjob-worker"), "10.244.0.2"),
+            with_address(pod("Worker-2", container="elasticjob-worker"), "10.244.0.5"),
+        ),
+        END,
+        (
+            "it lost a peer, worker-1, which ended with exit code 0",
+            "see why: `trainyard logs elasticjob/mnist --role worker --index 1`",
+        ),
+        {"logs": {("p-Worker-0", "elasticjob-worker"): (*PEER_LOST, *TORCHRUN)}},
+    ),
+    Case(
         "a process of torchrun that SIGKILL ended",
         torch_failed(),
         (torch_pod("Worker-0"),),
         END,
-        ("one of its processes was killed with SIGKILL", "dmesg"),
+        ("one of its processes, pid 6, was killed with SIGKILL", "dmesg"),
         {"logs": {("p-Worker-0", "elasticjob-worker"): ("step 1", *TORCHRUN[:-1], KILLED)}},
     ),
     Case(
@@ -314,6 +337,20 @@ JOB_CASES = (
         (),
         BLOCK,
         ("small-jobs", "ask whoever keeps that policy"),
+    ),
+    Case(
+        "a ServiceAccount that is missing, of a kind whose pods the operator makes",
+        pytorch(("Blocked", "Forbidden", f'pods "a-master-0" is forbidden: {NO_ACCOUNT}')),
+        (),
+        BLOCK,
+        ("there is no ServiceAccount trainer", "kubectl create serviceaccount trainer", "error looking up"),
+    ),
+    Case(
+        "no replicas",
+        elastic(RUNNING, replicaSpecs={"Worker": {"replicas": 0, "template": {}}}),
+        (),
+        BLOCK,
+        ("it has no replicas", "scale it: `trainyard scale elasticjob/mnist NUMBER`"),
     ),
     Case(
         "a missing right",

@@ -55,8 +55,8 @@ OUTPUT_PATTERNS = (
         "see which process is slow, stuck or has ended: `trainyard logs`, and py-spy dump in its pod",
     ),
     OutputPattern(
-        r"(?:Signal 9 \(SIGKILL\)) received by PID|exitcode: (-9)\)",
-        "one of its processes was killed with SIGKILL",
+        r"Signal 9 \(SIGKILL\) received by PID (\d+)|exitcode: -9\).*?\(pid: (\d+)\)",
+        "one of its processes, pid {name}, was killed with SIGKILL",
         KERNEL_LOG_FIX,
     ),
     OutputPattern(

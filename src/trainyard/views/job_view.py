@@ -59,6 +59,9 @@ def job_state(job: Json) -> str:
     return next(true_conditions, "Pending")
 
 
+NO_REPLICAS = "it has no replicas"
+
+
 def job_message(job: Json) -> str:
     """The message of the True condition about the job's end, or about what blocks the job; "" for none."""
     conditions = as_dict(job.get("status")).get("conditions")

@@ -8,11 +8,13 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from trainyard.core import Job, RestartScope, Rule, Slot
+from trainyard.core.kind import Diagnosis
 from trainyard.kinds.kubeflow_v1 import scripts
 from trainyard.kinds.kubeflow_v1.framework import MASTER, WORKER, Framework, all_of, replica_name, total_replicas
 from trainyard.kinds.kubeflow_v1.job import training_job
 from trainyard.kinds.kubeflow_v1.pods import variable
 from trainyard.kinds.kubeflow_v1.spec import ReplicaMap, TrainingSpec
+from trainyard.kinds.tensorflow_diagnosis import OUTPUT_PATTERNS
 from trainyard.objects import Json
 
 PS, CHIEF, EVALUATOR = "PS", "Chief", "Evaluator"
@@ -106,6 +108,7 @@ FRAMEWORK = Framework(
     port=2222,
     restart_policy="Never",
     environment=environment,
+    diagnosis=Diagnosis(output_patterns=OUTPUT_PATTERNS),
     success_sets=success_sets,
     leading_role=lambda job: chief_of(job) or WORKER,
     restart_scope=lambda job: RestartScope.SLOT,  # TensorFlow's servers take a restarted task back

@@ -35,6 +35,7 @@ from trainyard.kinds.pods.templates import append_env, containers_of, copy_templ
 from trainyard.kinds.policies import policy_of
 from trainyard.kinds.spec_problems import spec_problems, unknown_fields
 from trainyard.kinds.tensorboard import tensorboard
+from trainyard.kinds.tensorflow_diagnosis import OUTPUT_PATTERNS
 from trainyard.kinds.tfjob.spec import (
     CHIEF,
     CONTAINER,
@@ -204,11 +205,12 @@ TFJOB = Kind(
     status=StatusShape(render=render_status, legacy_outcome=replica_list.legacy_outcome),
     auxiliary=auxiliary_objects,
     diagnosis=Diagnosis(
+        output_patterns=OUTPUT_PATTERNS,
         condition_texts={
             "DeploymentUnavailable": (
                 "what stands beside its replicas, such as TensorBoard, does not run",
                 "mend what the message names (TensorBoard's pod is like MASTER's); the job goes on",
             )
-        }
+        },
     ),
 )

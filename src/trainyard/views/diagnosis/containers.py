@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 from trainyard.core.diagnosis import Cause
-from trainyard.objects import Json
+from trainyard.objects import Json, uid_of
 from trainyard.objects.container_statuses import ContainerStatus
 from trainyard.views.diagnosis.inputs import Facts, container_context, container_field, container_spec, log_key
 from trainyard.views.diagnosis.launchers import process_lines
 from trainyard.views.diagnosis.output import CAUSE_LINES, OUT_OF_MEMORY, cause_of, port_in_use, ports_in
+from trainyard.views.diagnosis.tracebacks import tracebacks
 from trainyard.views.diagnosis.waiting_reasons import volume_cause
 from trainyard.views.memory import memory_peak
+from trainyard.views.replica_view import replica_view
 
 KILLED = 128 + signal.SIGKILL
 NO_OUTPUT = "it printed nothing"
@@ -44,7 +47,30 @@ def termination_cause(
     ports = [*ports_in(lines), *declared_ports(pod, container.name)] if port_in_use(lines) else []
     holders = tuple((port, facts.listeners[port]) for port in dict.fromkeys(ports) if port in facts.listeners)
     cause = cause_of(lines, code, reason, container_context(facts, pod, container.name, container.status, holders))
-    return facts.kind.diagnosis.refine(facts.parsed_job, cause)
+    return _with_peer(facts, pod, lines, facts.kind.diagnosis.refine(facts.parsed_job, cause))
+
+
+_PEER = re.compile(r"(?:peer|remote)\b[^\d\n]{0,24}?\[?(\d{1,3}(?:\.\d{1,3}){3})\]?:\d+", re.IGNORECASE)
+_ANOTHER = ": another process of the job ended"
+
+
+def _with_peer(facts: Facts, pod: Json, lines: tuple[str, ...], cause: Cause) -> Cause:
+    """The cause, with the replica whose address the output has where it tells that a peer was lost."""
+    if _ANOTHER not in cause.explanation:
+        return cause
+    addresses = {match[1] for line in lines for match in _PEER.finditer(line)}
+    peers = [
+        (replica, peer)
+        for replica, peer in ((replica_view(peer), peer) for peer in (*facts.pods, *facts.deleted_pods))
+        if (peer.get("status") or {}).get("podIP") in addresses and uid_of(peer) != uid_of(pod)
+    ]
+    if len({replica.name for replica, _ in peers}) != 1:
+        return cause
+    replica, _ = peers[-1]
+    end = f"ended with exit code {replica.exit_code}" if replica.exit_code is not None else "has ended, or hangs"
+    explanation = cause.explanation.replace(_ANOTHER, f", {replica.name}, which {end}")
+    index = replica.name.rpartition("-")[2]
+    return Cause(explanation, f"see why: `{facts.command('logs')} --role {replica.role} --index {index}`")
 
 
 def memory_lines(pod: Json, container: ContainerStatus, code: int, lines: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -87,4 +113,17 @@ def last_lines(facts: Facts, pod: Json, container_name: str, terminated: Json) -
     More than SHOWN_LINES where a launcher may have printed the last ones."""
     message = str(terminated.get("message") or "")
     lines = facts.logs.get(log_key(pod, container_name)) or tuple(message.splitlines())
-    return lines if facts.kind.diagnosis.launcher else lines[-SHOWN_LINES:]
+    return lines if facts.kind.diagnosis.launcher else lines[_shown_from(lines) :]
+
+
+def _shown_from(lines: tuple[str, ...]) -> int:
+    """Where the last SHOWN_LINES lines begin, or the traceback that ends in them: the message of an exception may be a
+    whole batch, and a framework has many frames. A message goes on as long as its brackets are open."""
+    begin = max(0, len(lines) - SHOWN_LINES)
+    in_order = tracebacks(lines)
+    if not in_order:
+        return begin
+    last = in_order[-1]
+    message = "\n".join(lines[last.end : begin])
+    is_open = any(message.count(left) > message.count(right) for left, right in ("()", "[]", "{}"))
+    return min(begin, last.start) if last.end >= begin or is_open else begin

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Finding
 from trainyard.core.policies.managed_by import is_managed_here
-from trainyard.objects import Json, format_time, parse_time
+from trainyard.objects import Json, format_time, namespace_of, parse_time
 from trainyard.views.diagnosis.children import children_without_pods, next_requeue, succeeded_without_pods
 from trainyard.views.diagnosis.failures import failed
 from trainyard.views.diagnosis.inputs import Facts, join_names
 from trainyard.views.diagnosis.replicas import together
+from trainyard.views.diagnosis.waiting_reasons import missing_object
 from trainyard.views.durations import format_age, format_clock
-from trainyard.views.job_view import job_result
+from trainyard.views.job_view import NO_REPLICAS, job_result
 
 FAILED_CONDITION = "status.conditions[Failed]"
 RECONCILE_SECONDS = 10.0  # seconds in which an operator first reconciles a new job
@@ -187,6 +188,8 @@ def problem_conditions(facts: Facts) -> Iterator[Finding]:
         fix = PROBLEM_CONDITION_FIXES.get(reason) or PROBLEM_CONDITION_FIXES.get(condition_type, "")
         if condition_type == "Blocked":
             fix = BLOCKED_FIXES.get(reason, "mend what the message names")
+            if missing := missing_object(message, namespace_of(facts.job)):
+                summary, fix = f"no pod can be created for it: there is no {missing.kind} {missing.name}", missing.fix
         if condition_type == "NameConflict" and facts.kind.api.has_runtime_id:
             fix = f"{fix} (or RuntimeId)"
         kind_texts = facts.kind.diagnosis.condition_texts
@@ -221,6 +224,9 @@ def running(facts: Facts) -> Iterator[Finding]:
     running = sum(replica.state == "Running" for replica, _ in facts.replicas)
     succeeded = sum(replica.state == "Succeeded" for replica, _ in facts.replicas) + succeeded_without_pods(facts)
     total = max(len(facts.replicas), sum(role.replicas for role in facts.parsed_job.roles))
+    if not total:
+        yield Finding(BLOCK, NO_REPLICAS, "spec", (), f"scale it: `{facts.command('scale')} NUMBER`")
+        return
     if running_condition is None and not running:
         yield Finding(WAIT, "it is being set up, and nothing is wrong so far", "status", (), "wait a moment")
         return

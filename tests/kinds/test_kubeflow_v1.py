@@ -15,7 +15,7 @@ from tests.support.samples import KUBEFLOW_ROLES, kubeflow_job, pods, sample
 from trainyard import kinds
 from trainyard.core import Config, Kind, parse_job
 from trainyard.kinds import JAXJOB, KUBEFLOW_TFJOB, MPIJOB, PADDLEJOB, PYTORCHJOB, XGBOOSTJOB
-from trainyard.kinds.kubeflow_v1.lifecycle import ALL_REPLICAS, RESTART_SCOPE, SUCCESS_POLICY
+from trainyard.kinds.kubeflow_v1.lifecycle import ALL_REPLICAS, RESTART_SCOPE, SUCCESS_GRACE, SUCCESS_POLICY
 from trainyard.kinds.kubeflow_v1.mpijob_v2beta1 import MPIJOB_V2BETA1
 from trainyard.objects import Json, find_condition, format_time, is_condition_true
 from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER
@@ -58,6 +58,40 @@ def test_a_worker_that_outlives_the_leader_decides_only_with_the_annotation(
         simulated.end("example-worker-0", code)
         simulated.settle()
         assert is_condition_true(simulated.job["status"]["conditions"], ends)
+
+
+ELASTIC: Json = {"replicas": 3, "restartPolicy": "ExitCode"}
+
+
+@pytest.mark.parametrize(("seconds", "is_stopped"), [("", True), ("x", True), ("30", False)])
+def test_workers_of_an_elastic_job_may_end_after_the_first(seconds: str, is_stopped: bool) -> None:
+    job = kubeflow_job("PyTorchJob", Worker=ELASTIC, elasticPolicy={"minReplicas": 1})
+    job["spec"]["runPolicy"] = {"cleanPodPolicy": "Running"}
+    job["metadata"]["annotations"] = {SUCCESS_GRACE: seconds}
+    simulated = started(PYTORCHJOB, job)
+    simulated.end("example-worker-1", 0)
+    simulated.settle()
+    assert is_condition_true(simulated.job["status"]["conditions"], "Succeeded") is is_stopped
+    assert (len(simulated.names("Pod")) == 1) is is_stopped
+    if not is_stopped:
+        simulated.end("example-worker-0", 1)  # no longer counts
+        simulated.settle()
+        assert is_condition_true(simulated.job["status"]["conditions"], "Running")
+        simulated.now += 30
+        simulated.settle()
+        assert is_condition_true(simulated.job["status"]["conditions"], "Succeeded")
+        assert "example-worker-2" not in simulated.names("Pod")
+
+
+def test_an_elastic_job_ends_with_the_last_worker_within_the_grace() -> None:
+    job = kubeflow_job("PyTorchJob", Worker={**ELASTIC, "replicas": 2}, elasticPolicy={"minReplicas": 1})
+    job["metadata"]["annotations"] = {SUCCESS_GRACE: "30"}
+    simulated = started(PYTORCHJOB, job)
+    for name in ("example-worker-1", "example-worker-0"):
+        assert not is_condition_true(simulated.job["status"]["conditions"], "Succeeded")
+        simulated.end(name, 0)
+        simulated.settle()
+    assert is_condition_true(simulated.job["status"]["conditions"], "Succeeded")
 
 
 def uids(simulated: SimulatedJob) -> dict[str, str]:

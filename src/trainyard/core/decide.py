@@ -24,7 +24,16 @@ from trainyard.core.kind import Job, Kind
 from trainyard.core.model import Condition, ConditionUpdate, Event, Observed, Plan, PlannedCreate
 from trainyard.core.observe import observe
 from trainyard.core.planned_writes import PlannedWrites, due_writes, plan_writes
-from trainyard.core.policies import clean_pod_policy, deadline, managed_by, node_lost, restart, suspend, ttl
+from trainyard.core.policies import (
+    clean_pod_policy,
+    deadline,
+    managed_by,
+    node_lost,
+    restart,
+    success_policy,
+    suspend,
+    ttl,
+)
 from trainyard.core.read import parse_job
 from trainyard.core.restart_count import count_restarts
 from trainyard.objects import Json, is_deleting
@@ -78,6 +87,7 @@ def _evaluate(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
     outcome = phase.compute_phase(after, replicas, now)
     if outcome.is_finished:
         return Evaluation(job, after, replicas, owned, outcome, failed=counted.replicas)
+    grace_end = success_policy.grace_end(after, replicas, now)
     restarted = restart.plan_restarts(job, replicas, owned, counted.status, outcome, now)
     after = after.with_status(restarted.status)
     blocks = blocked.find_blocks(after, replicas, owned, observed, outcome, restarted.slots, now)
@@ -92,7 +102,7 @@ def _evaluate(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
         failed=counted.replicas,
         slot_restarts=restarted.slots,
         conditions=(restarting, *blocks.conditions),
-        wakeups=(*wakeups, *restarted.wakeups, *blocks.wakeups),
+        wakeups=(*wakeups, *restarted.wakeups, *blocks.wakeups, *filter(None, (grace_end,))),
     )
 
 

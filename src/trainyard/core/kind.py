@@ -172,8 +172,9 @@ class Lifecycle(msgspec.Struct, frozen=True):
     its pods, whatever cleanPodPolicy says. `restart_scope`: of every job of the kind, or of one job as a function.
     running_slots(job): the slots of which one runs while the job is Running; unset: all. With `all_run` the job is
     Running once each of them runs. `template_change`: the effect of an edit of a role while the job runs;
-    `template_change_of` has the roles that differ from it. The functions of a job alone read its spec, and neither its
-    status nor what was observed (Job.cached_of_spec).
+    `template_change_of` has the roles that differ from it. success_grace(job): seconds from the success of a set in
+    which other replicas may end by themselves, before the job ends and cleanPodPolicy stops them. The functions of a
+    job alone read its spec, and neither its status nor what was observed (Job.cached_of_spec).
     """
 
     success_sets: Callable[[Job], tuple[frozenset[Slot], ...]]
@@ -181,6 +182,7 @@ class Lifecycle(msgspec.Struct, frozen=True):
     supervised_slots: Callable[[Job], frozenset[Slot]] | None = None
     running_slots: Callable[[Job], frozenset[Slot]] | None = None
     all_run: bool = False
+    success_grace: Callable[[Job], float] = lambda job: 0.0
     restart_scope: RestartScope | Callable[[Job], RestartScope] = RestartScope.ROLE
     restart_text: str = ""  # for the docs, where restart_scope is a function
     default_backoff_limit: int | None = 6

@@ -10,7 +10,7 @@ from trainyard.core.policies import backoff_limit, deadline, failure_policy, suc
 def compute_phase(job: Job, replicas: list[Replica], now: float) -> Outcome:
     """The phase of a job whose status has counted all failures and has been suspended or resumed as the spec says."""
     outcome = (
-        success_policy.outcome(job, replicas)
+        success_policy.outcome(job, replicas, now)
         or failure_policy.outcome(job, replicas)
         or backoff_limit.outcome(job, replicas)
         or deadline.outcome(job, replicas, now)

@@ -25,6 +25,8 @@ _COMMENTS: dict[str, str | dict[str, str]] = {
     "not look at it: there it is the WORKDIR of the image.",
     "metadata.annotations.trainyard.dev/success-policy": "The job succeeds once all replicas have; without it, with "
     "its leader, and what then still runs is stopped. Only Trainyard reads this.",
+    "metadata.annotations.trainyard.dev/success-grace-seconds": "How long workers may still run after the first has "
+    "succeeded, before they are stopped: they end a moment after each other. Only Trainyard reads this.",
     "spec.runPolicy": "What still runs when the job has ended is stopped.",
     "spec.nprocPerNode": "Processes in each replica. torchrun learns this, the number of replicas and the master's "
     "address from variables of the operator.",

@@ -12,6 +12,7 @@ from trainyard.core.kind import Job
 from trainyard.core.model import Child, RestartScope, Slot
 from trainyard.core.names import digest, same_digest
 from trainyard.core.policies.failure_policy import join_texts, termination_text
+from trainyard.core.policies.success_policy import GRACE
 from trainyard.objects import exponential_delay
 from trainyard.objects.resources import POD
 from trainyard.objects.structs import replace
@@ -33,13 +34,15 @@ class Restarts(msgspec.Struct, frozen=True):
 def plan_restarts(
     job: Job, replicas: list[Replica], owned: OwnedObjects, status: JobStatus, outcome: Outcome, now: float
 ) -> Restarts:
-    """Restart the replicas whose retry is due; none of a suspended job. `status`: the job's, with failures counted."""
+    """Restart the replicas whose retry is due; none of a suspended job, or of one that has succeeded (GRACE). `status`:
+    the job's, with failures counted."""
     roles = dict(status.roles)
     messages: list[str] = []
     slots: list[Replica] = []
     wakeups: list[float] = []
     suspended = outcome.phase == "Suspended"
-    tried = () if suspended else replicas
+    is_kept = suspended or outcome.reason == GRACE
+    tried = () if is_kept else replicas
     retried = [replica for replica in tried if not (replica.termination and replica.termination.ignored)]
     failed = any(replica.termination and not replica.termination.disrupted for replica in retried)
     for replica in retried:
@@ -56,7 +59,7 @@ def plan_restarts(
             slots.append(replica)
         else:
             roles |= _next_attempts(status, roles if job.restarts_gang() else (replica.slot.role,), roles)
-    lost = "" if suspended or failed else _lost_member(job, replicas, owned, status)
+    lost = "" if is_kept or failed else _lost_member(job, replicas, owned, status)
     if lost:
         roles |= _next_attempts(status, roles, roles)
     status = replace(status, roles=roles)

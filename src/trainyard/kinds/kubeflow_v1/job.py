@@ -97,6 +97,7 @@ def _lifecycle(framework: Framework) -> Lifecycle:
         success_sets=partial(lifecycle.success_sets, framework),
         on_exit=partial(lifecycle.on_exit, framework),
         supervised_slots=_all_slots,
+        success_grace=lifecycle.success_grace,
         running_slots=partial(lifecycle.running_slots, framework),
         all_run=framework.all_run,
         restart_scope=partial(lifecycle.restart_scope, framework),

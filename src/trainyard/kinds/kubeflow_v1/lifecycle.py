@@ -17,13 +17,27 @@ SCOPES = {"replica": RestartScope.SLOT, "gang": RestartScope.GANG}
 SUCCESS_POLICY, ALL_REPLICAS = "trainyard.dev/success-policy", "AllReplicas"
 """Annotation of a job, and its one value: the job succeeds once all replicas have, and not with its leader. Jobs of
 scripts have it, so that a worker that still works when the leader ends is not stopped."""
-SUCCESS_TEXT = f"a job with the annotation `{SUCCESS_POLICY}: {ALL_REPLICAS}` succeeds once all its replicas have"
+SUCCESS_GRACE = "trainyard.dev/success-grace-seconds"
+"""Annotation of a job: seconds, at most MAX_GRACE, in which replicas that still run after the success may end by
+themselves. Elastic jobs of scripts have it: torchrun's agents end a moment after each other, with a traceback if they
+are stopped meanwhile."""
+MAX_GRACE = 3600
+SUCCESS_TEXT = (
+    f"a job with the annotation `{SUCCESS_POLICY}: {ALL_REPLICAS}` succeeds once all its replicas have; with "
+    f"`{SUCCESS_GRACE}` replicas that still run at the success have so many seconds to end by themselves"
+)
 FIRST_RETRYABLE_CODE = 128
 
 
 def success_sets(framework: Framework, job: Job) -> tuple[frozenset[Slot], ...]:
     """All replicas with the annotation SUCCESS_POLICY, else the framework's own sets for this job."""
     return (frozenset(job.slots()),) if _all_succeed(job) else framework.success_sets(job)
+
+
+def success_grace(job: Job) -> float:
+    """The annotation SUCCESS_GRACE; 0 without it, and if it is no whole number."""
+    seconds = annotations_of(job.obj).get(SUCCESS_GRACE, "")
+    return float(min(int(seconds), MAX_GRACE)) if seconds.isdecimal() and len(seconds) < 6 else 0.0
 
 
 def running_slots(framework: Framework, job: Job) -> frozenset[Slot]:

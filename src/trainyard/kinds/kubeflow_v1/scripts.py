@@ -4,11 +4,12 @@ mpi4py and Horovod as MPIJob."""
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from trainyard.core.scripts import JobOptions, ProgramCommand, ScriptFramework, SourcePattern
 from trainyard.kinds.default_ps import SERVER_PROGRAM
-from trainyard.kinds.kubeflow_v1.lifecycle import ALL_REPLICAS, SUCCESS_POLICY
+from trainyard.kinds.kubeflow_v1.lifecycle import ALL_REPLICAS, SUCCESS_GRACE, SUCCESS_POLICY
 from trainyard.kinds.kubeflow_v1.pods import REPLICA_INDEX
 from trainyard.kinds.script_templates import job_object, pod_template
 from trainyard.objects import Json
@@ -38,6 +39,8 @@ WORKER_COMMAND = ("sleep", "365d")
 """Of an MPI worker, in which the launcher executes: that of the kind for a worker without a command."""
 RUN_POLICY: Json = {"cleanPodPolicy": "Running"}
 """The first failure stops all. Parameter servers and their workers never exit by themselves."""
+AGENT_GRACE = "30"
+"""Seconds in which the agents of an elastic job end after the first: two, on a loaded machine."""
 ALL_SUCCEED = {SUCCESS_POLICY: ALL_REPLICAS}
 """The annotation of a job whose replicas all end by themselves: none is stopped because its leader has ended."""
 INDEX_SOURCE: Json = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{REPLICA_INDEX}']"}}}
@@ -54,8 +57,11 @@ def _leader_and_workers(leader: str, options: JobOptions, template: Json) -> Jso
     return {**sets, "Worker": _replica_set(options.workers - 1, template)} if options.workers > 1 else sets
 
 
-def _training_job(kind: str, options: JobOptions, spec: Json, all_succeed: bool = False) -> Json:
-    annotations = ALL_SUCCEED if all_succeed and options.workers > 1 else None
+def _training_job(
+    kind: str, options: JobOptions, spec: Json, all_succeed: bool = False, annotations: Mapping[str, str] | None = None
+) -> Json:
+    if all_succeed and options.workers > 1:
+        annotations = ALL_SUCCEED
     return job_object("kubeflow.org/v1", kind, options, {"runPolicy": RUN_POLICY, **spec}, annotations)
 
 
@@ -80,7 +86,7 @@ def _torch_job(program: ProgramCommand, options: JobOptions) -> Json:
     }
     # A job with bounds continues with fewer workers, so a killed worker may be restarted.
     spec["pytorchReplicaSpecs"] = {"Worker": _replica_set(options.workers, template, "ExitCode")}
-    return _training_job("PyTorchJob", options, spec)
+    return _training_job("PyTorchJob", options, spec, annotations={SUCCESS_GRACE: AGENT_GRACE})
 
 
 def _tensorflow_job(program: ProgramCommand, options: JobOptions) -> Json:

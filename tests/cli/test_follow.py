@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from trainyard.cli.output import follow
 from trainyard.cli.output.follow import LogFollowers, PrintedLog, newest_run
 from trainyard.cli.output.screen import Descriptors, Screen
 from trainyard.client import ApiClient, NotFound, Unavailable
@@ -110,6 +111,24 @@ async def test_a_broken_log_stream_resumes_where_it_broke() -> None:
         script_ends(script, logs)
 
     assert await printed(script, report) == ["x-0 | one", "x-0 | two"]
+
+
+async def test_a_stream_that_breaks_after_the_end_of_the_pod_loses_no_last_bytes() -> None:
+    """An API server's connection to the kubelet breaks while the last of the log is on its way."""
+    script = Script()
+    lost = [Unavailable(0, "ConnectionLost", str(number)) for number in range(2)]
+    script.now = [b"one\ntw", *lost, b"o\nthe last line"]
+    report = partial(LogFollowers.update_pod, pod=pod(ENDED, phase="Succeeded"))
+    assert await printed(script, report) == ["x-0 | one", "x-0 | two", "x-0 | the last line"]
+
+
+async def test_a_log_that_cannot_be_read_to_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "RETRY_SECONDS", 0.001)
+    script = Script()
+    lost = [Unavailable(0, "ConnectionLost", str(number)) for number in range(follow.TRIES_AFTER_END + 2)]
+    script.now = [b"one\n", *lost, b"two\n"]
+    report = partial(LogFollowers.update_pod, pod=pod(ENDED, phase="Succeeded"))
+    assert await printed(script, report) == ["x-0 | one", "x-0: the end of its output cannot be read"]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from trainyard.objects.container_statuses import ContainerStatus, container_stat
 from trainyard.views.output_lines import OutputLineSplitter
 
 RETRY_SECONDS = 0.2  # seconds before a broken stream is opened again
+TRIES_AFTER_END = 10  # to read the rest of a log whose container has ended, without any progress
 STALLED_SECONDS = 10.0  # a log of an ended container that returns nothing for so long is given up
 
 
@@ -166,9 +167,10 @@ class ContainerFollower:
 
     async def _print_run(self, previous: bool, skip: PrintedLog | None = None) -> PrintedLog:
         """Print one run to its end, without its first `skip.size` bytes. A broken stream is opened again and continues
-        after the last printed byte. Returns the size and hash of the printed bytes."""
+        after the last printed byte, also after the end of the container. Returns the size and hash of the printed
+        bytes."""
         cut, printed, offset = OutputLineSplitter(), PrintedLog(), skip.size if skip else 0
-        broken, run = False, self._newest_run
+        broken, broken_at, tries, run = False, 0, 0, self._newest_run
         while True:
             try:
                 if broken and self._tail is None:
@@ -191,9 +193,11 @@ class ContainerFollower:
             except NotFound:
                 break
             except Unavailable:
-                if not self._may_restart:
+                tries = tries + 1 if self.ended and printed.size == broken_at else 0
+                if tries > TRIES_AFTER_END:
+                    self._screen.note(f"{self.prefix}: the end of its output cannot be read")
                     break
-                broken = True
+                broken, broken_at = True, printed.size
                 if self._tail is not None:
                     self._tail = 0  # the last printed byte cannot be found in a tail: continue with new lines
                 await asyncio.sleep(RETRY_SECONDS)

@@ -270,7 +270,7 @@ async def test_a_big_job_has_one_write_in_flight_while_small_ones_write() -> Non
 
 
 async def test_writes_that_hang_delay_no_other_namespace() -> None:
-    """A webhook of one namespace does not answer; after an overload there are two slots, and both writes in them hang."""
+    """A webhook of one namespace does not answer. After an overload there are two slots: both writes in them hang."""
     writes = Writes(Clock())
     writes.limiter = ConcurrencyLimiter(MIN_LIMIT)
     writes.send("hangs", 5, count=20)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from trainyard import kinds
+from trainyard.controller_runtime.work_queue import WorkQueue
 from trainyard.objects import GVK, Json
-from trainyard.operator.job_metrics import ALIASES, COUNTERS, JobMetrics, framework
+from trainyard.operator.job_metrics import ALIASES, COUNTERS, FORGET_SECONDS, JobMetrics, framework
 
 TFJOB = kinds.TFJOB.gvk
 OURS = {"job_namespace": "team", "kind": "TfJob"}
@@ -85,3 +87,24 @@ def test_the_time_to_running_is_that_of_the_first_run() -> None:
 )
 def test_metrics_name_frameworks_as_the_training_operator_does(kind: str, name: str) -> None:
     assert framework(GVK("kubeflow.org", "v1", kind, f"{kind.lower()}s")) == name
+
+
+def test_the_series_of_a_namespace_without_jobs_go_after_an_hour() -> None:
+    """A CI has a namespace for each run: the operator would keep the series of all of them."""
+    now, registry = [0.0], CollectorRegistry()
+    metrics = JobMetrics(registry, kinds.ALL, lambda: now[0])
+    operator: Any = SimpleNamespace(jobs=lambda gvk: [], queue=WorkQueue())
+
+    def samples() -> list[str]:
+        list(metrics.collect(operator))
+        return [sample.name for metric in registry.collect() for sample in metric.samples]
+
+    for version in (TFJOB, kinds.KUBEFLOW_TFJOB.gvk):  # they share the label framework
+        metrics.observe_change(version, NEW, job("Created"))
+    metrics.observe_change(TFJOB, job("Created"), None)
+    now[0] += FORGET_SECONDS
+    assert samples(), "the deletion can still be scraped"
+    now[0] += 1
+    assert not samples()
+    metrics.observe_change(TFJOB, NEW, job("Created"))
+    assert registry.get_sample_value("trainyard_jobs_created_total", OURS) == 1, "it begins anew"

@@ -6,15 +6,15 @@ Rules for this file:
 - The counters of Kubeflow's training-operator have their old names and labels beside ours (ALIASES), and the same
   values, so that dashboards and alerts of theirs go on.
 - A namespace and kind has series while it has jobs (gauges), or since its first job (counters: rate() needs a sample
-  of 0 before the first change).
+  of 0 before the first change) until its namespace has had no job for FORGET_SECONDS: namespaces come and go.
 - The label is job_namespace: Prometheus itself adds a label `namespace` with that of the scraped pod.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
-from functools import cache
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -30,6 +30,7 @@ JOB_STATES = ("New", "Created", "Suspended", "Restarting", "Running", "Succeeded
 QUEUE_STATES = ("due", "later", "held")
 RUNNING_BUCKETS = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 10800.0)
 LABELS = ("job_namespace", "kind")
+FORGET_SECONDS = 3600.0  # so that every scraper has seen the last changes of a namespace
 
 COUNTERS = {
     "trainyard_jobs_created": "Jobs that the operator has accepted.",
@@ -74,9 +75,13 @@ class _Series(NamedTuple):
 
 
 class JobMetrics:
-    """Counts the changes of jobs (`observe_change`), and computes the gauges of jobs at each scrape (`collect`)."""
+    """Counts the changes of jobs (`observe_change`), and computes the gauges of jobs at each scrape (`collect`).
+    `clock` returns monotonic seconds."""
 
-    def __init__(self, registry: CollectorRegistry, kinds: Iterable[Kind]) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, kinds: Iterable[Kind], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
         self._kinds = tuple(kinds)
         self._counters = {
             name: PrometheusCounter(name, text, LABELS, registry=registry) for name, text in COUNTERS.items()
@@ -94,14 +99,18 @@ class JobMetrics:
             buckets=RUNNING_BUCKETS,
             registry=registry,
         )
-        self._series = cache(self._make_series)  # their labels take most of the time of a count
+        # Kept, as their labels take most of the time of a count.
+        self._series: dict[str, dict[GVK, _Series]] = {}  # by namespace and kind
+        self._last_used: dict[str, float] = {}  # by namespace: when it last had a job
 
     def observe_change(self, gvk: GVK, before: Json | None, after: Json | None) -> None:
         """Count what has changed from `before` to `after`: two versions of one job, None where it does not exist. Two
         jobs with one name are one that was deleted and one that is new."""
         namespace = namespace_of(after or before or {})
         deleted = before is not None and (after is None or uid_of(after) != uid_of(before))
-        series = self._series(namespace, gvk)
+        self._last_used[namespace] = self._clock()
+        by_kind = self._series.setdefault(namespace, {})
+        series = by_kind[gvk] = by_kind.get(gvk) or self._make_series(namespace, gvk)
         amounts = {"trainyard_jobs_deleted": int(deleted)}
         if before is not None and after is not None and not deleted:
             amounts["trainyard_jobs_created"] = int(job_state(before) == "New" != job_state(after))
@@ -128,6 +137,17 @@ class JobMetrics:
             self._running.labels(namespace, gvk.kind),
         )
 
+    def _forget_namespaces(self, used: Iterable[str]) -> None:
+        """Remove the series of the namespaces that have had no job for FORGET_SECONDS. `used`: those that have some."""
+        now = self._clock()
+        self._last_used |= dict.fromkeys(used, now)
+        for namespace in [name for name, last in self._last_used.items() if now - last > FORGET_SECONDS]:
+            del self._last_used[namespace]
+            labels = {"job_namespace": namespace}
+            for metric in (*self._counters.values(), *self._aliases.values(), self._running):
+                metric.remove_by_labels(labels)
+            self._series.pop(namespace, None)
+
     def collect(self, operator: Operator) -> Iterator[Metric]:
         """The gauges of the operator's jobs and of its work queue."""
         jobs: Counter[tuple[str, str, str]] = Counter()
@@ -139,6 +159,7 @@ class JobMetrics:
                 if "Blocked" in reasons:
                     blocked[*labels, reasons["Blocked"]] += 1
         pairs = sorted({(namespace, kind) for namespace, kind, _ in jobs})
+        self._forget_namespaces({namespace for namespace, _ in pairs})
         queue = Counter((key.namespace, key.gvk.kind, state) for key, state in operator.queue.states())
         yield _gauge("trainyard_jobs", "Jobs, by state.", "state", jobs, pairs, JOB_STATES)
         yield _gauge("trainyard_jobs_blocked", "Jobs with condition Blocked, by its reason.", "reason", blocked)

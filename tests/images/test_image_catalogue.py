@@ -67,7 +67,7 @@ def test_the_launcher_of_old_is_the_entrypoint_of_its_examples(make: Make) -> No
     assert elastic is not None and plain is not None
     assert elastic.entrypoint == ("python", "-m", "torchelastic.distributed.launch") and plain.entrypoint == ()
     for entry in (elastic, plain):
-        assert (entry.env["PET_REDIRECTS"], entry.env["PET_TEE"], entry.workdir) == ("1", "1", "/workspace")
+        assert entry.workdir == "/workspace"
         assert [provider.ask for provider in entry.providers] == [False, False, True], (
             "5.3 GB are not installed unasked"
         )

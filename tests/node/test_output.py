@@ -53,3 +53,12 @@ async def test_the_pod_decides_about_buffering(cluster: NodeCluster, value: str)
     command = ["python", "-c", "import os; print('one'); os._exit(9)"]
     await cluster.pod("printing", container={"command": command, "env": env})
     assert await cluster.result("printing", "Failed") == ""
+
+
+async def test_torchrun_of_debian_starts_whatever_the_image(cluster: NodeCluster) -> None:
+    """torchrun 1.13 stops on Python 3.11 when these two are not set. They redirect nothing, and the pod's own win."""
+    script = "import os; print(os.environ['PET_REDIRECTS'], os.environ['PET_TEE'])"
+    await cluster.pod("default", script)
+    assert await cluster.result("default") == "9:0 9:0\n"
+    await cluster.pod("own", script, container={"env": [{"name": "PET_TEE", "value": "3"}]})
+    assert await cluster.result("own") == "9:0 3\n"

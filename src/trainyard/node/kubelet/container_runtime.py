@@ -48,6 +48,9 @@ from trainyard.objects.labels import OWNER
 from trainyard.objects.structs import replace
 
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # output is in the log as soon as it is printed, also when the program is killed
+# torchrun of torch 1.13 (Debian's) stops on Python 3.11 when nothing is redirected. These redirect nothing either: they
+# name no default, and the files of a local rank that hardly any pod has.
+TORCHRUN = {"PET_REDIRECTS": "9:0", "PET_TEE": "9:0"}
 _PULL_SHOWN_AFTER = 0.5  # seconds; for an image that is ready sooner no PullingImage is written
 _FIRST_RETRY, _LONGEST_RETRY = 10.0, 300.0
 _TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 (no secret)
@@ -262,7 +265,7 @@ class ContainerRuntime:
         is_own = not self._context.has_scheduler  # else they may be pods of other users of a real cluster
         inherited_env = inherited(os.environ, proxies=not network.isolated_network, personal=is_own)
         inherited_env = for_devices(inherited_env, os.listdir("/dev"))
-        base_env = {**inherited_env, **UNBUFFERED, **prepared.env, **network.environment(self._pod)}
+        base_env = {**inherited_env, **UNBUFFERED, **TORCHRUN, **prepared.env, **network.environment(self._pod)}
         base_env["PATH"] = ":".join([*prepared.path, base_env["PATH"]])
         base_env["HOSTNAME"] = own_hostname_of(self._pod) if network.isolated_network else hostname_of(self._pod)
         base_env["TMPDIR"] = _TMPDIR if network.isolated_network else str(self._tmpdir_link)

@@ -40,11 +40,7 @@ def option_value(argv, option):
 
 
 def set_defaults(environ):
-    """The image sets redirections and tees, because torchrun 1.13 cannot start without them. This launcher can, and
-    a trainer that is stopped would lose lines that were not copied yet: so trainers write to stdout themselves."""
-    for name in ("PET_REDIRECTS", "PET_TEE"):
-        if environ.get(name) == "1":
-            environ[name] = "0"
+    """The options of the old launcher, as variables of torchrun that the user has not set."""
     for name, value in DEFAULTS.items():
         environ.setdefault(name, value)
 

@@ -47,6 +47,12 @@ OF_EVERY_JOB = (
         "job .status.version",
     ),
     *_accepted("**", "`replicaStatuses`", "job .status.replicaStatuses", "job .status.replicaStatuses.*.selector"),
+    *_accepted(
+        "pytorchjob/*elastic*",
+        "variables of the rendezvous",
+        "pods/* .spec.*.env[TORCH_DISABLE_SHARE_RDZV_TCP_STORE]",
+        certain=False,
+    ),
     *_accepted("pytorchjob/**", "the init container `init-pytorch`", "pods/* .spec.initContainers[init-pytorch].**"),
     *_accepted("**", "event `ExitedWithCode`", "events Normal ExitedWithCode **"),
     *_accepted("**", "events of a restart", "events Warning *JobRestarting **"),

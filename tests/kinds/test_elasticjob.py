@@ -56,6 +56,8 @@ def test_with_c10d_worker_0_holds_the_store_and_no_endpoint_is_needed(index: int
         "--nnodes=2:2",
         f"--rdzv_conf=is_host={int(index == 0)},read_timeout=900",
     ]
+    (container,) = simulated.get("Pod", f"imagenet-worker-{index}")["spec"]["containers"]
+    assert container["env"] == [{"name": "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "value": "1"}]
 
 
 def test_with_c10d_a_users_endpoint_is_used_and_torch_decides_which_worker_hosts_the_store() -> None:

@@ -20,6 +20,7 @@ from trainyard.kinds.kubeflow_v1.mpijob_v2beta1 import MPIJOB_V2BETA1
 from trainyard.objects import Json, find_condition, format_time, is_condition_true
 from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER
 
+STORES = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 KUBEFLOW = [kind for kind in kinds.KINDS if kind.gvk.kind in KUBEFLOW_ROLES]
 every_kind = pytest.mark.parametrize("kind", KUBEFLOW, ids=lambda kind: kind.gvk.kind)
 
@@ -239,6 +240,24 @@ def test_a_job_with_dynamic_workers_continues_without_a_failed_one() -> None:
     simulated.end("example-worker-0", 0)
     simulated.settle()
     assert simulated.job["status"]["state"] == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    ("backend", "own", "values"),
+    [(None, None, ["1"]), ("c10d", "0", ["0"]), ("etcd-v2", None, ["1"]), ("etcd", None, [])],
+)
+def test_each_rendezvous_of_an_elastic_job_has_a_store_unless_the_template_says_otherwise(
+    backend: str | None, own: str | None, values: list[str]
+) -> None:
+    """With one store for all of them, an agent of torch 2.15 that is started again never joins the others."""
+    template = pods("pytorch")
+    template["spec"]["containers"][0]["env"] = [{"name": STORES, "value": own}] if own else []
+    policy = {"rdzvBackend": backend} if backend else {}
+    job = kubeflow_job("PyTorchJob", Worker={"replicas": 2, "template": template}, elasticPolicy=policy)
+    env = started(PYTORCHJOB, job).get("Pod", "example-worker-1")["spec"]["containers"][0]["env"]
+    assert [variable["value"] for variable in env if variable["name"] == STORES] == values
+    assert not own or env[0]["name"] == STORES
+    assert own or not values or env[-1]["name"] == STORES, "after the variables of the Training Operator"
 
 
 def test_a_dynamic_workers_tf_config_has_itself_and_the_parameter_servers() -> None:

@@ -59,6 +59,7 @@ from trainyard.kinds.pods.templates import (
     whole_number,
 )
 from trainyard.kinds.policies import Policies, policy_of
+from trainyard.kinds.rendezvous_store import give_each_rendezvous_a_store
 from trainyard.kinds.spec_problems import spec_problems, unknown_fields
 from trainyard.objects import GVK, Json, Problem, Ref
 from trainyard.objects.resources import POD, SERVICE
@@ -138,6 +139,7 @@ def mutate_pod_template(template: Json, job: Job, slot: Slot) -> Json:
     for container in containers_of(pod_template):
         if role and arguments and container.get("name") == role.container:
             append_to_list(container, "args", *arguments, first=True)
+            give_each_rendezvous_a_store(container, str(job.parsed.spec.get("rdzvBackend")))
     policy = worker_of(job.parsed.spec).get("restartPolicy")
     pod_template["spec"]["restartPolicy"] = policy if policy in IN_PLACE else "Never"
     return pod_template

@@ -76,12 +76,6 @@ def main_container_of(template: Json) -> Json:
     return next(iter(containers_of(template)), {})
 
 
-def names_of_variables(container: Json) -> set[str]:
-    """The names of the environment variables that the template gives the container."""
-    env = container.get("env")
-    return {str(item.get("name")) for item in (env if isinstance(env, list) else ()) if isinstance(item, dict)}
-
-
 def single_launcher_rule() -> Rule:
     """There is a launcher, and it is one replica."""
     return Rule(

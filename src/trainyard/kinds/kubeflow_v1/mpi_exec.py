@@ -11,7 +11,7 @@ from trainyard.core import AuxiliaryObject, Job, Slot
 from trainyard.core.names import digest
 from trainyard.kinds.kubeflow_v1 import mpi
 from trainyard.kinds.kubeflow_v1.framework import WORKER
-from trainyard.kinds.pods.templates import append_to_list, append_volume, containers_of, spec_of
+from trainyard.kinds.pods.templates import append_to_list, append_volume, containers_of, names_of_variables, spec_of
 from trainyard.objects import Json, Ref
 from trainyard.objects.resources import CONFIG_MAP, POD, ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 
@@ -127,7 +127,7 @@ def mutate(template: Json, job: Job, slot: Slot) -> None:
 
 def _variables(container: Json, job: Job) -> list[Json]:
     agent = f"{mpi.CONFIG_PATH}/{RSH_AGENT}"
-    stated = mpi.names_of_variables(container)
+    stated = names_of_variables(container)
     hostfile = f"{mpi.CONFIG_PATH}/{mpi.HOSTFILE}"
     intel = {"I_MPI_HYDRA_BOOTSTRAP": "rsh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": agent}
     # Open MPI 5 starts its processes by PRRTE, which ignores the two names of Open MPI 4. Where there are many hosts it

@@ -12,7 +12,7 @@ from trainyard.core import AuxiliaryObject, Job, Slot
 from trainyard.kinds.kubeflow_v1 import mpi
 from trainyard.kinds.kubeflow_v1.framework import WORKER
 from trainyard.kinds.kubeflow_v1.pods import JOB_NAME, JOB_ROLE, OPERATOR_NAME, REPLICA_INDEX
-from trainyard.kinds.pods.templates import append_to_list, append_volume
+from trainyard.kinds.pods.templates import append_to_list, append_volume, names_of_variables
 from trainyard.objects import Json, Ref
 from trainyard.objects.resources import CONFIG_MAP, SECRET, SERVICE
 
@@ -139,7 +139,7 @@ def _launcher_variables(job: Job) -> list[Json]:
 
 
 def _added_variables(container: Json, job: Job) -> list[Json]:
-    stated = mpi.names_of_variables(container)
+    stated = names_of_variables(container)
     variables = _ADDED_VARIABLES.get(implementation(job), {})
     return [{"name": name, "value": value} for name, value in variables.items() if name not in stated]
 

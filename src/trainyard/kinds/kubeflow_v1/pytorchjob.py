@@ -10,6 +10,8 @@ from trainyard.kinds.kubeflow_v1.job import training_job
 from trainyard.kinds.kubeflow_v1.master_wait import wait_for_master
 from trainyard.kinds.kubeflow_v1.pods import variable
 from trainyard.kinds.kubeflow_v1.pytorchjob_spec import RULES, PyTorchJobSpec
+from trainyard.kinds.pods.templates import containers_of
+from trainyard.kinds.rendezvous_store import give_each_rendezvous_a_store
 from trainyard.objects import Json
 
 
@@ -47,10 +49,22 @@ def _elastic(job: Job, policy: Json) -> list[Json]:
     }
     return [
         variable("PET_RDZV_ENDPOINT", f"{host}:{port}"),
-        variable("PET_RDZV_BACKEND", policy.get("rdzvBackend") or "c10d"),
+        variable("PET_RDZV_BACKEND", _backend(policy)),
         variable("PET_NNODES", f"{low}:{high}"),
         *(variable(name, value) for name, value in optional.items() if value is not None),
     ]
+
+
+def _backend(policy: Json) -> str:
+    return str(policy.get("rdzvBackend") or "c10d")
+
+
+def mutate(template: Json, job: Job, slot: Slot) -> None:
+    """What the pod has beside the variables of the Training Operator, and after them."""
+    wait_for_master(template, job, slot)
+    policy = elastic_policy(job)
+    for container in containers_of(template) if policy is not None else ():
+        give_each_rendezvous_a_store(container, _backend(policy or {}))
 
 
 def success_sets(job: Job) -> tuple[frozenset[Slot], ...]:
@@ -82,7 +96,7 @@ FRAMEWORK = Framework(
     scalable=True,
     elastic=True,
     rules=RULES,
-    mutate=wait_for_master,
+    mutate=mutate,
     qualified=lambda job: not job.role(MASTER),
     diagnosis=diagnosis.PYTORCH,
     scripts=scripts.TORCH,

@@ -109,6 +109,12 @@ def append_to_list(mapping: Json, name: str, *items: Any, first: bool = False) -
         mapping[name] = [*items, *(user_items or [])] if first else [*(user_items or []), *items]
 
 
+def names_of_variables(container: Json) -> set[str]:
+    """The names of the environment variables that the template gives the container."""
+    env = container.get("env")
+    return {str(item.get("name")) for item in (env if isinstance(env, list) else ()) if isinstance(item, dict)}
+
+
 _COPIED_POD_FIELDS = ("securityContext", "tolerations", "imagePullSecrets")
 _COPIED_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 """Resources that every container needs; requests for others, such as GPUs, are not copied."""

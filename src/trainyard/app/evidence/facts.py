@@ -98,7 +98,7 @@ async def _usages(
     """The usage of the replicas of a job that has not ended."""
     if job_result(job):
         return ()
-    return await read_usages(api, job, JobView.of([job], pods, time.time())) if usages is None else usages
+    return await read_usages(api, job, JobView.of([job], pods, time.time()), pods) if usages is None else usages
 
 
 async def _process_nodes(api: ApiClient, pods: Iterable[Json]) -> dict[str, bool]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
+from trainyard.app.evidence.log_progress import read_log_progress
 from trainyard.client import ApiClient, ApiError, Forbidden, NotFound, Unavailable
 from trainyard.kinds import kind_of
 from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
+from trainyard.objects.structs import replace
+from trainyard.objects.usage import MEMORY_MEASURE
 from trainyard.views.diagnosis.brief import brief_progress
 from trainyard.views.job_view import JobView, job_state
 from trainyard.views.usage_view import ReplicaUsage, by_pod, replica_usages
@@ -33,13 +36,22 @@ async def read_pod_metrics(api: ApiClient, namespace: str, labels: str) -> tuple
         return [], f"no CPU and memory: metrics.k8s.io cannot answer now ({error.message}); see its metrics-server"
 
 
-async def read_usages(api: ApiClient, job: Json, view: JobView) -> list[ReplicaUsage]:
-    """The usage of the replicas of a job of `view`; [] where nobody measures it, or the API server refuses it."""
+async def read_usages(
+    api: ApiClient, job: Json, view: JobView, pods: Sequence[Json] | None = None
+) -> list[ReplicaUsage]:
+    """The usage of the replicas of a job of `view`; [] where nobody measures it, or the API server refuses it. `pods`:
+    those whose logs tell the steps where no Trainyard node measures; None: no log is read."""
     try:
         items, _ = await read_pod_metrics(api, namespace_of(job), f"{OWNER}={uid_of(job)}")
     except ApiError:
+        items = []
+    is_measured = any(MEMORY_MEASURE in (item["metadata"].get("annotations") or {}) for item in items)
+    progress = await read_log_progress(api, pods or ()) if not is_measured else {}
+    if not items and not progress:
         return []
-    return replica_usages(namespace_of(job), view.slots(uid_of(job)), by_pod(items)) if items else []
+    usages = replica_usages(namespace_of(job), view.slots(uid_of(job)), by_pod(items), progress)
+    # Not all logs are read: a replica without a step need not lag.
+    return [replace(usage, lag=0.0) if usage.pod not in progress and not is_measured else usage for usage in usages]
 
 
 async def progress_warnings(api: ApiClient, namespace: str, jobs: Sequence[Json], pods: Iterable[Json]) -> list[str]:

@@ -14,6 +14,7 @@ from trainyard.objects.numbers import number_text
 from trainyard.objects.usage import DISK, SLEEP
 from trainyard.views.diagnosis.inputs import Facts, join_names
 from trainyard.views.durations import format_age
+from trainyard.views.job_view import natural_sort_key
 from trainyard.views.usage_view import ReplicaUsage, is_loss
 
 IDLE_CORES = 0.1  # a replica that uses less waits
@@ -29,7 +30,7 @@ DIVERGED_FIX = (
 def not_finite(facts: Facts) -> Iterator[Finding]:
     """Values that are NaN or infinite now, and since which step. A loss is a problem, another value a note."""
     by_value: dict[tuple[str, str], list[ReplicaUsage]] = {}
-    for usage in facts.usages:
+    for usage in sorted(facts.usages, key=_by_name):
         for name in usage.not_finite_since:
             by_value.setdefault((name, number_text(usage.metrics[name])), []).append(usage)
     for (name, text), usages in by_value.items():
@@ -44,7 +45,7 @@ def not_finite(facts: Facts) -> Iterator[Finding]:
 
 def no_step(facts: Facts) -> Iterator[Finding]:
     """The replicas whose next step is overdue, since when, and what their processes do meanwhile."""
-    running = [usage for usage in facts.usages if usage.state == "Running"]
+    running = sorted((usage for usage in facts.usages if usage.state == "Running"), key=_by_name)
     stalled = [usage for usage in running if not usage.stopped_pid and _is_overdue(usage, facts.now)]
     if not stalled:
         return
@@ -57,6 +58,10 @@ def no_step(facts: Facts) -> Iterator[Finding]:
     pids = [usage.waiting_pid for usage in stalled if usage.waiting_pid]
     fix = f"`py-spy dump --pid {pids[0]}` on that machine shows" if pids else "`py-spy dump --pid PID` shows"
     yield Finding(WAIT, summary, where, evidence, f"`{facts.command('logs')}` has its last words; {fix} where it waits")
+
+
+def _by_name(usage: ReplicaUsage) -> tuple[str, int, str]:
+    return natural_sort_key(usage.replica)
 
 
 def _silence(usage: ReplicaUsage, now: float) -> float:

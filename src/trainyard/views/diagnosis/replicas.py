@@ -310,7 +310,7 @@ def _raised_finding(
     if usage is not None and usage.cpu is not None and usage.cpu >= IDLE_CORES:
         summary = f"its last lines are a traceback, {raised.text}{place}, and it works on"
         return Finding(WAIT, summary, where, evidence, fix)
-    fix = f"{fix}; it may wait for the others for ever: `{facts.command('delete')}`"
+    fix = f"{fix}; then end the job and make it again: it may wait for the others for ever"
     return Finding(BLOCK, f"it has raised {raised.text}{place} and has not ended", where, evidence, fix)
 
 

@@ -173,30 +173,37 @@ class StepRate:
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, float]] = deque()  # (time, step)
+        self._pace: float | None = None  # seconds per step when the last one was read
 
     def add(self, at: float, step: float) -> None:
         """A step was read at that time. One that is lower than before begins anew: the program was restarted."""
         if self._seen and step < self._seen[-1][1]:
             self._seen.clear()
+            self._pace = None
         if not self._seen or step > self._seen[-1][1]:
             self._seen.append((at, step))
+            self._trim(at)
+            if len(self._seen) > 1:
+                # Not up to the last reading if there are others: the steps may have ended soon after the one before.
+                (begin, first), (end, last) = self._seen[0], self._seen[max(1, len(self._seen) - 2)]
+                self._pace = (end - begin) / (last - first)
 
     def last(self, at: float) -> tuple[float, float | None] | None:
         """The seconds since the last step, and those between the steps before it, None if it was the first. None
         before any."""
-        if not self._seen:
-            return None
-        (begin, first), (end, last) = self._seen[0], self._seen[-1]
-        return at - end, (end - begin) / (last - first) if last > first else None
+        return (at - self._seen[-1][0], self._pace) if self._seen else None
 
     def per_second(self, at: float) -> float | None:
         """The rate at that time; None before a second step."""
-        while len(self._seen) > _RATE_STEPS and at - self._seen[0][0] > _RATE_SECONDS:
-            self._seen.popleft()
+        self._trim(at)
         if len(self._seen) < 2:
             return None
         (begin, first), (_, last) = self._seen[0], self._seen[-1]
         return (last - first) / (at - begin)
+
+    def _trim(self, at: float) -> None:
+        while len(self._seen) > _RATE_STEPS and at - self._seen[0][0] > _RATE_SECONDS:
+            self._seen.popleft()
 
 
 class ProgressReader:

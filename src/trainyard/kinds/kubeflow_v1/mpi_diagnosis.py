@@ -1,37 +1,11 @@
-"""What the output of an MPIJob's launcher tells about its end, for `trainyard why`: lines of Open MPI, ssh and exec."""
+"""What the output of an MPIJob's launcher tells about its end, for `trainyard why`: lines of ssh and exec, and those of
+MPI (kinds/mpi_output.py)."""
 
 from __future__ import annotations
 
-from trainyard.core.diagnosis import OutputPattern
+from trainyard.core.diagnosis import OutputPattern, SessionLog
 from trainyard.core.kind import Diagnosis
-
-_WORKER_ENDED = "see why that worker ended: its log, and the events of its pod"
-
-_OPEN_MPI = (
-    OutputPattern(
-        r"mpi(?:run|exec) noticed that (process rank .* exited on signal \d+(?: \([^)]*\))?)",
-        "{name}, and mpirun ended all others",
-        "if nobody killed it: see that worker's memory limit, and the kernel log, `dmesg | grep -i oom`",
-        anywhere=True,
-    ),
-    OutputPattern(
-        r"not enough slots available in the system to satisfy the (\d+)",
-        "mpirun shall start {name} processes, and the workers have fewer slots",
-        "start fewer (-n), or set more slots: replicas of Worker, times slotsPerWorker",
-        anywhere=True,
-    ),
-    OutputPattern(
-        r"mpi(?:run|exec) has detected an attempt to run as root",
-        "mpirun does not run as root unless it is told to",
-        "add --allow-run-as-root to its arguments, or set runAsUser",
-        anywhere=True,
-    ),
-    OutputPattern(
-        r"Remote daemon: .* on node (\S+)", "MPI lost the worker {name} while it ran", _WORKER_ENDED, anywhere=True
-    ),
-)
-_NOT_STARTED = r"ORTE was unable to reliably start"
-_NOT_STARTED_TEXT = "MPI could not start its processes on the workers"
+from trainyard.kinds.mpi_output import DOUBTS, NOT_STARTED, NOT_STARTED_TEXT, PATTERNS, WORKER_ENDED
 
 EXEC = Diagnosis(
     output_patterns=(
@@ -47,14 +21,16 @@ EXEC = Diagnosis(
             "see that the worker runs, and that the launcher's account may exec into it",
             anywhere=True,
         ),
-        *_OPEN_MPI,
+        *PATTERNS,
         OutputPattern(
-            _NOT_STARTED,
-            _NOT_STARTED_TEXT,
-            "see that every worker runs and has orted on PATH, and that the launcher's Role grants pods/exec",
+            NOT_STARTED,
+            NOT_STARTED_TEXT,
+            "see that every worker runs and has orted (4.x) or prted (5.x) on PATH, and that the Role of the launcher "
+            "grants pods/exec",
             anywhere=True,
         ),
-    )
+    ),
+    doubts=DOUBTS,
 )
 SSH = Diagnosis(
     output_patterns=(
@@ -76,18 +52,26 @@ SSH = Diagnosis(
             "set sshAuthMountPath to the folder .ssh of the user as whom the containers run",
             anywhere=True,
         ),
-        *_OPEN_MPI,
+        *PATTERNS,
         OutputPattern(
             r"Connection to (\S+) closed by remote host",
             "the connection to the worker {name} was lost",
-            _WORKER_ENDED,
+            WORKER_ENDED,
             anywhere=True,
         ),
         OutputPattern(
-            _NOT_STARTED,
-            _NOT_STARTED_TEXT,
-            "see that every worker runs sshd, and that a session of ssh finds orted on its PATH",
+            NOT_STARTED,
+            NOT_STARTED_TEXT,
+            "see that every worker runs sshd, and that a session of ssh finds orted (4.x) or prted (5.x) on its PATH",
             anywhere=True,
         ),
-    )
+    ),
+    doubts=DOUBTS,
+    session_log=SessionLog(
+        ready=r"Server listening on ",
+        opened=r"Accepted \w+ for ",
+        unused="the sshd of no worker has accepted a session",
+        fix="set mpiImplementation to the MPI of the launcher's image (`mpiexec --version`): by that it finds the "
+        "workers",
+    ),
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from trainyard.core.diagnosis import Cause, ContainerContext, OutputPattern
 from trainyard.objects.printable import printable, without_colours
@@ -226,8 +227,11 @@ def output_cause(lines: Iterable[str], surroundings: ContainerContext = Containe
 
 def _launcher_cause(lines: Sequence[str], surroundings: ContainerContext) -> Cause | None:
     """The cause and fix of the first pattern of the kind that holds anywhere; None when no line matches one."""
-    patterns = (pattern for pattern in surroundings.output_patterns if pattern.anywhere)
-    return next(filter(None, (_match(pattern, line, surroundings) for pattern in patterns for line in lines)), None)
+    has_exception = last_exception(lines) is not None
+    patterns = [pattern for pattern in surroundings.output_patterns if pattern.anywhere]
+    patterns = [pattern for pattern in patterns if pattern.before_exceptions or not has_exception]
+    texts = [*lines, *(" ".join(pair) for pair in pairwise(lines))]
+    return next(filter(None, (_match(pattern, text, surroundings) for pattern in patterns for text in texts)), None)
 
 
 def _match(pattern: OutputPattern, line: str, surroundings: ContainerContext) -> Cause | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.cli.commands import elastic
+from tests.support.samples import kubeflow_job
 from trainyard.objects import Json
 
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(600)"
@@ -157,6 +158,17 @@ server.bind(("127.0.0.1", {port}))
     return [body]
 
 
+def _unused_workers(folder: Path) -> list[Json]:
+    """A launcher that has not found its workers, and has trained alone."""
+    launcher = {"name": "mpi", "image": "example.invalid/mnist", "command": [sys.executable, "-uc", "print('trained')"]}
+    worker = {**launcher, "command": [sys.executable, "-uc", SLEEP]}
+    body = kubeflow_job("MPIJob", "mnist", Launcher=1, Worker=2)
+    for role, container in (("Launcher", launcher), ("Worker", worker)):
+        body["spec"]["mpiReplicaSpecs"][role]["template"] = {"spec": {"containers": [container]}}
+    body["metadata"] = {"name": "mnist"}
+    return [body]
+
+
 RESOLVE = """\
 import socket
 
@@ -223,4 +235,5 @@ CASES = (
         "The disk is full",
         lambda folder: [job(script(folder, FILLS))],
     ),
+    Failure("No worker of an MPIJob was used", _unused_workers, ("is in doubt",)),
 )

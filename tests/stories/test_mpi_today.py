@@ -12,15 +12,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.stories.runs import run_to_end
+from tests.stories.runs import Run, run_to_end
 from tests.stories.test_mpi_training import (
     EXEC,
+    FIRST_STEPS,
     VERSIONS,
     assert_trained_on_two_workers,
     edited,
+    kill,
     launcher_container,
 )
-from trainyard.objects import Json
+from trainyard.objects import Json, find_condition, is_condition_true
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
@@ -67,6 +69,27 @@ def test_ranks_of_open_mpi_5_run_on_the_workers(example: Path, catalogue: Path, 
     run = run_to_end(manifest, "--network", "namespace", "--images", str(catalogue))
     assert run.code == 0, run.text
     assert_trained_on_two_workers(run)
+
+
+def test_a_worker_that_open_mpi_5_has_lost_puts_the_success_in_doubt(catalogue: Path, tmp_path: Path) -> None:
+    """mpirun ends with 0 then."""
+
+    def lasting(spec: Json) -> None:
+        launcher_container(spec)["args"].append("--delay=0.3")
+
+    run = Run(edited(EXEC, tmp_path, lasting), "--network", "namespace", "--images", str(catalogue))
+    run.read_until(FIRST_STEPS)
+    kill(run, "HOSTNAME=mpi-train-worker-1", "sleep\x00365d")
+    run.end()
+    (job,) = run.jobs
+    text = " ".join(run.text.split())
+    assert run.code == 1 and is_condition_true(job["status"]["conditions"], "Succeeded"), run.text
+    assert "held-out accuracy" not in text, run.text  # it has not trained to its end
+    condition = find_condition(job["status"]["conditions"], "SuccessInDoubt") or {}
+    assert (condition["status"], condition["reason"]) == ("True", "WorkerLost"), condition
+    assert job["status"]["launch"]["lost"] == ["mpi-train-worker-1"]
+    assert "MPIJob default/mpi-train succeeded, which is in doubt:" in text
+    assert "PRTE has lost communication with a remote daemon." in text.partition("which is in doubt:")[2]
 
 
 def test_ranks_of_open_mpi_5_run_on_the_worker_sets_of_a_chainer_job(catalogue: Path, tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 `trainyard run SCRIPT` first makes a manifest for the script (scripts/), and then runs it in the same way.
 
-Exit codes: 0 every job succeeded, 1 a job failed, 2 a manifest or the command line is invalid and no process was
-started, 3 the jobs cannot run on this machine, 124 --timeout has expired, 130 interrupted. With several jobs the worst
-result decides.
+Exit codes: 0 every job succeeded, 1 a job failed or its success is in doubt, 2 a manifest or the command line is
+invalid and no process was started, 3 the jobs cannot run on this machine, 124 --timeout has expired, 130 interrupted.
+With several jobs the worst result decides.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Exit codes:
   0    every job succeeded
-  1    a job failed
+  1    a job failed, or its success is in doubt
   2    a manifest or the command line is invalid; nothing was started
   3    cannot run on this machine (an image, disk space, the package index)
   124  --timeout has expired

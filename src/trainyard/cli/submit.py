@@ -20,7 +20,7 @@ from trainyard.cli.command.cluster_command import (
     print_output,
     run_with_cluster,
 )
-from trainyard.cli.command.codes import SUCCEEDED, TIMEOUT
+from trainyard.cli.command.codes import FAILED, SUCCEEDED, TIMEOUT
 from trainyard.cli.output.layout import colour_on, terminal_prose
 from trainyard.cli.session import submission
 from trainyard.objects import GVK, Json, Problem, name_of, namespace_of
@@ -107,7 +107,7 @@ async def _wait_until_ended(context: ClusterContext, infos: list[JobInfo], follo
     from trainyard.cli.logs import print_logs
     from trainyard.cli.output.job_lines import outcome_line
     from trainyard.cli.session.job_watch import LogSelection, exit_code
-    from trainyard.cli.why import finding_lines
+    from trainyard.cli.why import doubt_lines, finding_lines
     from trainyard.views.job_view import job_result
 
     references = ", ".join(info.reference for info in infos)
@@ -120,10 +120,12 @@ async def _wait_until_ended(context: ClusterContext, infos: list[JobInfo], follo
     except asyncio.CancelledError:
         note(f"interrupted; the jobs go on: {references}")
         raise
+    in_doubt = False
     for info, job in zip(infos, last_jobs, strict=True):
         succeeded = job_result(job) == "Succeeded"
-        explanation = [] if succeeded else await finding_lines(context, info, job)
+        explanation = await (doubt_lines if succeeded else finding_lines)(context, info, job)
+        in_doubt = in_doubt or bool(succeeded and explanation)
         print_output(terminal_prose(outcome_line(job, time.time(), colour=colour_on(1), with_message=not explanation)))
         for line in explanation:
             note(line)
-    return exit_code(last_jobs)
+    return FAILED if in_doubt else exit_code(last_jobs)

@@ -82,3 +82,18 @@ async def finding_lines(context: ClusterContext, info: JobInfo, job: Json, max_e
 
     facts = await gather_facts(context.api, info.kind, job)
     return list(format_findings(facts, why(facts), max_evidence_lines, terminal_width(2)))
+
+
+async def doubt_lines(context: ClusterContext, info: JobInfo, job: Json) -> list[str]:
+    """As finding_lines, for a job that has succeeded; [] if its success is not in doubt."""
+    from trainyard.core import Config, parse_job
+
+    if not parse_job(info.kind, job, Config()).worker_slots():
+        return []
+    from trainyard.app.evidence.facts import gather_facts
+    from trainyard.cli.output.findings import format_findings
+    from trainyard.views.diagnosis import doubts
+
+    facts = await gather_facts(context.api, info.kind, job)
+    findings = doubts(facts)
+    return list(format_findings(facts, findings, 5, terminal_width(2))) if findings else []

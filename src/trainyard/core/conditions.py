@@ -6,6 +6,7 @@ from trainyard.core.children import decode_containers
 from trainyard.core.job_state import JobStatus, Outcome, OwnedObjects, Replica
 from trainyard.core.kind import Job
 from trainyard.core.model import Condition, ConditionUpdate, WrittenConditions
+from trainyard.core.policies import success_doubt
 from trainyard.core.policies.failure_policy import join_texts
 from trainyard.core.read import describe_ignored_edits, ignores_edits
 from trainyard.objects import Json, find_condition, format_time, set_condition
@@ -80,6 +81,8 @@ def phase_conditions(
     conditions.append(Condition("UnknownFields", bool(unknown), "UnknownFields", message))
     if outcome.is_finished:
         conditions += [Condition(name, False, outcome.reason, "") for name in ("Restarting", "Blocked", "NameConflict")]
+        if outcome.phase == "Succeeded":
+            conditions.append(success_doubt.condition(job, status, replicas, owned))
         name = "Succeeded" if outcome.phase == "Succeeded" else "Failed"
         conditions.append(Condition(name, True, outcome.reason, outcome.message))
     return conditions

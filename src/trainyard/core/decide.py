@@ -30,6 +30,7 @@ from trainyard.core.policies import (
     managed_by,
     node_lost,
     restart,
+    success_doubt,
     success_policy,
     suspend,
     ttl,
@@ -83,12 +84,13 @@ def _evaluate(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
         return Evaluation(job, job, replicas, owned, Outcome("Invalid", "InvalidSpec", text))
     is_queued = not any(replica.child for replica in replicas) and bool(changes.blocking_refs(job, owned))
     counted = failures.count_failures(job, replicas, suspend.next_status(job, now, is_queued))
-    after = job.with_status(counted.status)
+    launch = success_doubt.next_launch(job, replicas, owned, counted.status)
+    after = job.with_status(replace(counted.status, launch=launch))
     outcome = phase.compute_phase(after, replicas, now)
     if outcome.is_finished:
         return Evaluation(job, after, replicas, owned, outcome, failed=counted.replicas)
     grace_end = success_policy.grace_end(after, replicas, now)
-    restarted = restart.plan_restarts(job, replicas, owned, counted.status, outcome, now)
+    restarted = restart.plan_restarts(job, replicas, owned, after.status, outcome, now)
     after = after.with_status(restarted.status)
     blocks = blocked.find_blocks(after, replicas, owned, observed, outcome, restarted.slots, now)
     reason = "ReplicaEnded" if restarted.message else "Restarted"

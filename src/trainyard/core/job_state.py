@@ -70,6 +70,15 @@ class RoleStatus(msgspec.Struct, frozen=True):
     digest: str = ""
 
 
+class Launch(msgspec.Struct, frozen=True):
+    """`status.launch` of a job whose launcher starts processes in other replicas: the pods that have run together.
+    policies/success_doubt.py has its rules."""
+
+    run: str = ""  # the run of the launcher's container during which all workers have run; "" before
+    workers: str = ""  # the digest of the runs of their containers then
+    lost: tuple[str, ...] = ()  # the names of those of these pods that were lost during that run, a few
+
+
 class JobStatus(msgspec.Struct, frozen=True):
     """The parsed status. It and the children are the operator's only durable state of a job."""
 
@@ -82,6 +91,7 @@ class JobStatus(msgspec.Struct, frozen=True):
     # of a gang of which all replicas have run at the same time: the digest of the uids of their children; "" before,
     # and once one has ended for good
     gang: str = ""
+    launch: Launch = Launch()
     # the reason of a failure before StatusShape.condition_message changes it, e.g. BackoffLimitExceeded
     failure_cause: str = ""
     start_time: float | None = None

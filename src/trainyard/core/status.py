@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainyard.core.job_state import JobResult, JobStatus, Outcome, Replica, RoleStatus
+from trainyard.core.job_state import JobResult, JobStatus, Launch, Outcome, Replica, RoleStatus
 from trainyard.core.kind import Job, Kind
 from trainyard.core.model import ConditionUpdate, Event
 from trainyard.objects import Json, find_condition, format_time, is_condition_true, parse_time
@@ -29,7 +29,16 @@ MAX_TIME = 2.0e11
 """A time in the year 8307, in seconds since 1970: later times count as never written."""
 
 WARNING_CONDITIONS = frozenset(
-    {"Failed", "Restarting", "Degraded", "NameConflict", "Blocked", "SpecChangeIgnored", "UnknownFields"}
+    {
+        "Failed",
+        "Restarting",
+        "Degraded",
+        "NameConflict",
+        "Blocked",
+        "SpecChangeIgnored",
+        "UnknownFields",
+        "SuccessInDoubt",
+    }
 )
 """Conditions whose event is of type Warning when they become True."""
 
@@ -65,6 +74,7 @@ def parse_status(kind: Kind, wire: Json) -> JobStatus:
         suspended=is_condition_true(conditions, "Suspended"),
         has_run=status.get("hasRun") is True or _has_run(find_condition(conditions, "Running")),
         gang=_text(status.get("gang")),
+        launch=_parse_launch(status.get("launch")),
         failure_cause=_text(status.get("cause"))
         or str((find_condition(conditions, outcome) or {}).get("reason") or ""),
         start_time=_time(status.get("startTime")),
@@ -91,6 +101,18 @@ def _parse_role(stored: object) -> RoleStatus:
         port=_count(role.get("port")),
         digest=digest if isinstance(digest, str) else "",
     )
+
+
+def _parse_launch(stored: object) -> Launch:
+    launch: Mapping[str, Any] = stored if isinstance(stored, dict) else {}
+    lost = launch.get("lost")
+    names = tuple(str(name) for name in lost) if isinstance(lost, list) else ()
+    return Launch(_text(launch.get("run")), _text(launch.get("workers")), names)
+
+
+def _render_launch(launch: Launch) -> Json:
+    lost = {"lost": list(launch.lost)} if launch.lost else {}
+    return {"run": launch.run, "workers": launch.workers, **lost}
 
 
 def _time(value: object) -> float | None:
@@ -141,6 +163,8 @@ def render_status(
         rendered["hasRun"] = True
     if status.gang:
         rendered["gang"] = status.gang
+    if status.launch.run:
+        rendered["launch"] = _render_launch(status.launch)
     if status.failure_cause:
         rendered["cause"] = status.failure_cause
     if status.counted_failures:
@@ -207,7 +231,6 @@ def _without_counts(status: Json) -> object:
     summary = [
         (item.get("type"), item.get("status"), item.get("reason")) for item in conditions if isinstance(item, dict)
     ]
-    rest = {
-        key: value for key, value in status.items() if key not in ("conditions", "restarts", "ready", "replicaStatuses")
-    }
+    counts = ("conditions", "restarts", "ready", "replicaStatuses", "launch")  # `launch` follows the pods, as counts do
+    rest = {key: value for key, value in status.items() if key not in counts}
     return summary, rest

@@ -24,6 +24,11 @@ WORKING_DIRECTORY = PREFIX + "working-directory"
 """Annotation of a job or a pod: absolute path of the directory on this machine in which its containers run when neither
 the container nor its image sets one. `run` and `submit` set the annotation for local clusters; others ignore it."""
 
+EXEC_SESSION = PREFIX + "ExecSession"
+"""Type of a condition of a pod: a command was executed in it. A Trainyard node sets it for pods of training jobs; the
+prefix of its container ids (CONTAINER_ID_SCHEME) shows that a pod without the condition had no such command."""
+CONTAINER_ID_SCHEME = "trainyard://"
+
 Selector = Callable[[Mapping[str, str]], bool]
 
 _NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"

@@ -46,6 +46,11 @@ def job_result(job: Json) -> str:
     return kind.status.legacy_outcome(status) if kind else ""
 
 
+def is_success_in_doubt(job: Json) -> bool:
+    """Whether the operator doubts the success of a job: a worker was lost, or none was used."""
+    return is_condition_true(as_dict(job.get("status")).get("conditions"), "SuccessInDoubt")
+
+
 def job_state(job: Json) -> str:
     """The state of a job in one word: its result, or the type of a condition that is True."""
     conditions = as_dict(job.get("status")).get("conditions")
@@ -65,7 +70,7 @@ NO_REPLICAS = "it has no replicas"
 def job_message(job: Json) -> str:
     """The message of the True condition about the job's end, or about what blocks the job; "" for none."""
     conditions = as_dict(job.get("status")).get("conditions")
-    for condition_type in ("Succeeded", "Failed", "NameConflict", "Blocked", "Degraded"):
+    for condition_type in ("SuccessInDoubt", "Succeeded", "Failed", "NameConflict", "Blocked", "Degraded"):
         job_condition = find_condition(conditions, condition_type)
         if job_condition and job_condition.get("status") == "True":
             return str(job_condition.get("message") or job_condition.get("reason") or "")

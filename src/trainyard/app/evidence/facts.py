@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 
 from trainyard.app.evidence.listeners import listeners
@@ -17,10 +18,11 @@ from trainyard.app.evidence.pod_metrics import read_usages
 from trainyard.app.evidence.related_objects import get_related_objects
 from trainyard.app.history.recorded_job import TAIL_LINES, find_record, gone_pods, kept_logs
 from trainyard.client import ApiClient, ApiError, NotFound
-from trainyard.core import Kind
+from trainyard.core import Config, Kind, parse_job
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.resources import NODE, POD, SERVICE
 from trainyard.views.diagnosis import Endpoint, Facts
+from trainyard.views.diagnosis.doubts import may_be_doubted
 from trainyard.views.diagnosis.inputs import Logs, log_key
 from trainyard.views.diagnosis.lookups import (
     has_unscheduled,
@@ -35,6 +37,7 @@ from trainyard.views.replica_view import replica_view
 from trainyard.views.usage_view import ReplicaUsage
 
 LOG_TIMEOUT = 10.0  # timeout of one log request
+MAX_LOG_BYTES = 1 << 16  # of the end of a log, and of its beginning
 MAX_NODES = 4  # nodes that are read
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -52,14 +55,15 @@ async def gather_facts(
     deleted: pods from the caller's watch, which may be deleted by now. pods: those that exist, in the order of their
     names, from the caller's watch, else they are listed. usages: those of the replicas, else they are read."""
     related = await get_related_objects(api, kind, job, pods)
+    in_doubt = may_be_doubted(parse_job(kind, job, Config()))
     logs, nodes, endpoint, process_nodes, known_usages = await asyncio.gather(
-        _read_logs(api, related.pods),
+        _read_logs(api, related.pods, in_doubt),
         _list_nodes_if_unscheduled(api, related.pods),
         _look_up_endpoint(api, kind, job),
         _process_nodes(api, related.pods),
         _usages(api, job, related.pods, usages),
     )
-    gone, gone_logs = _gone_pods(kind, job, related.pods, deleted)
+    gone, gone_logs = _gone_pods(kind, job, related.pods, deleted, in_doubt)
     logs = {**gone_logs, **logs}
     local_pods = [pod for pod in related.pods if process_nodes.get(node_name_of(pod))]
     return Facts(
@@ -81,15 +85,18 @@ async def gather_facts(
     )
 
 
-def _gone_pods(kind: Kind, job: Json, pods: list[Json], deleted: Iterable[Json]) -> tuple[tuple[Json, ...], Logs]:
-    """The last pods, and their logs, of the replicas that have no pod now. Only for a failed job: it deletes pods."""
-    if job_result(job) != "Failed":
+def _gone_pods(
+    kind: Kind, job: Json, pods: list[Json], deleted: Iterable[Json], in_doubt: bool
+) -> tuple[tuple[Json, ...], Logs]:
+    """The last pods, and their logs, of the replicas that have no pod now. Only for a job that deletes pods at its end
+    and whose end is to be explained: one that has failed, or whose success may be in doubt."""
+    if job_result(job) != "Failed" and not in_doubt:
         return (), {}
     record = find_record(uid_of(job))
     present = {replica_view(pod).name for pod in pods}
     gone = {replica_view(pod).name: pod for pod in (gone_pods(record, kind, job, pods) if record else ())}
     gone |= {replica_view(pod).name: pod for pod in deleted if replica_view(pod).name not in present}
-    return tuple(gone.values()), kept_logs(record, gone.values())
+    return tuple(gone.values()), kept_logs(record, gone.values(), failed_only=not in_doubt)
 
 
 async def _usages(
@@ -131,24 +138,41 @@ def _listeners(local: list[Json], logs: Logs) -> dict[int, str]:
     return listeners(ports, hosts)
 
 
-async def _read_logs(api: ApiClient, pods: Iterable[Json]) -> Logs:
+async def _read_logs(api: ApiClient, pods: Iterable[Json], doubtful: bool) -> Logs:
     """The last lines of the containers whose logs are evidence."""
-    reads = logs_to_read(pods)
+    reads = logs_to_read(pods, doubtful)
     tails = await asyncio.gather(*(_read_tail(api, *read) for read in reads))
     return {log_key(read.pod, read.container): lines for read, lines in zip(reads, tails, strict=True) if lines}
 
 
-async def _read_tail(api: ApiClient, pod: Json, container: str, previous: bool) -> tuple[str, ...]:
+async def _read_tail(api: ApiClient, pod: Json, container: str, previous: bool, whole: bool = False) -> tuple[str, ...]:
+    head = await _read_head(api, pod, container) if whole else b""
+    if whole and len(head) < MAX_LOG_BYTES:
+        return printable_lines(head)
     tail = b""
     try:
         async with asyncio.timeout(LOG_TIMEOUT):
             async for chunk in api.logs(
                 namespace_of(pod), name_of(pod), container, previous=previous, tail_lines=TAIL_LINES
             ):
-                tail = (tail + chunk)[-65536:]
+                tail = (tail + chunk)[-MAX_LOG_BYTES:]
     except (ApiError, TimeoutError):
         return ()
-    return printable_lines(tail)
+    return (*printable_lines(head), *printable_lines(tail))
+
+
+async def _read_head(api: ApiClient, pod: Json, container: str) -> bytes:
+    """The first MAX_LOG_BYTES of a log, or all of it; b"" where it cannot be read."""
+    head = b""
+    try:
+        async with asyncio.timeout(LOG_TIMEOUT), aclosing(api.logs(namespace_of(pod), name_of(pod), container)) as log:
+            async for chunk in log:
+                head += chunk
+                if len(head) >= MAX_LOG_BYTES:
+                    break
+    except (ApiError, TimeoutError):
+        return b""
+    return head[:MAX_LOG_BYTES]
 
 
 async def _list_nodes_if_unscheduled(api: ApiClient, pods: Iterable[Json]) -> tuple[Json, ...] | None:

@@ -24,6 +24,7 @@ from trainyard.objects.manifest import ManifestError
 from trainyard.objects.manifest import read as read_manifest
 from trainyard.objects.structs import replace
 from trainyard.views.diagnosis import END, Facts, Finding, JobDiagnosis, diagnose
+from trainyard.views.diagnosis.doubts import may_be_doubted
 from trainyard.views.diagnosis.failures import failures
 from trainyard.views.diagnosis.inputs import log_key
 from trainyard.views.diagnosis.output import printable_lines
@@ -63,18 +64,23 @@ def last_pods(record: HistoryRecord, kind: Kind, job: Json) -> list[Json]:
     return [recorded_pod(record.data, entry, templates.get(str(entry.get("role")), {})) for entry in newest.values()]
 
 
-def kept_logs(record: HistoryRecord | None, pods: Iterable[Json]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """The last lines of the failed containers of these pods, by the pod's uid and the container's name. For a log file
-    that no longer exists the value is (NOT_KEPT,), not an empty tuple."""
+def kept_logs(
+    record: HistoryRecord | None, pods: Iterable[Json], failed_only: bool = True
+) -> dict[tuple[str, str], tuple[str, ...]]:
+    """The last lines of the failed containers of these pods, by the pod's uid and the container's name; of all of them
+    without `failed_only`, then the first lines, too. For a log file that no longer exists the value is (NOT_KEPT,), not
+    an empty tuple."""
     logs = {}
     for pod in pods:
         for container in container_statuses(pod.get("status")):
             terminated = container.last_terminated
-            if terminated is None or not terminated.get("exitCode"):
+            if failed_only and (terminated is None or not terminated.get("exitCode")):
                 continue
-            run = container.restarts + (1 if container.state("terminated") else 0)
+            run = container.restarts + (1 if container.state("terminated") or not failed_only else 0)
             folder = record.logs / pod_log_folder(pod) / container.name if record else None
-            logs[log_key(pod, container.name)] = _last_lines(folder / f"{run}.log") if folder else (NOT_KEPT,)
+            path = folder / f"{run}.log" if folder else None
+            lines = (NOT_KEPT,) if path is None else _last_lines(path) if failed_only else _first_and_last_lines(path)
+            logs[log_key(pod, container.name)] = lines
     return {container_key: lines for container_key, lines in logs.items() if lines}
 
 
@@ -89,6 +95,16 @@ def _last_lines(path: Path) -> tuple[str, ...]:
     except OSError:
         return (NOT_KEPT,)
     return printable_lines(text)
+
+
+def _first_and_last_lines(path: Path) -> tuple[str, ...]:
+    try:
+        with path.open("rb") as log:
+            head = log.read(MAX_TAIL_BYTES)
+    except OSError:
+        return (NOT_KEPT,)
+    first = printable_lines(head)
+    return first if len(head) < MAX_TAIL_BYTES else (*first, *_last_lines(path))
 
 
 def gone_pods(record: HistoryRecord, kind: Kind, job: Json, pods: Iterable[Json]) -> list[Json]:
@@ -110,13 +126,14 @@ def facts_of(record: HistoryRecord) -> Facts | None:
     if job is None or kind is None:
         return None
     pods = last_pods(record, kind, job)
+    failed_only = not may_be_doubted(parse_job(kind, job, Config()))
     return Facts(
         kind=kind,
         job=job,
         now=time.time(),
         pods=tuple(pods),
         events=tuple(events_of(record)),
-        logs=kept_logs(record, pods),
+        logs=kept_logs(record, pods, failed_only),
         notes=tuple(notes(kind, job)),
         process_nodes=frozenset(str(entry.get("node") or "") for entry in record.pods),
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 SUCCEEDED = 0  # the command is done; every job succeeded
-FAILED = 1  # a job failed or does not exist, the API server refused the request, or a field was not converted
+# a job failed, its success is in doubt, or it does not exist; the API server refused the request; or a field was not
+# converted
+FAILED = 1
 INVALID = 2  # a manifest or the command line is invalid; no process was started and no request was sent
 UNAVAILABLE = 3  # not possible on this machine (image, disk space, package index), or no cluster answers
 TIMEOUT = 124  # --timeout has expired

@@ -41,15 +41,22 @@ class Explainer:
                 for line in format_findings(facts, findings, MAX_EVIDENCE_LINES, terminal_width(2)):
                     self._screen.note(line)
 
-    async def explain_end(self, view: JobView, code: int) -> None:
-        """Append the findings why the jobs failed, cannot run or have not ended to `explanation`. A failure's findings
-        are all printed together, at the end."""
-        from trainyard.cli.output.findings import format_findings
-        from trainyard.views import diagnosis
-
-        for job in list(view.jobs.values()):
-            if job_result(job) == "Succeeded" or (facts := await self._gather_facts(job)) is None:
+    async def explain_end(self, view: JobView, code: int) -> bool:
+        """Append the findings why the jobs failed, cannot run, have not ended, or succeeded in doubt, to `explanation`.
+        They are all printed together, at the end. Returns whether the success of a job is in doubt."""
+        in_doubt = False
+        for uid, job in list(view.jobs.items()):
+            succeeded, parsed = job_result(job) == "Succeeded", view.parsed(uid)
+            if succeeded and (parsed is None or not parsed.worker_slots()):
                 continue
+            if (facts := await self._gather_facts(job)) is None:
+                continue
+            from trainyard.cli.output.findings import format_findings
+            from trainyard.views import diagnosis
+
+            if succeeded and not diagnosis.doubts(facts):
+                continue
+            in_doubt = in_doubt or succeeded
             findings = diagnosis.why(replace(facts, cluster_ends=code == UNAVAILABLE))
             if not job_result(job) and code == TIMEOUT:
                 findings = self._unreported(job, findings)
@@ -62,6 +69,7 @@ class Explainer:
                 self.explanation += lines
         if code == UNAVAILABLE and not self.explanation:
             self.explanation.append(f"cannot run here: {view.blocked_reason(time.time())}")
+        return in_doubt
 
     def _unreported(self, job: Json, findings: list[diagnosis.Finding]) -> list[diagnosis.Finding]:
         """The findings that have not been printed before."""
@@ -84,6 +92,8 @@ class Explainer:
 
 
 def _heading(facts: diagnosis.Facts, code: int) -> str:
+    if job_result(facts.job) == "Succeeded":
+        return f"{facts.title} succeeded, which is in doubt:"
     if code == UNAVAILABLE:
         return f"cannot run here: {facts.title}:"
     if not facts.has_ended:

@@ -21,7 +21,7 @@ from trainyard.controller_runtime.watches import UNAVAILABLE_TIMEOUT, Watches, w
 from trainyard.objects import GVK, Json, resource_version_of, uid_of
 from trainyard.objects.labels import OWNER, index_of
 from trainyard.objects.resources import POD
-from trainyard.views.job_view import JobView, job_result
+from trainyard.views.job_view import JobView, is_success_in_doubt, job_result
 from trainyard.views.replica_view import replica_view
 
 
@@ -149,5 +149,5 @@ class JobWatch:
 
 
 def exit_code(jobs: Iterable[Json]) -> int:
-    """The exit code for jobs that have ended."""
-    return SUCCEEDED if all(job_result(job) == "Succeeded" for job in jobs) else FAILED
+    """The exit code for jobs that have ended, as far as the objects tell."""
+    return SUCCEEDED if all(job_result(job) == "Succeeded" and not is_success_in_doubt(job) for job in jobs) else FAILED

@@ -128,8 +128,9 @@ async def _run_to_end(session: Session, settings: Settings, screen: Screen, stop
         await stop.run_unless(stop.first, session.wait_for_peers())
     if not stop.first.is_set():
         await stop.run_unless(stop.first, session.watch.logs.finish(ended_pods_only=True))
-    if code in (FAILED, TIMEOUT, UNAVAILABLE) and not stop.first.is_set():
-        await stop.run_unless(stop.first, session.explainer.explain_end(session.view, code))
+    if code != INTERRUPTED and not stop.first.is_set():
+        await stop.run_unless(stop.first, session.explain_end(code))
+        code = FAILED if code == SUCCEEDED and session.in_doubt else code
     lines = _table(session, settings, screen, _INTERRUPTION_TEXTS.get(code, ""))
     screen.end_progress()
     if stop.first.is_set() and not stop.reader_gone:
@@ -200,6 +201,7 @@ class Session:
         self.watch: JobWatch
         self.tasks = TaskSupervisor("run", lambda text: self.screen.note(text))
         self.explainer = Explainer(screen, self._gather_facts)
+        self.in_doubt = False  # whether the success of a job is in doubt
         self._submission = submission
         self._started = time.monotonic()
         self._warnings: set[str] = set()
@@ -269,6 +271,10 @@ class Session:
         with contextlib.suppress(ApiError):
             return await gather_facts(self.cluster.api, kind, job, self.watch.deleted_pods.values())
         return None
+
+    async def explain_end(self, code: int) -> None:
+        """Work out what is to be said about the end of the jobs."""
+        self.in_doubt = await self.explainer.explain_end(self.view, code)
 
     def blocked_reason(self) -> str:
         """Why a job never runs on this machine; "" when none is blocked."""

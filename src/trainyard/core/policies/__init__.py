@@ -3,6 +3,7 @@
 managed_by.py        spec.managedBy: which controller the job belongs to
 suspend.py           spec.suspend: the start, the suspension and the resumption of a job
 success_policy.py    when a job has succeeded
+success_doubt.py     what puts the success of a job in doubt: a worker was lost, or none was used
 failure_policy.py    which exit of a container fails the job
 backoff_limit.py     spec.backoffLimit: how many failed attempts a job may have
 deadline.py          spec.activeDeadlineSeconds

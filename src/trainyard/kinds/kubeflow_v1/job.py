@@ -104,6 +104,8 @@ def _lifecycle(framework: Framework) -> Lifecycle:
         restart_text=f"{framework.restart_text}; {lifecycle.ANNOTATION_TEXT}. Success: {lifecycle.SUCCESS_TEXT}",
         default_backoff_limit=None,
         limits_stop_pods=framework.limits_stop_pods,
+        worker_slots=framework.worker_slots,
+        workers_reached_by_exec=framework.workers_reached_by_exec,
         template_change=TemplateChange.NEW_REPLICAS,
     )
 

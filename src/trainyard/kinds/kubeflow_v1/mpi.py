@@ -7,7 +7,7 @@ from typing import Any
 
 from trainyard.core import AuxiliaryObject, Job, Rule, Slot
 from trainyard.core.names import digest
-from trainyard.kinds.kubeflow_v1.framework import WORKER, replica_name
+from trainyard.kinds.kubeflow_v1.framework import WORKER, all_of, replica_name
 from trainyard.kinds.pods.templates import containers_of, whole_number
 from trainyard.objects import GVK, Json, Ref
 from trainyard.objects.resources import CONFIG_MAP
@@ -88,6 +88,15 @@ def single_launcher_rule() -> Rule:
         ),
         "must have one Launcher, with one replica",
     )
+
+
+def worker_slots(job: Job) -> frozenset[Slot]:
+    """The slots of the workers; none where the launcher asks for the workers that run, as elastic Horovod does: it goes
+    on without a lost one."""
+    launcher = job.role(LAUNCHER)
+    container = main_container_of((launcher.template if launcher else None) or {})
+    words = f"{container.get('command')} {container.get('args')}"
+    return frozenset() if DISCOVER_HOSTS in words else all_of(WORKER, job)
 
 
 def launcher_slots(job: Job) -> frozenset[Slot]:

@@ -91,6 +91,7 @@ MPIJOB_V2BETA1 = training_job(
         managers=("kubeflow.org/mpi-operator", TRAINYARD_OPERATOR),
         environment=lambda job, slot: [],
         success_sets=lambda job: (mpi.launcher_slots(job),),
+        worker_slots=mpi.worker_slots,
         leading_role=lambda job: mpi.LAUNCHER,
         all_run=True,
         restart_scope=lambda job: RestartScope.SLOT,  # the launcher starts all processes anew

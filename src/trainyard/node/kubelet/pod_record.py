@@ -31,6 +31,7 @@ class PodRecord(msgspec.Struct):
     folder: Path
     address: str = ""
     object_deleted: bool = False
+    had_exec: bool = False  # a command was executed in a container (condition EXEC_SESSION)
     deletes_object: bool = False  # the pod has ended, and the node is to delete its object
 
     @property

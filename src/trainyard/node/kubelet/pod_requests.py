@@ -12,9 +12,11 @@ from trainyard.node.kubelet.container_runtime import ContainerRuntime
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_record import PodRecord
 from trainyard.node.kubelet.pod_state import Container, ContainerState
+from trainyard.node.kubelet.pod_status_writer import PodStatusWriter
 from trainyard.node.network.directory import hostname_of
 from trainyard.node.network.proxy import Streams
-from trainyard.objects import name_of, namespace_of
+from trainyard.objects import labels_of, name_of, namespace_of
+from trainyard.objects.labels import OWNER
 
 if TYPE_CHECKING:
     from trainyard.node.kubelet.api import exec
@@ -23,8 +25,16 @@ if TYPE_CHECKING:
 class PodRequests:
     """Answers requests for logs and exec of one pod."""
 
-    def __init__(self, node_context: NodeContext, record: PodRecord, runtime: ContainerRuntime, logs: PodLogs) -> None:
+    def __init__(
+        self,
+        node_context: NodeContext,
+        record: PodRecord,
+        runtime: ContainerRuntime,
+        logs: PodLogs,
+        status_writer: PodStatusWriter,
+    ) -> None:
         self._node_context, self._record, self._runtime, self._logs = node_context, record, runtime, logs
+        self._status_writer = status_writer
 
     def log(self, name: str, previous: bool) -> ContainerLog:
         """The log of the container's current or last run, or (`previous`) of the run before that. Raises
@@ -57,7 +67,13 @@ class PodRequests:
                 500, f'cannot exec in the container "{name}" of {where}: it is not running ({container.state})'
             )
         process = self._runtime.exec_process(name, request.command, request.tty)
-        return lambda streams: self._node_context.sandbox.execute(process, streams, request.tty)
+
+        async def start(streams: exec.Streams) -> None:
+            if OWNER in labels_of(self._record.pod):
+                await self._status_writer.record_exec()
+            await self._node_context.sandbox.execute(process, streams, request.tty)
+
+        return start
 
     def dialer(self, port: int) -> Callable[[], Awaitable[Streams]]:
         """A function that connects to a port of the pod. It raises OSError."""

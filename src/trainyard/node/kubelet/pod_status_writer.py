@@ -19,11 +19,13 @@ from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.spec.pod_spec import container_images
 from trainyard.objects import Json, set_condition
+from trainyard.objects.labels import EXEC_SESSION
 from trainyard.objects.usage import peak_annotation
 
 _RETRY_SECONDS = 0.5, 8.0  # first and longest delay before a refused status is written again
 # Types of the conditions that a node writes.
 _NODE_CONDITIONS = frozenset({"Initialized", "Ready", "ContainersReady", "PodScheduled", status.ALL_RESTARTING})
+EXEC_RECORD_SECONDS = 5.0
 SHUTDOWN_REASON = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
 DISRUPTION_TARGET = "DisruptionTarget"
 
@@ -54,6 +56,15 @@ class PodStatusWriter:
     def set_disrupted(self, message: str) -> None:
         """From now on the status has the condition DisruptionTarget with that message."""
         self._disruption = message
+
+    async def record_exec(self) -> None:
+        """Write that a command is executed in the pod, at its first one, before the command starts: what it does may
+        end the job, and the operator has to know then. Waits no longer than EXEC_RECORD_SECONDS."""
+        if not self._record.had_exec:
+            self._record.had_exec = True
+            self.trigger()
+            if task := self.in_progress:
+                await asyncio.wait({task}, timeout=EXEC_RECORD_SECONDS)
 
     def suspend(self) -> None:
         """No more status writes: the next process of the node continues the pod."""
@@ -123,4 +134,6 @@ class PodStatusWriter:
             conditions = set_condition(
                 conditions, DISRUPTION_TARGET, True, "TerminationByKubelet", self._disruption, now
             )
+        if self._record.had_exec:
+            conditions = set_condition(conditions, EXEC_SESSION, True, "CommandExecuted", "", now)
         return conditions

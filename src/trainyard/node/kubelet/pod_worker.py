@@ -105,7 +105,7 @@ class PodWorker:
         self._lifecycle = LifecycleRunner(
             node_context, record, starter, self.status_writer, cleanup, recorder, spawn, self.tick
         )
-        self.requests = PodRequests(node_context, record, runtime, logs)
+        self.requests = PodRequests(node_context, record, runtime, logs, self.status_writer)
 
     @property
     def state(self) -> Pod:

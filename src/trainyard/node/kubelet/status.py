@@ -13,6 +13,7 @@ import msgspec
 
 from trainyard.node.kubelet.pod_state import TERMINAL_STATES, Container, ContainerState, Pod, Run
 from trainyard.objects import Json, find_condition, format_time, set_condition
+from trainyard.objects.labels import CONTAINER_ID_SCHEME
 
 ALL_RESTARTING = "AllContainersRestarting"  # type of the condition of a pod that RestartAllContainers restarts
 
@@ -183,4 +184,4 @@ def _terminated(pod: Pod, container: Container, run: Run) -> Json:
 
 def container_id(pod: Pod, container: str, run: int) -> str:
     """The containerID of one run in a status: unique within the cluster."""
-    return f"trainyard://{pod.uid}/{container}/{run}"
+    return f"{CONTAINER_ID_SCHEME}{pod.uid}/{container}/{run}"

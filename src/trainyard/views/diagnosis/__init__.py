@@ -17,6 +17,7 @@ import msgspec
 from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Endpoint, Finding, ObservedReplicas
 from trainyard.objects import Json, resource_version_of
 from trainyard.views.diagnosis import children, failures, job_rules, progress, replicas, stragglers
+from trainyard.views.diagnosis.doubts import doubts
 from trainyard.views.diagnosis.inputs import Facts
 from trainyard.views.diagnosis.job_rules import FAILED_CONDITION
 from trainyard.views.job_view import job_result, job_state
@@ -106,5 +107,6 @@ __all__ = [
     "Finding",
     "JobDiagnosis",
     "diagnose",
+    "doubts",
     "why",
 ]

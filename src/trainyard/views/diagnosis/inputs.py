@@ -27,7 +27,8 @@ class Facts:
     job: Json
     now: float
     pods: tuple[Json, ...] = ()
-    deleted_pods: tuple[Json, ...] = ()  # of a failed job: deleted pods, the last one of each replica
+    # of a job that has failed, or whose success may be in doubt: deleted pods, the last one of each replica
+    deleted_pods: tuple[Json, ...] = ()
     children: tuple[Json, ...] = ()
     events: tuple[Json, ...] = ()
     logs: Logs = field(default_factory=dict)

@@ -8,6 +8,7 @@ from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Finding
 from trainyard.core.policies.managed_by import is_managed_here
 from trainyard.objects import Json, format_time, namespace_of, parse_time
 from trainyard.views.diagnosis.children import children_without_pods, next_requeue, succeeded_without_pods
+from trainyard.views.diagnosis.doubts import doubts
 from trainyard.views.diagnosis.failures import failed
 from trainyard.views.diagnosis.inputs import Facts, join_names
 from trainyard.views.diagnosis.replicas import together
@@ -102,7 +103,9 @@ def ended_job(facts: Facts) -> Iterator[Finding]:
     condition_type = job_result(facts.job)
     job_condition = facts.true_condition(condition_type) or {}
     message = str(job_condition.get("message") or facts.status.get("reason") or "")
-    if condition_type == "Succeeded":
+    if condition_type == "Succeeded" and (in_doubt := doubts(facts)):
+        yield from in_doubt
+    elif condition_type == "Succeeded":
         start, completion = (parse_time(facts.status.get(name)) for name in ("startTime", "completionTime"))
         duration = f", after {format_clock(completion - start)}" if start is not None and completion is not None else ""
         yield Finding(FINE, f"it succeeded{_finished_ago(facts)}{duration}", "status", tuple(filter(None, [message])))
@@ -132,7 +135,7 @@ def policy_field(spec: Json, name: str) -> str:
 def heading(facts: Facts) -> str:
     """The line above the findings: the job and, for a failed one, when and with which reason it failed."""
     if job_result(facts.job) != "Failed":
-        return f"{facts.title}:"
+        return f"{facts.title}{' succeeded, which is in doubt' if doubts(facts) else ''}:"
     reason = facts.parsed_job.status.failure_cause
     return f"{facts.title} failed{_finished_ago(facts)}" + (f" ({reason}):" if reason else ":")
 

@@ -19,16 +19,28 @@ MAX_LOGS = 8  # containers whose last lines are read
 
 
 class LogToRead(NamedTuple):
-    """A container whose last lines are read. `previous`: those of its run before the present one."""
+    """A container whose last lines are read. `previous`: those of its run before the present one. `whole`: the first
+    lines, too."""
 
     pod: Json
     container: str
     previous: bool
+    whole: bool = False
 
 
-def logs_to_read(pods: Iterable[Json]) -> list[LogToRead]:
-    """At most MAX_LOGS containers: failed ones first, then running ones."""
+def logs_to_read(pods: Iterable[Json], may_doubt: bool = False) -> list[LogToRead]:
+    """At most MAX_LOGS containers: failed ones first, then running ones. `may_doubt`: the logs may put the success of
+    the job in doubt, so that those of containers that ended with 0 are read first, and the beginnings of all."""
     failed, running = [], []
+    if may_doubt:
+        names = [
+            (pod, container.name, container.ended_run)
+            for pod in pods
+            for container in container_statuses(pod.get("status"))
+            if not container.init
+        ]
+        names.sort(key=lambda entry: entry[2] is None)
+        return [LogToRead(pod, name, False, True) for pod, name, _ in names][:MAX_LOGS]
     for pod in pods:
         for container in container_statuses(pod.get("status")):
             waiting = container.state("waiting") or {}

@@ -145,6 +145,7 @@ def kubeflow_jobs(kind: str) -> Iterator[Pair]:
     yield kubeflow_job(kind, name="x" * 60), None
     yield {**job, "spec": {field: {}}}, None
     yield {**job, "spec": {field: {"Servant": job["spec"][field][role]}}}, None
+    yield {**job, "spec": {field: dict.fromkeys((role, role.lower()), job["spec"][field][role])}}, None
     bad_pods = pods(container, image=""), pods(container, restartPolicy="Sometimes")
     templates: list[Json | None] = [*bad_pods, None, {"spec": {}}]
     for template in templates:

@@ -13,7 +13,7 @@ from trainyard.conversion.trainjob.replicated_jobs import (
 from trainyard.conversion.trainjob.single_role import TrainerJob, single_role_job
 from trainyard.kinds.kubeflow_v1.jaxjob import FRAMEWORK
 from trainyard.kinds.kubeflow_v1.pods import variable
-from trainyard.kinds.kubeflow_v1.spec import named_ports
+from trainyard.kinds.kubeflow_v1.spec import port_of
 from trainyard.objects import Json
 
 
@@ -24,7 +24,7 @@ def convert(root: Fields) -> list[Json]:
     (workers,) = replica_sets.values()
     variables = [
         variable("PYTHONUNBUFFERED", 1),
-        variable("COORDINATOR_PORT", named_ports(FRAMEWORK, workers.template)[FRAMEWORK.port_name]),
+        variable("COORDINATOR_PORT", port_of(FRAMEWORK, workers.template)),
         variable("COORDINATOR_ADDRESS", address(source.name, NODE, 0)),
         variable("NUM_PROCESSES", workers.replicas),
         index_variable("PROCESS_ID"),

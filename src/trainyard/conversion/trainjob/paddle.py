@@ -10,7 +10,7 @@ from trainyard.conversion.trainjob.several_roles import several_roles_job
 from trainyard.kinds.kubeflow_v1.framework import MASTER, WORKER
 from trainyard.kinds.kubeflow_v1.paddlejob import FRAMEWORK
 from trainyard.kinds.kubeflow_v1.pods import variable
-from trainyard.kinds.kubeflow_v1.spec import named_ports
+from trainyard.kinds.kubeflow_v1.spec import port_of
 from trainyard.kinds.pods.templates import containers_of, copy_template
 from trainyard.objects import Json
 from trainyard.objects.structs import replace
@@ -28,7 +28,7 @@ def convert(root: Fields) -> list[Json]:
     for name in elastic.names:
         elastic.unmapped(name, FIXED_SIZE)
     leader = MASTER if MASTER in replica_sets else WORKER
-    port = named_ports(FRAMEWORK, replica_sets[leader].template)[FRAMEWORK.port_name]
+    port = port_of(FRAMEWORK, replica_sets[leader].template)
     total = sum(replica_set.replicas for replica_set in replica_sets.values())
     common = [
         variable("PYTHONUNBUFFERED", 1),

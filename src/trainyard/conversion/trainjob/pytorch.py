@@ -18,7 +18,7 @@ from trainyard.conversion.trainjob.single_role import TrainerJob, single_role_jo
 from trainyard.kinds.kubeflow_v1.framework import MASTER
 from trainyard.kinds.kubeflow_v1.pods import variable
 from trainyard.kinds.kubeflow_v1.pytorchjob import FRAMEWORK
-from trainyard.kinds.kubeflow_v1.spec import named_ports
+from trainyard.kinds.kubeflow_v1.spec import port_of
 from trainyard.objects import Json
 
 RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
@@ -55,7 +55,7 @@ def _processes(spec: Fields) -> int | None:
 
 def _process_group(source: JobSource, replica_sets: dict[str, ReplicaSet], processes: int) -> list[Json]:
     """The variables of torch.distributed for a program that torchrun does not start."""
-    port = named_ports(FRAMEWORK, replica_sets[MASTER].template)[FRAMEWORK.port_name]
+    port = port_of(FRAMEWORK, replica_sets[MASTER].template)
     total = sum(replica_set.replicas for replica_set in replica_sets.values())
     return [
         variable("MASTER_PORT", port),

@@ -17,7 +17,7 @@ from trainyard.conversion.trainjob.replicated_jobs import (
 from trainyard.conversion.trainjob.several_roles import several_roles_job
 from trainyard.kinds.kubeflow_v1.framework import WORKER
 from trainyard.kinds.kubeflow_v1.pods import variable
-from trainyard.kinds.kubeflow_v1.spec import named_ports
+from trainyard.kinds.kubeflow_v1.spec import port_of
 from trainyard.kinds.kubeflow_v1.tfjob import CHIEFS, FRAMEWORK
 from trainyard.objects import Json
 
@@ -46,8 +46,7 @@ def _add_tf_config(source: JobSource, replica_sets: dict[str, ReplicaSet]) -> No
     """Add TF_CONFIG to the main containers of the templates, which are copies."""
     cluster = {
         role.lower(): [
-            f"{address(source.name, role.lower(), index)}"
-            f":{named_ports(FRAMEWORK, replica_set.template)[FRAMEWORK.port_name]}"
+            f"{address(source.name, role.lower(), index)}:{port_of(FRAMEWORK, replica_set.template)}"
             for index in range(replica_set.replicas)
         ]
         for role, replica_set in sorted(replica_sets.items())

@@ -12,7 +12,7 @@ from trainyard.conversion.trainjob.replicated_jobs import (
 )
 from trainyard.conversion.trainjob.single_role import TrainerJob, single_role_job
 from trainyard.kinds.kubeflow_v1.pods import variable
-from trainyard.kinds.kubeflow_v1.spec import named_ports
+from trainyard.kinds.kubeflow_v1.spec import port_of
 from trainyard.kinds.kubeflow_v1.xgboostjob import FRAMEWORK
 from trainyard.objects import Json
 
@@ -24,9 +24,7 @@ def convert(root: Fields) -> list[Json]:
     source = open_source(root)
     replica_sets = take_replica_sets(source.spec, FRAMEWORK, NODE)
     total = sum(replica_set.replicas for replica_set in replica_sets.values())
-    master, *workers = (
-        named_ports(FRAMEWORK, replica_set.template)[FRAMEWORK.port_name] for replica_set in replica_sets.values()
-    )
+    master, *workers = (port_of(FRAMEWORK, replica_set.template) for replica_set in replica_sets.values())
     variables = [
         variable("PYTHONUNBUFFERED", 1),
         variable("MASTER_PORT", master),

@@ -7,7 +7,7 @@ from functools import partial
 from trainyard.core import AuxiliaryObject, Job, Slot
 from trainyard.kinds.kubeflow_v1.framework import Framework, replica_name
 from trainyard.kinds.kubeflow_v1.gang import pod_groups, schedule_in_gang
-from trainyard.kinds.kubeflow_v1.spec import main_container, named_ports
+from trainyard.kinds.kubeflow_v1.spec import lacks_own_port, main_container, service_ports
 from trainyard.kinds.pods.templates import append_to_list, containers_of, copy_template
 from trainyard.objects import Json, Ref
 from trainyard.objects.resources import SERVICE
@@ -57,9 +57,7 @@ def mutate_pod_template(framework: Framework, template: Json, job: Job, slot: Sl
 
 def _add_port(framework: Framework, template: Json) -> None:
     container = main_container(framework, template)
-    ports = container.get("ports")
-    names = [port.get("name") for port in (ports if isinstance(ports, list) else ()) if isinstance(port, dict)]
-    if container and framework.port_name and framework.port_name not in names:
+    if container and lacks_own_port(framework, template):
         append_to_list(container, "ports", {"name": framework.port_name, "containerPort": framework.port})
 
 
@@ -82,7 +80,6 @@ def _services(framework: Framework, job: Job) -> tuple[AuxiliaryObject, ...]:
 def _service(framework: Framework, job: Job, slot: Slot, groups: tuple[Ref, ...]) -> AuxiliaryObject:
     def body() -> Json:
         role = job.role(slot.role)
-        ports = named_ports(framework, (role.template if role else None) or {})
         labels = replica_labels(framework, job, slot)
         return {
             "apiVersion": SERVICE.api_version,
@@ -91,8 +88,7 @@ def _service(framework: Framework, job: Job, slot: Slot, groups: tuple[Ref, ...]
             "spec": {
                 "clusterIP": "None",
                 "selector": dict(labels),
-                # A Service of several ports must name each, and a headless one needs none: the others are left out.
-                "ports": [{"name": name, "port": port} for name, port in ports.items() if name],
+                "ports": service_ports(framework, (role.template if role else None) or {}),
             },
         }
 

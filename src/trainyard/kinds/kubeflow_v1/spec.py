@@ -27,6 +27,7 @@ from trainyard.kinds.spec_problems import spec_problems, unknown_fields
 from trainyard.objects import Json
 
 RestartPolicy = Literal["Always", "OnFailure", "Never", "ExitCode"]
+TCP = "TCP"
 Count = Annotated[int, Meta(ge=0, le=MAX_REPLICAS)]
 
 
@@ -103,7 +104,7 @@ def _role(framework: Framework, name: str, replica_spec: Json) -> Role:
     default = framework.default_replicas.get(name, 1)
     count = default if replicas is None else min(max(replicas, 0), MAX_REPLICAS)
     policy = framework.restart_policy_of(name, replica_spec)
-    port = named_ports(framework, template).get(framework.port_name, framework.port)
+    port = port_of(framework, template)
     container = main_container(framework, template).get("name") if framework.main_is_first else framework.container
     return Role(name, count, port, template, digest(template, policy), container=str(container or ""))
 
@@ -119,16 +120,44 @@ def main_container(framework: Framework, template: Json) -> Json:
     return next(iter([*named, *containers]), {})
 
 
-def named_ports(framework: Framework, template: Json) -> dict[str, int]:
-    """The ports of the main container, with the kind's own port where it is missing: name -> number."""
+def port_of(framework: Framework, template: Json) -> int:
+    """The number of the kind's port: that of the main container's port of its name, else the kind's own."""
+    numbers = {port.get("name"): whole_number(port.get("containerPort")) for port in ports_of(framework, template)}
+    return numbers.get(framework.port_name) or framework.port
+
+
+def service_ports(framework: Framework, template: Json) -> list[Json]:
+    """The ports of a replica's Service: the named ports of the main container, with the kind's own where it is missing.
+
+    A Service of several ports must name each, and a headless one needs none: the others are left out. It has a number
+    and protocol once.
+    """
+    ports: dict[tuple[int, str], Json] = {}
+    for port in ports_of(framework, template):
+        name, number, protocol = port.get("name"), whole_number(port.get("containerPort")), port.get("protocol") or TCP
+        if name and number is not None:
+            other_protocol = {} if protocol == TCP else {"protocol": protocol}
+            ports.setdefault((number, str(protocol)), {"name": str(name), "port": number, **other_protocol})
+    if lacks_own_port(framework, template):
+        ports[framework.port, TCP] = {"name": framework.port_name, "port": framework.port}
+    return list(ports.values())
+
+
+def lacks_own_port(framework: Framework, template: Json) -> bool:
+    """Whether the kind's port is to be added to the main container: it has none of its name, and none of its number
+    under another name, for which a Service would have two entries."""
+    if not framework.port_name:
+        return False
+    ports = ports_of(framework, template)
+    named = [port for port in ports if port.get("name") and (port.get("protocol") or TCP) == TCP]
+    has_number = framework.port in (whole_number(port.get("containerPort")) for port in named)
+    return not has_number and framework.port_name not in (port.get("name") for port in ports)
+
+
+def ports_of(framework: Framework, template: Json) -> list[Json]:
+    """The ports of the main container; malformed ones are left out."""
     ports = main_container(framework, template).get("ports")
-    numbers = {
-        str(port.get("name") or ""): number
-        for port in (ports if isinstance(ports, list) else ())
-        if isinstance(port, dict) and (number := whole_number(port.get("containerPort"))) is not None
-    }
-    has_port = not framework.port_name or framework.port_name in numbers
-    return numbers if has_port else {**numbers, framework.port_name: framework.port}
+    return [port for port in ports if isinstance(port, dict)] if isinstance(ports, list) else []
 
 
 def rules_of(framework: Framework) -> tuple[Rule, ...]:
@@ -138,6 +167,7 @@ def rules_of(framework: Framework) -> tuple[Rule, ...]:
     return (
         _name_rule(framework),
         _roles_rule(framework, replicas),
+        _spellings_rule(framework, replicas),
         *_container_rules(framework, replicas),
         restart_policy_rule(f"{replicas}{{}}"),
         *_fixed_rules("managedBy"),
@@ -199,6 +229,24 @@ def _roles_rule(framework: Framework, path: str) -> Rule:
             f"{', '.join(str(role) for role in roles if role not in framework.roles) or 'an empty map'} is no role "
             f"of a {framework.kind}; write {expected}"
         ),
+    )
+
+
+def _spellings_rule(framework: Framework, path: str) -> Rule:
+    """A role is written once: `Worker` and `worker` would have one name for their pods."""
+
+    known = {role.lower() for role in framework.roles}
+
+    def spellings(roles: Json) -> list[str]:
+        names = [role.lower() for role in roles if role.lower() in known]
+        return [role for role in roles if names.count(role.lower()) > 1]
+
+    return Rule(
+        path,
+        " && ".join(f"self.filter(r, r.matches('(?i)^{role}$')).size() < 2" for role in framework.roles),
+        lambda roles, old: not isinstance(roles, dict) or not spellings(roles),
+        "a role stands here in several spellings, such as Worker and worker: write it once",
+        detail=lambda roles: f"{' and '.join(spellings(roles))} are one role: write it once",
     )
 
 

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.cli.commands import elastic, tfjob
-from trainyard.app.job_actions import ScaleOffer, offered_actions
+from trainyard.app.job_actions import ActionRefused, ScaleOffer, offered_actions, scale
+from trainyard.client import ApiClient
 from trainyard.core import Config, Job, parse_job
 from trainyard.kinds import kind_of
 from trainyard.objects import Json
@@ -59,3 +60,26 @@ def test_nothing_is_offered_while_the_job_is_deleted() -> None:
 def test_a_job_that_has_ended_can_only_be_deleted() -> None:
     offered = offered_actions(stored(elastic(), {"type": "Failed", "status": "True"}))
     assert (offered.verbs, offered.scale, offered.generation) == (("delete",), None, 4)
+
+
+class NoRequests:
+    """A client to which nothing may be sent."""
+
+
+@pytest.mark.parametrize(
+    ("job", "replicas", "message"),
+    [
+        (
+            pytorch(elasticPolicy={"minReplicas": 2, "maxReplicas": 4}),
+            9,
+            "within minReplicas 2 and maxReplicas 4, and 9",
+        ),
+        (pytorch(elasticPolicy={"minReplicas": 2, "maxReplicas": 4}), 1, "and 1 is not: edit the bounds first"),
+        (pytorch(elasticPolicy={"maxReplicas": 4}), 5, "maxReplicas 4"),
+        (elastic(), 9, "within minReplicas 2 and maxReplicas 3"),
+    ],
+)
+async def test_an_elastic_job_is_not_scaled_out_of_its_bounds(job: Json, replicas: int, message: str) -> None:
+    parsed = stored(job)
+    with pytest.raises(ActionRefused, match=message):
+        await scale(cast(ApiClient, NoRequests()), parsed.kind, parsed.obj, replicas)

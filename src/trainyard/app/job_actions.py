@@ -94,6 +94,7 @@ async def scale(
     if end := job_result(job):
         raise ActionRefused(f"{reference} has ended ({end}): its size does not change any more")
     _check_scalable(kind, job, role)
+    _check_bounds(kind, job, replicas)
     current = await api.get(kind.gvk, namespace_of(job), name_of(job), "scale")
     body = _precondition(resource_version) | {"spec": {"replicas": replicas}}
     await api.patch(kind.gvk, namespace_of(job), name_of(job), body, "scale")
@@ -123,6 +124,19 @@ def _scale_offer(job: Job) -> ScaleOffer | None:
         least, most = job.kind.api.scale_bounds(job)
         return ScaleOffer(name, roles[name].replicas, least, most)
     return None
+
+
+def _check_bounds(kind: Kind, job: Json, replicas: int) -> None:
+    """Raises ActionRefused for a number outside of the bounds of an elastic job: its rendezvous would not take it, and
+    the API server knows of no rule."""
+    least, most = kind.api.scale_bounds(parse_job(kind, job, Config()))
+    if (least is None or replicas >= least) and (most is None or replicas <= most):
+        return
+    bounds = " and ".join(
+        f"{name} {bound}" for name, bound in (("minReplicas", least), ("maxReplicas", most)) if bound is not None
+    )
+    reference = reference_of(kind, job)
+    raise ActionRefused(f"{reference} is elastic within {bounds}, and {replicas} is not: edit the bounds first")
 
 
 def _check_scalable(kind: Kind, job: Json, role: str) -> None:

@@ -27,6 +27,13 @@ def bounds(job: Job) -> tuple[int, int]:
     )
 
 
+def set_bounds(job: Job) -> tuple[int | None, int | None]:
+    """Fewest and most workers of an `elasticPolicy` that sets one of them; (None, None) without."""
+    policy = elastic_policy(job) or {}
+    is_set = any(whole_number(policy.get(name)) is not None for name in ("minReplicas", "maxReplicas"))
+    return bounds(job) if is_set else (None, None)
+
+
 def autoscalers(job: Job) -> tuple[AuxiliaryObject, ...]:
     """The HorizontalPodAutoscaler, of the job's name; none without metrics, or where the cluster has none."""
     metrics = (elastic_policy(job) or {}).get("metrics")

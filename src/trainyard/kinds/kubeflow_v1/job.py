@@ -19,7 +19,7 @@ from trainyard.core import (
 )
 from trainyard.kinds.definitions import columns
 from trainyard.kinds.kubeflow_v1 import lifecycle, messages, pods, spec
-from trainyard.kinds.kubeflow_v1.autoscaling import autoscalers, bounds, elastic_policy
+from trainyard.kinds.kubeflow_v1.autoscaling import autoscalers, set_bounds
 from trainyard.kinds.kubeflow_v1.conditions import write_conditions
 from trainyard.kinds.kubeflow_v1.diagnosis import diagnosis_of
 from trainyard.kinds.kubeflow_v1.framework import Framework
@@ -67,7 +67,7 @@ def _api(framework: Framework) -> Api:
         own_network=framework.own_network,
         columns=(STATE, columns.AGE, *DETAILS),
         scale=_scale(framework) if framework.scalable else {},
-        scale_bounds=lambda job: bounds(job) if elastic_policy(job) else (None, None),
+        scale_bounds=set_bounds,
         installed_by_default=False,
         policy_field="runPolicy",
         managers=framework.managers,

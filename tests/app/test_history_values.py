@@ -27,7 +27,7 @@ from trainyard.app.history.records import (
 )
 from trainyard.app.history.retention import RetentionLimits, cut_log, keep, mark_interrupted, prune
 from trainyard.objects import Json
-from trainyard.views.recorded import event_entry, pod_entry, restarts_of
+from trainyard.views.recorded import event_entry, pod_entry
 
 NOW = time.time()
 DAY = 86400
@@ -155,8 +155,7 @@ def test_of_many_pods_of_a_replica_the_first_and_the_last_are_kept_and_the_rest_
     kept.record_pod(pod(99, index=1, phase="Running"), gone=False)
     snapshot = kept.snapshot("lock")
     assert [entry["attempt"] for entry in snapshot.pods] == [0, 1, 6, 7, 0]
-    assert snapshot.data["leftOut"] == {"worker-0": {"pods": 4, "restarts": 0}}
-    assert snapshot.data["restarts"] == 7
+    assert snapshot.data["leftOut"] == {"worker-0": {"pods": 4}}
     removed = [path.relative_to(tmp_path / "logs") for path in snapshot.removed_logs]
     assert [str(path) for path in removed] == [f"worker-0/attempt-{n}-{n:08x}" for n in (2, 3, 4, 5)]
 
@@ -185,44 +184,20 @@ def test_of_many_events_the_first_and_the_last_are_kept(tmp_path: Path) -> None:
     assert snapshot.data["eventsLeftOut"] == 5
 
 
-def test_restarts_are_pods_after_the_first_and_restarts_of_containers() -> None:
-    pods = [{"replica": "a", "restarts": 2}, {"replica": "a", "restarts": 0}, {"replica": "b", "restarts": 0}]
-    assert restarts_of(pods, {}) == 3
-    assert restarts_of(pods, {"b": {"pods": 2, "restarts": 5}}) == 10
-
-
-def test_a_resume_is_no_restart_and_keeps_the_jobs_start_time(tmp_path: Path) -> None:
+def test_restarts_are_those_of_the_jobs_status_and_the_start_is_the_first(tmp_path: Path) -> None:
+    """A pod that is replaced because it was evicted, deleted, suspended or scaled down is no restart."""
     kept = record(tmp_path)
     kept.record_job(job(startTime="2026-11-23T07:00:00Z"), 0)
-    kept.record_pod(pod(1, phase="Running"), gone=False)
-    kept.record_job(job(conditions=[{"type": "Suspended", "status": "True"}]), 1)
-    kept.record_pod(pod(1, phase="Failed"), gone=True)
-    kept.record_job(job(startTime="2026-11-23T08:00:00Z"), 2)
-    kept.record_pod(pod(2, phase="Running"), gone=False)
-    data = kept.snapshot("lock").data
-    assert (data["restarts"], data["started"]) == (0, "2026-11-23T07:00:00Z")
-    kept.record_pod(pod(3, phase="Running"), gone=False)
-    assert kept.snapshot("lock").data["restarts"] == 1, "a failure after the resume counts"
-
-
-def lost() -> Json:
-    return {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "finishedAt": "2026-01-01T00:00:10Z"}}
-
-
-def test_a_stop_of_the_cluster_is_no_restart(tmp_path: Path) -> None:
-    """Down and up again: a container that may run again is restarted in its pod, another one in a new pod."""
-    kept = record(tmp_path)
-    kept.record_pod(pod(1, containerStatuses=[container(1, state={"running": {}}, lastState=lost())]), gone=False)
-    kept.record_pod(pod(2, index=1, phase="Failed", containerStatuses=[container(0, state=lost())]), gone=True)
-    kept.record_pod(pod(3, index=1, phase="Running"), gone=False)
-    disrupted = [{"type": "DisruptionTarget", "status": "True"}]
-    kept.record_pod(pod(4, index=2, phase="Failed", conditions=disrupted), gone=True)
-    kept.record_pod(pod(5, index=2, phase="Running"), gone=False)
+    for number in range(4):
+        kept.record_pod(pod(number, phase="Failed"), gone=True)
     assert kept.snapshot("lock").data["restarts"] == 0
-    kept.record_pod(
-        pod(1, containerStatuses=[container(2, state={"running": {}}, lastState=terminated(1))]), gone=False
-    )
-    assert kept.snapshot("lock").data["restarts"] == 1, "a failure after that counts"
+    kept.record_job(job(startTime="2026-11-23T08:00:00Z", restarts=2), 1)
+    data = kept.snapshot("lock").data
+    assert (data["restarts"], data["started"]) == (2, "2026-11-23T07:00:00Z")
+    kept.snapshot("lock").write()
+    again = JobRecord.loaded(tmp_path, json.loads((tmp_path / RESULT).read_text()), RetentionLimits())
+    again.record_pod(pod(9, phase="Running"), gone=False)
+    assert again.snapshot("lock").data["restarts"] == 2
 
 
 def test_a_job_is_over_when_its_result_is_known_and_no_pod_runs(tmp_path: Path) -> None:
@@ -264,18 +239,6 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert "'07502e3070'" in (tmp_path / "job.yaml").read_text()
     again.record_job(job(state="Done"), 0)
     assert again.snapshot("lock").manifest is None, "the job as it was submitted is written once"
-
-
-def test_a_pod_replaced_before_the_next_process_watches_counts_as_no_restart(tmp_path: Path) -> None:
-    killed = record(tmp_path)
-    killed.record_job(job(), 0)
-    killed.record_pod(pod(1, phase="Running"), gone=False)
-    killed.snapshot("lock").write()
-    again = JobRecord.loaded(tmp_path, json.loads((tmp_path / RESULT).read_text()), RetentionLimits())
-    again.record_pod(pod(2, phase="Running"), gone=False)
-    assert again.snapshot("lock").data["restarts"] == 0
-    again.record_pod(pod(3, phase="Running"), gone=False)
-    assert again.snapshot("lock").data["restarts"] == 1, "a pod that ran in this process and is replaced"
 
 
 def test_a_job_that_was_removed_from_the_history_is_not_written_again(tmp_path: Path) -> None:

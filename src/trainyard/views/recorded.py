@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from trainyard.objects import Json, as_dict, is_condition_true, labels_of, name_of, uid_of
 from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS
@@ -116,30 +116,6 @@ def _run_entry(number: int, terminated: Json, peak: int) -> Json:
         "ended": str(terminated.get("finishedAt") or ""),
         **({"peakMemory": peak} if peak else {}),
     }
-
-
-def restarts_of(pods: Iterable[Json], left_out: Json) -> int:
-    """The restarts of a job: every pod of a replica after its first one, and every restart of a container. A pod that
-    replaces one ended by a suspension, or by a stop of the cluster, is no restart. `left_out`: the field leftOut of
-    result.json, by replica."""
-    pod_counts: dict[str, int] = {}
-    newest: dict[str, Json] = {}
-    total = 0
-    for pod in pods:
-        replica = str(pod["replica"])
-        previous = newest.get(replica)
-        pod_counts[replica] = pod_counts.get(replica, 0) + (0 if previous and ended_from_outside(previous) else 1)
-        newest[replica] = pod
-        total += int(pod.get("restarts") or 0)
-    for replica, omitted in left_out.items():
-        pod_counts[replica] = pod_counts.get(replica, 0) + int(omitted["pods"]) - int(omitted.get("suspended") or 0)
-        total += int(omitted["restarts"])
-    return total + sum(count - 1 for count in pod_counts.values())
-
-
-def ended_from_outside(pod: Json) -> bool:
-    """Whether a suspension, or a stop of the cluster, ended this pod (an entry of result.json)."""
-    return bool(pod.get("suspended") or pod.get("stopped"))
 
 
 def event_entry(event: Json) -> Json:

@@ -31,7 +31,7 @@ from trainyard.objects import (
     uid_of,
 )
 from trainyard.objects.yaml_text import as_yaml
-from trainyard.views.recorded import ended_from_outside, event_entry, pod_entry, restarts_of
+from trainyard.views.recorded import event_entry, pod_entry
 
 _SET_BY_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
 _ENDED = ("Succeeded", "Failed")
@@ -127,16 +127,16 @@ class JobRecord(msgspec.Struct):
         self._job, self._job_changed = job, True
         result, reason, message = result_of(job)
         status = as_dict(job.get("status"))
+        restarts = status.get("restarts")
         ended = str(status.get("completionTime") or "") or self.data.get("ended") or format_time(now)
-        if is_condition_true(status.get("conditions"), "Suspended"):
-            for entry in self.pods.values():
-                entry["suspended"] = True
         self.data |= {
             "apiVersion": job.get("apiVersion"),
             "kind": job.get("kind"),
             "namespace": namespace_of(job),
             "name": name_of(job),
             "created": job["metadata"].get("creationTimestamp"),
+            # The job's own number, which counts failures alone: as `trainyard get` shows it.
+            "restarts": max(int(self.data.get("restarts") or 0), restarts if isinstance(restarts, int) else 0),
             "started": self.data.get("started") or status.get("startTime") or "",  # a resume sets startTime again
             "ended": ended if result else "",
             "result": result,
@@ -165,8 +165,6 @@ class JobRecord(msgspec.Struct):
         if uid not in self.pods:
             self.uids_by_replica.setdefault(entry["replica"], []).append(uid)
         before = self.pods.get(uid, {})
-        if before.get("suspended"):
-            entry["suspended"] = True
         if before.get("endedBeforeDeletion") or (entry["phase"] in _ENDED and not gone and not is_deleting(pod)):
             entry["endedBeforeDeletion"] = True
         self.pods[uid] = {**entry, "deleted": True} if gone else entry
@@ -184,11 +182,7 @@ class JobRecord(msgspec.Struct):
             return []
         uid = uids.pop(self.limits.pods)
         entry = self.pods.pop(uid)
-        left_out = self.data.setdefault("leftOut", {}).setdefault(replica, {"pods": 0, "restarts": 0})
-        left_out["pods"] += 1
-        left_out["restarts"] += int(entry.get("restarts") or 0)
-        if ended_from_outside(entry):
-            left_out["suspended"] = int(left_out.get("suspended") or 0) + 1
+        self.data.setdefault("leftOut", {}).setdefault(replica, {"pods": 0})["pods"] += 1
         if not self.data.get("logs"):  # those in a folder of the user's own choice are the user's
             self._removed_logs.append(self.logs / str(entry["logs"]))
         return [uid]
@@ -206,7 +200,6 @@ class JobRecord(msgspec.Struct):
     def snapshot(self, recorder: str) -> Snapshot:
         """All that has changed since the last snapshot."""
         pods = list(self.pods.values())
-        self.data["restarts"] = restarts_of(pods, as_dict(self.data.get("leftOut")))
         self.data["replicas"] = len(self.uids_by_replica)
         events = list(self.events.values()) if self._events_changed else None
         snapshot = Snapshot(

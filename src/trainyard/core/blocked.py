@@ -71,8 +71,9 @@ def find_blocks(
     missing, terminating = _missing_pod(job, replicas, owned, now), _terminating_pod(job, waiting, owned, creates, now)
     wakeups = tuple(wait.due for wait in (missing, terminating) if wait.due is not None)
     not_admitted = _not_admitted(job, owned) if creates else ""
-    waits = {"TemplateEdited": edited, "NoPod": missing.message, "PodTerminating": terminating.message}
-    waits["NotAdmitted"] = not_admitted
+    held = _held_parts(owned) if outcome.phase != "Suspended" else ""
+    waits = {"TemplateEdited": edited, "QueuedAlone": held, "NoPod": missing.message}
+    waits |= {"PodTerminating": terminating.message, "NotAdmitted": not_admitted}
     message = "; ".join(filter(None, (_refusals_text(blocks), *waits.values())))
     reasons = sorted({refusal.policy or refusal.reason or "Refused" for refusal in blocks.values()})
     reasons += [reason for reason, text in waits.items() if text]
@@ -94,6 +95,17 @@ def _not_admitted(job: Job, owned: OwnedObjects) -> str:
         f"{ref.kind} {ref.name} is {owned.by_ref[ref].phase or 'Pending'}: its scheduler has not admitted the job"
         for ref in refs
     )
+
+
+def _held_parts(owned: OwnedObjects) -> str:
+    """Which children Kueue holds one by one, "" when it holds none. The operator puts no child in a queue."""
+    pods = (pod for owned_pods in owned.pods_by_owner.values() for pod in owned_pods)
+    held = sorted({(child.kind, child.name, child.queue) for child in (*owned.by_ref.values(), *pods) if child.queue})
+    if not held:
+        return ""
+    kind, name, queue = held[0]
+    others = f" and {len(held) - 1} more" if held[1:] else ""
+    return f"Kueue holds this part: {kind} {name}{others}, in queue {queue}, and queues each part of the job for itself"
 
 
 def _without_template(job: Job, replicas: list[Replica]) -> str:

@@ -30,6 +30,8 @@ DISRUPTIONS = frozenset({"Evicted", "Preempted", "Preempting", "Shutdown", "Node
 """Pod reasons of a disruption, which is no failure of the program (docs/rules.md S27)."""
 
 
+QUEUE_NAME, ADMISSION_GATE = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/admission"
+"""The label that puts an object in a queue of Kueue, and the scheduling gate of a Pod that waits in one."""
 _MAX_MESSAGE = 512  # characters of a message in the pod's, Job's or Deployment's status
 
 _shared = sys.intern
@@ -133,6 +135,8 @@ class _Spec(msgspec.Struct, gc=False):
     restartPolicy: Any = None
     containers: list[_ContainerSpec] | None = None
     initContainers: list[_ContainerSpec] | None = None
+    suspend: Any = None
+    schedulingGates: Any = None
 
 
 class _Object(msgspec.Struct, gc=False):
@@ -172,6 +176,8 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         fields = {"phase": status.phase}
     elif kind == "Deployment":
         fields = _deployment_fields(status)
+    if QUEUE_NAME in labels and wire.spec is not None and _is_held(wire.spec):
+        fields["queue"] = _shared(labels[QUEUE_NAME])
     finished_at = fields.pop("finished_at", 0.0)
     return Child(
         kind=kind,
@@ -193,6 +199,12 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         finished_at=finished_at,
         status=_shared_status(ChildStatus(**fields)) if fields else NO_STATUS,
     )
+
+
+def _is_held(spec: _Spec) -> bool:
+    """Whether Kueue holds a Job or a Pod that it has put in a queue by itself. The operator suspends no Job."""
+    gates = spec.schedulingGates if isinstance(spec.schedulingGates, list) else []
+    return spec.suspend is True or {"name": ADMISSION_GATE} in gates
 
 
 def decode_containers(pod: Child) -> tuple[ContainerRecord, ...]:

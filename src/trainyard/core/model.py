@@ -42,6 +42,8 @@ class ChildStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     failed_pods: int = 0  # status.failed, which includes deleted pods
     # StatefulSet
     replicas: int = 0  # spec.replicas
+    # batch Job, Pod
+    queue: str = ""  # the queue of Kueue that holds this object by itself: suspended, or behind an admission gate
 
 
 NO_STATUS = ChildStatus()
@@ -93,6 +95,11 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def disrupted(self) -> bool:
         """`status.disrupted`."""
         return self.status.disrupted
+
+    @property
+    def queue(self) -> str:
+        """`status.queue`."""
+        return self.status.queue
 
     @property
     def containers(self) -> str:

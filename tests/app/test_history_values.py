@@ -26,6 +26,11 @@ from trainyard.app.history.records import (
     read_records,
 )
 from trainyard.app.history.retention import RetentionLimits, cut_log, keep, mark_interrupted, prune
+from trainyard.node.kubelet.lifecycle import step
+from trainyard.node.kubelet.pod_state import Container, Ended, Event, Started, Tick
+from trainyard.node.kubelet.pod_state import Pod as LifecyclePod
+from trainyard.node.kubelet.status import StatusInputs
+from trainyard.node.kubelet.status import status as status_of
 from trainyard.objects import Json
 from trainyard.views.recorded import event_entry, pod_entry
 
@@ -138,6 +143,21 @@ def test_a_restart_of_all_containers_is_one_run_and_one_restart() -> None:
         entry = pod_entry(pod(containerStatuses=[status, {**status, "name": "logger"}]), entry)
     (run,) = entry["containers"][0]["runs"]
     assert (run["run"], run["exitCode"], entry["restarts"]) == (1, 42, 1)  # the code that an earlier status had
+
+
+def test_a_container_that_is_restarted_at_once_is_counted_once() -> None:
+    """Each status that the node writes, of a program that fails twice and then succeeds."""
+    life = LifecyclePod("p_default", "00000000-1", "OnFailure", (Container("tensorflow"),))
+    events: list[Event] = [Tick(0)]
+    for start, code in ((1, 3), (2, 4), (13, 0)):
+        events += [Tick(start), Started(start, "tensorflow"), Ended(start, "tensorflow", code)]
+    entry = None
+    for event in events:
+        life, _ = step(life, event)
+        fields = status_of(life, StatusInputs("10.0.0.1", "10.0.0.2", {}), [], 20)
+        entry = pod_entry(pod(**fields), entry)
+    assert entry is not None and entry["restarts"] == 2
+    assert [(run["run"], run["exitCode"]) for run in entry["containers"][0]["runs"]] == [(1, 3), (2, 4), (3, 0)]
 
 
 def test_of_many_runs_the_first_and_the_last_ends_are_kept() -> None:

@@ -17,6 +17,8 @@ RULE = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
 RULE_ALL = {**RULE, "action": "RestartAllContainers"}
 NOT_RULE = {"action": "Restart", "exitCodes": {"operator": "NotIn", "values": [42]}}
 ALL, NO = "RestartAllContainers", ""
+# The kinds whose operator reads the exit code; the master of a ChainerJob is left to the Job controller.
+OPERATOR_DECIDES = [kind for kind in PLAYERS if kind != "ChainerJob"]
 ACTIONS: list[tuple[Json, str, bool, dict[int, str]]] = [
     # container, policy of the pod, init container, exit code -> what the kubelet does
     ({}, "Never", False, {0: NO, 1: NO}),
@@ -70,9 +72,7 @@ def test_an_exit_that_a_rule_restarts_is_no_failure(kind: str, rule: Json) -> No
     assert not simulated.job["status"].get("restarts")
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind, player in PLAYERS.items() if player.carriers != ("retrying Job", "set")]
-)
+@pytest.mark.parametrize("kind", OPERATOR_DECIDES)
 def test_an_exit_with_0_under_the_containers_policy_always_is_no_success(kind: str) -> None:
     player = PLAYERS[kind]
     simulated = simulate(player.kind, player.job)
@@ -128,3 +128,18 @@ def test_restarts_of_the_main_container_and_of_init_containers_before_it_count(
     for field, counts in statuses.items():
         pod["status"][field] = [{"name": name, "restartCount": count, "state": state} for name, count in counts]
     assert simulated.settle().get("restarts", 0) == restarts
+
+
+@pytest.mark.parametrize("kind", OPERATOR_DECIDES)
+def test_a_sidecar_that_is_stopped_after_the_others_is_not_the_cause(kind: str) -> None:
+    """A program without a handler of SIGTERM ends with 143, and its status comes before that of the main container."""
+    player = PLAYERS[kind]
+    simulated = simulate(player.kind, player.job)
+    pod = with_rules(simulated, player.first)
+    pod["spec"]["initContainers"] = [{"name": "proxy", "restartPolicy": "Always"}]
+    stopped = {"terminated": {"exitCode": 143, "reason": "Error", "finishedAt": format_time(simulated.now)}}
+    pod["status"]["initContainerStatuses"] = [{"name": "proxy", "restartCount": 0, "state": stopped}]
+    simulated.end(player.first, 3)
+    status = simulated.settle()
+    text = str(status)
+    assert is_condition_true(status.get("conditions"), "Failed") and "proxy" not in text and "143" not in text, text

@@ -11,8 +11,9 @@ import pytest
 from trainyard.node.kubelet.volumes import mount_paths
 from trainyard.node.network import directory as node_directory
 from trainyard.node.network import dns, host_ports
-from trainyard.node.network.address_rewrite import NameScope, PortOf, declared_ports, rewriter
+from trainyard.node.network.address_rewrite import NameScope, PortOf, declared_ports, is_hostfile, rewriter
 from trainyard.node.network.directory import Directory, Peer, Port, cluster_ip, ports_of
+from trainyard.node.network.interface_variables import without_pod_interface
 from trainyard.node.network.namespaced import NamespaceNetwork, resolv_conf
 from trainyard.node.network.shared import PortAllocator, host_address
 from trainyard.node.sandbox.supervisor_client import Mount, Sandbox, SandboxCallbacks
@@ -311,6 +312,26 @@ def test_a_host_and_its_port_in_two_flags_are_rewritten_together(line: str, expe
     with placeholders() as (port_of, readable):
         arguments = host_ports.arguments(line.split(" "), rewriter(KNOWN, port_of))
         assert readable(" ".join(arguments)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ps-0:1\nps-1:64\n", True),
+        ("#!/bin/sh\n\necho ps-0:2\necho ps-1.job:2", True),
+        ("ps-0:2222\nps-1:2222\n", False),
+        ("ps-0:1\n--port=1\n", False),
+        ("ps-0 slots=1\n", False),
+        ("#!/bin/sh\n", False),
+    ],
+)
+def test_numbers_of_a_hostfile_are_slots(text: str, expected: bool) -> None:
+    assert is_hostfile(text) == expected
+
+
+def test_the_interface_of_a_pod_is_not_named_where_it_has_none() -> None:
+    env = {"HYDRA_IFACE": "eth0", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "ib0", "WORD": "eth0"}
+    assert without_pod_interface(env) == {"NCCL_SOCKET_IFNAME": "ib0", "WORD": "eth0"}
 
 
 def test_declared_ports_are_those_of_the_containers() -> None:

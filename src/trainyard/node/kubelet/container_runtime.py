@@ -37,7 +37,9 @@ from trainyard.node.kubelet.volumes import mount_paths
 from trainyard.node.kubelet.volumes.unsaved_files import UnsavedFiles, working_directory
 from trainyard.node.kubelet.volumes.volumes import FatalStartError, Volume, VolumeContext, build
 from trainyard.node.network import host_ports
+from trainyard.node.network.address_rewrite import is_hostfile
 from trainyard.node.network.directory import hostname_of, own_hostname_of
+from trainyard.node.network.interface_variables import without_pod_interface
 from trainyard.node.network.pod_network import Rewrite
 from trainyard.node.sandbox.inherited_environment import for_devices, inherited
 from trainyard.node.sandbox.supervisor_client import Mount, Process, StartError
@@ -210,10 +212,10 @@ class ContainerRuntime:
 
     def _rewrite_text(self, text: str) -> str:
         """The text of a ConfigMap, with names and mount paths rewritten on the shared network."""
-        text = self._context.network.rewrite(self._pod)(text)
-        if self._context.network.isolated_network:
+        if self._context.network.isolated_network or is_hostfile(text):
             return text
         self._volumes_name_token = self._volumes_name_token or _TOKEN_FOLDER in text
+        text = self._context.network.rewrite(self._pod)(text)
         folder = self._folder / "volumes"
         mounts = {
             str(mount.get("mountPath")): self._volumes.get(name := str(mount.get("name")), Volume(folder / name)).path
@@ -298,16 +300,17 @@ class ContainerRuntime:
     def _rewrite_process(
         self, process: Process, own_env: Mapping[str, str], field_env: set[str], rewrite_paths: Rewrite
     ) -> Process:
-        """The process on the shared network: without mounts; the names of other pods and the mount paths are rewritten
-        in its texts. `own_env`: the variables of the container and its image; `field_env`: names of those with a
-        fieldRef."""
+        """The process on the shared network: without mounts and the interface of a pod; the names of other pods and the
+        mount paths are rewritten in its texts. `own_env`: the variables of the container and its image; `field_env`:
+        names of those with a fieldRef."""
         env, rewrite_names = dict(process.env), self._context.network.rewrite(self._pod)
         env |= host_ports.environment({name: env[name] for name in own_env.keys() - field_env}, rewrite_names)
         env |= {name: rewrite_paths(env[name] if name in field_env else rewrite_names(env[name])) for name in own_env}
         argv = [
             rewrite_paths(rewrite_names(argument)) for argument in host_ports.arguments(process.argv, rewrite_names)
         ]
-        return replace(process, argv=argv, env=env, cwd=rewrite_paths(process.cwd), mounts=[])
+        cwd = rewrite_paths(process.cwd)
+        return replace(process, argv=argv, env=without_pod_interface(env), cwd=cwd, mounts=[])
 
     def _volume_mounts(self, container: Json, env: Mapping[str, str]) -> list[Mount]:
         mounts = []

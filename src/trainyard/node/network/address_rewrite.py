@@ -5,6 +5,8 @@ Rules:
   allocated for (namespace, name, port), so that the pod that listens and the pods that connect use the same port.
   The same holds for the clusterIP of a Service. A text that consists of such a name only becomes 127.0.0.1, unless the
   name has letters only (`etcd`), because it may then be an ordinary word.
+- A ConfigMap's file that lists hosts with numbers below 1000, one a line, is a hostfile of MPI or a script that prints
+  one: the numbers are slots (`worker-0:2`), and the text stays as it is.
 - A name in another namespace must be written with its namespace: `etcd-service.elastic-job:2379`.
 - `0.0.0.0:port` in a pod that declares this container port becomes the port allocated for the pod's own name, so that
   two pods can listen on the same port number. The same holds for the pod's own address (`status.podIP`), which is that
@@ -39,6 +41,15 @@ class NameScope(msgspec.Struct, frozen=True):
     addresses: Mapping[str, NamespacedName] = msgspec.field(default_factory=dict)
     own: tuple[str, frozenset[int]] = ("", frozenset())
     pod_ip: str = ""
+
+
+_HOST_LINE = re.compile(r"(?:echo )?[\w.-]+:[0-9]{1,3}")
+
+
+def is_hostfile(text: str) -> bool:
+    """Whether the text is a hostfile with lines `host:slots`, or a script that prints one."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return bool(lines) and all(_HOST_LINE.fullmatch(line) for line in lines)
 
 
 def declared_ports(pod: Json) -> frozenset[int]:

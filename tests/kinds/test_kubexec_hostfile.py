@@ -38,6 +38,12 @@ async def test_the_hostfile_is_written_atomically_once_every_worker_runs(place: 
         "j-workerset-a-0 slots=1",
         "j-master-x slots=3",
     ]
+    assert (place.folder / "hydra-hostfile").read_text().splitlines() == [
+        "j-workerset-b-0:4",
+        "j-workerset-b-1:4",
+        "j-workerset-a-0:1",
+        "j-master-x:3",
+    ]
     assert "2 of 3 workers run; waiting for j-workerset-a-0: phase Pending" in done.err
     lines = done.err.splitlines()
     assert len(lines) == len(set(lines)) <= 6 and "hostfile: 3 workers and the master" in lines[-1]

@@ -27,6 +27,7 @@ IMAGES = {
     "xgboost": "trainyard/xgboost-train*",
     "mxnet": "*mxnet*",
     "mpi4py": "everpeace/chainer",
+    "chainer": "everpeace/chainer",
 }
 
 
@@ -124,3 +125,12 @@ def test_mxnet_trains_with_a_scheduler_and_a_server(tmp_path: Path) -> None:
 def test_mpi_processes_train_in_two_workers(tmp_path: Path) -> None:
     lines = trained(tmp_path, "mpi4py", "mpi_train.py", "--workers", "2", "--nproc", "2")
     assert sum("of 4 weights [1.0, -2.0, 3.0, 0.5]" in line for line in lines) == 4
+
+
+@pytest.mark.parametrize("workers", [("--workers", "2"), ("--workers", "1", "--nproc", "2")], ids=["pods", "one pod"])
+def test_an_exception_in_one_rank_of_chainermn_fails_the_job(workers: tuple[str, ...], tmp_path: Path) -> None:
+    line = command(tmp_path, "chainer", "chainermn_raises.py", *workers)
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    text = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 1, text
+    assert re.search(r"problem: .*ValueError: the learning rate is negative .*chainermn_raises.py:7", text), text

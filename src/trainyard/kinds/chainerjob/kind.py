@@ -159,7 +159,7 @@ def mutate_pod_template(template: Json, job: Job, slot: Slot) -> Json:
     pod_template["spec"]["serviceAccountName"] = mpi.service_account_name(job)
     if not is_distributed(job):
         return pod_template
-    mpi.add_mpi_volumes_and_env(pod_template, job)
+    mpi.add_mpi_volumes_and_env(pod_template, job, min(_slots(job, role.name) for role in job.roles))
     if slot.role == MASTER:
         mpi.wait_for_workers(pod_template, _slots(job, MASTER))
     return pod_template

@@ -12,7 +12,8 @@ import msgspec
 
 from trainyard.core import AuxiliaryObject, Job
 from trainyard.core.names import digest
-from trainyard.kinds.pods.templates import append_to_list, append_volume, containers_of
+from trainyard.kinds.mpi_variables import POD_NAME_VARIABLE, exec_variables
+from trainyard.kinds.pods.templates import append_missing_variables, append_to_list, append_volume, containers_of
 from trainyard.objects import Json, Ref
 from trainyard.objects.resources import CONFIG_MAP, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
 
@@ -27,7 +28,6 @@ VOLUMES = {"chainer-operator-volume-generated": GENERATED, "chainer-operator-vol
 EXECUTABLE_MODE = 0o555
 _RBAC_GROUP = "rbac.authorization.k8s.io"
 _MOUNTS = [{"name": name, "mountPath": path} for name, path in VOLUMES.items()]
-_POD_NAME_SOURCE: Json = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 _VARIABLES = {
     "OMPI_MCA_plm_rsh_agent": f"{ASSETS}/{RSH_AGENT}",
     "OMPI_MCA_orte_keep_fqdn_hostnames": "t",
@@ -35,11 +35,9 @@ _VARIABLES = {
     "OMPI_MCA_btl_tcp_if_exclude": "lo,docker0",
     # The master starts each orted, which daemonizes itself: no exec session stays open for as long as the job runs.
     "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
-    # Open MPI 5 starts its processes by PRRTE, which ignores the names above that have plm or orte in them.
-    "PRTE_MCA_plm_ssh_agent": f"{ASSETS}/{RSH_AGENT}",
-    "PRTE_MCA_prte_default_hostfile": HOSTFILE,
-    "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
 }
+ABORT_ON_EXCEPTION = {"CHAINERMN_FORCE_ABORT_ON_EXCEPTION": "1"}
+"""An exception in one rank ends all: without it ChainerMN's other ranks wait for that rank, and it for them."""
 
 
 class WorkerStatefulSet(msgspec.Struct, frozen=True):
@@ -59,22 +57,24 @@ def service_account_name(job: Job) -> str:
     return f"{job.key.name}-launcher"
 
 
-def add_mpi_volumes_and_env(template: Json, job: Job) -> None:
+def add_mpi_volumes_and_env(template: Json, job: Job, slots: int) -> None:
     """Add the two volumes and, to each container of the user, the mounts and, after the user's, the variables.
 
-    Changes the template in place.
+    `slots`: the least of all pods. Changes the template in place.
     """
     generated, assets = VOLUMES
     items = [{"key": key, "path": key, "mode": EXECUTABLE_MODE} for key in (RSH_AGENT, EXEC_PROGRAM, SLOTS_FILE)]
     append_volume(template, {"name": generated, "emptyDir": {}})
     append_volume(template, {"name": assets, "configMap": {"name": f"{job.key.name}-assets", "items": items}})
     variables: list[Json] = [{"name": name, "value": value} for name, value in _VARIABLES.items()]
-    variables.append({"name": "TRAINYARD_POD_NAME", **_POD_NAME_SOURCE})
+    variables.append(POD_NAME_VARIABLE)
+    today = exec_variables(f"{ASSETS}/{RSH_AGENT}", GENERATED, slots, template["spec"])
     for container in _init_containers(template):
         _add_mounts(container)
     for container in containers_of(template):
         _add_mounts(container)
         append_to_list(container, "env", *variables)
+        append_missing_variables(container, today | ABORT_ON_EXCEPTION)
 
 
 def _add_mounts(container: Json) -> None:
@@ -102,7 +102,7 @@ def wait_for_workers(template: Json, slots: int) -> None:
         "name": "chainer-operator-hostfile-generator",
         **copied_fields,
         "command": [*command, f"{ASSETS}/{SLOTS_FILE}"],
-        "env": [{"name": "POD_NAME", **_POD_NAME_SOURCE}],
+        "env": [{**POD_NAME_VARIABLE, "name": "POD_NAME"}],
         "volumeMounts": list(_MOUNTS),
     }
     append_to_list(template["spec"], "initContainers", generator)

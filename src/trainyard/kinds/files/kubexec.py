@@ -33,6 +33,7 @@ import urllib.parse
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 CONTAINER = "chainer"
+HYDRA_HOSTFILE = "hydra-hostfile"
 V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"  # only v5 can close stdin
 STDIN, STDOUT, STDERR, OUTCOME, END = 0, 1, 2, 3, 255
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
@@ -486,8 +487,8 @@ def workers_in(path):
 
 
 def write_hostfile(target, master, slots, sets):
-    """Wait for the workers without a timeout (the Job has a deadline), then write the hostfile. The master is its
-    last line."""
+    """Wait for the workers without a timeout (the Job has a deadline), then write the hostfiles of Open MPI and, beside
+    it, of hydra (MPICH, Intel MPI). The master is their last line."""
     slots = slots.replace("slots=", "", 1)
     if not slots.isdigit():
         raise Fault("the master's slots are %r; write slots=<n>" % slots)
@@ -506,10 +507,12 @@ def write_hostfile(target, master, slots, sets):
         said = now
         time.sleep(pause)
         pause = min(pause * 1.5, 2.0)
-    fresh = target + ".new"
-    with open(fresh, "w", encoding="utf-8") as file:
-        file.writelines("%s slots=%d\n" % pair for pair in workers + [(master, int(slots))])
-    os.rename(fresh, target)
+    hosts = workers + [(master, int(slots))]
+    hydra = os.path.join(os.path.dirname(target), HYDRA_HOSTFILE)
+    for path, line in ((hydra, "%s:%d\n"), (target, "%s slots=%d\n")):
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            file.writelines(line % pair for pair in hosts)
+        os.rename(path + ".new", path)
     say("%s: %d workers and the master" % (target, len(workers)))
     return 0
 

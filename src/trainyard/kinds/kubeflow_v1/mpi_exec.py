@@ -11,7 +11,14 @@ from trainyard.core import AuxiliaryObject, Job, Slot
 from trainyard.core.names import digest
 from trainyard.kinds.kubeflow_v1 import mpi
 from trainyard.kinds.kubeflow_v1.framework import WORKER
-from trainyard.kinds.pods.templates import append_to_list, append_volume, containers_of, names_of_variables, spec_of
+from trainyard.kinds.mpi_variables import HYDRA_HOSTFILE, POD_NAME_VARIABLE, exec_variables, hydra_hosts
+from trainyard.kinds.pods.templates import (
+    append_missing_variables,
+    append_to_list,
+    append_volume,
+    containers_of,
+    spec_of,
+)
 from trainyard.objects import Json, Ref
 from trainyard.objects.resources import CONFIG_MAP, POD, ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 
@@ -85,6 +92,7 @@ def _files(job: Job) -> dict[str, str]:
         mpi.HOSTFILE: "".join(f"{host} slots={slots}\n" for host in hosts),
         mpi.DISCOVER_HOSTS: "\n".join(["#!/bin/sh", *first, *discovered]),
         RSH_AGENT: _rsh_agent(job),
+        HYDRA_HOSTFILE: hydra_hosts((host, slots) for host in hosts),
     }
     if not job.config.kubectl_delivery_image:
         files[EXEC_PROGRAM] = job.config.program_files.get(EXEC_PROGRAM, "")
@@ -113,36 +121,32 @@ def mutate(template: Json, job: Job, slot: Slot) -> None:
         return
     if not own_account(job):
         template["spec"]["serviceAccountName"] = mpi.launcher_name(job)
-    append_to_list(container, "env", *_variables(container, job))
+    _add_variables(template, container, job)
     if image := job.config.kubectl_delivery_image:
         append_to_list(template["spec"], "initContainers", _kubectl_delivery(job, image))
         append_to_list(container, "volumeMounts", _kubectl_mount())
         append_volume(template, {"name": KUBECTL_VOLUME, "emptyDir": {}})
     append_to_list(container, "volumeMounts", _config_mount())
     modes = {RSH_AGENT: mpi.SCRIPT_MODE, mpi.HOSTFILE: mpi.DATA_MODE, mpi.DISCOVER_HOSTS: mpi.SCRIPT_MODE}
+    modes[HYDRA_HOSTFILE] = mpi.DATA_MODE
     if not job.config.kubectl_delivery_image:
         modes[EXEC_PROGRAM] = mpi.SCRIPT_MODE
     append_volume(template, mpi.config_volume(job, modes))
 
 
-def _variables(container: Json, job: Job) -> list[Json]:
+def _add_variables(template: Json, container: Json, job: Job) -> None:
     agent = f"{mpi.CONFIG_PATH}/{RSH_AGENT}"
-    stated = names_of_variables(container)
-    hostfile = f"{mpi.CONFIG_PATH}/{mpi.HOSTFILE}"
-    intel = {"I_MPI_HYDRA_BOOTSTRAP": "rsh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": agent}
-    # Open MPI 5 starts its processes by PRRTE, which ignores the two names of Open MPI 4. Where there are many hosts it
-    # starts some from a worker, which has no right to exec.
-    open_mpi_5 = {
-        "PRTE_MCA_plm_ssh_agent": agent,
-        "PRTE_MCA_prte_default_hostfile": hostfile,
-        "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
-    }
-    return [
+    recorded = [
         {"name": "OMPI_MCA_plm_rsh_agent", "value": agent},
-        {"name": "OMPI_MCA_orte_default_hostfile", "value": hostfile},
+        {"name": "OMPI_MCA_orte_default_hostfile", "value": f"{mpi.CONFIG_PATH}/{mpi.HOSTFILE}"},
         *([] if has_gpu(job) else mpi.NO_GPU),
-        *({"name": name, "value": value} for name, value in (intel | open_mpi_5).items() if name not in stated),
     ]
+    append_to_list(container, "env", *recorded)
+    append_missing_variables(
+        container, exec_variables(agent, mpi.CONFIG_PATH, mpi.slots_per_worker(job), template["spec"])
+    )
+    # The agent runs a command for its own pod itself, also where the pod's host name is that of the machine.
+    append_to_list(container, "env", POD_NAME_VARIABLE)
 
 
 def _config_mount() -> Json:

@@ -12,7 +12,7 @@ from trainyard.core import AuxiliaryObject, Job, Slot
 from trainyard.kinds.kubeflow_v1 import mpi
 from trainyard.kinds.kubeflow_v1.framework import WORKER
 from trainyard.kinds.kubeflow_v1.pods import JOB_NAME, JOB_ROLE, OPERATOR_NAME, REPLICA_INDEX
-from trainyard.kinds.pods.templates import append_to_list, append_volume, names_of_variables
+from trainyard.kinds.pods.templates import append_missing_variables, append_to_list, append_volume
 from trainyard.objects import Json, Ref
 from trainyard.objects.resources import CONFIG_MAP, SECRET, SERVICE
 
@@ -93,7 +93,9 @@ def _key_pair(job: Job) -> Json:
 
 def _files(job: Job) -> dict[str, str]:
     own = [_host(job, mpi.launcher_name(job))] if launcher_is_worker(job) else []
-    hosts = [*own, *(_host(job, worker) for worker in mpi.worker_names(job))]
+    # Intel MPI knows itself by its bare host name only: it would start ssh to the launcher, which runs no sshd.
+    listed = [mpi.launcher_name(job)] if own and implementation(job) == INTEL else own
+    hosts = [*listed, *(_host(job, worker) for worker in mpi.worker_names(job))]
     running = [*own, *(_host(job, worker) for worker in mpi.running_workers(job))]
     slots = mpi.slots_per_worker(job)
     separator = " slots=" if implementation(job) == OPEN_MPI else ":"
@@ -116,7 +118,8 @@ def mutate(template: Json, job: Job, slot: Slot) -> None:
         spec["dnsPolicy"] = "ClusterFirstWithHostNet"
     append_to_list(container, "env", {"name": "K_MPI_JOB_ROLE", "value": slot.role.lower()})
     if slot.role == mpi.LAUNCHER:
-        append_to_list(container, "env", *_launcher_variables(job), *_added_variables(container, job))
+        append_to_list(container, "env", *_launcher_variables(job))
+        append_missing_variables(container, _ADDED_VARIABLES.get(implementation(job), {}))
     else:
         _add_search_domain(spec, job)
         if not container.get("command") and not container.get("args"):
@@ -136,12 +139,6 @@ def _launcher_variables(job: Job) -> list[Json]:
         variables[_SLOTS_VARIABLE[chosen]] = str(mpi.slots_per_worker(job))
     gpus = [] if launcher_is_worker(job) else mpi.NO_GPU
     return [*({"name": name, "value": value} for name, value in variables.items()), *gpus]
-
-
-def _added_variables(container: Json, job: Job) -> list[Json]:
-    stated = names_of_variables(container)
-    variables = _ADDED_VARIABLES.get(implementation(job), {})
-    return [{"name": name, "value": value} for name, value in variables.items() if name not in stated]
 
 
 def _add_search_domain(spec: Json, job: Job) -> None:

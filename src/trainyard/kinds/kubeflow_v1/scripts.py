@@ -11,6 +11,7 @@ from trainyard.core.scripts import JobOptions, ProgramCommand, ScriptFramework, 
 from trainyard.kinds.default_ps import SERVER_PROGRAM
 from trainyard.kinds.kubeflow_v1.lifecycle import ALL_REPLICAS, SUCCESS_GRACE, SUCCESS_POLICY
 from trainyard.kinds.kubeflow_v1.pods import REPLICA_INDEX
+from trainyard.kinds.mpi_variables import MPI_ENV, ONE_POD_ENV
 from trainyard.kinds.script_templates import job_object, pod_template
 from trainyard.objects import Json
 
@@ -27,14 +28,6 @@ MAX_RESTARTS = 3
 STORE_TIMEOUT = "900"
 """Seconds that elastic workers wait for the store in Worker 0, which may still pull its image; torch waits 60."""
 TENSORFLOW_PORT, JAX_PORT = 2222, 6666  # of the kinds
-MPI_ENV = {
-    # Open MPI refuses to run as root, the user of most images, unless both variables allow it. The other two allow more
-    # processes than cores, to Open MPI 4 and 5.
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
-    "PRTE_MCA_hwloc_default_binding_policy": "none",
-}
 WORKER_COMMAND = ("sleep", "365d")
 """Of an MPI worker, in which the launcher executes: that of the kind for a worker without a command."""
 RUN_POLICY: Json = {"cleanPodPolicy": "Running"}
@@ -122,15 +115,14 @@ def _xgboost_job(program: ProgramCommand, options: JobOptions) -> Json:
 
 def _mpi_job(program: ProgramCommand, options: JobOptions) -> Json:
     processes = options.workers * options.processes
+    # One worker: all processes are in the launcher.
+    env = MPI_ENV if options.workers > 1 else MPI_ENV | ONE_POD_ENV
     if program.has_launcher:
-        launcher = pod_template(options, "mpi", program.command, env=MPI_ENV)
+        launcher = pod_template(options, "mpi", program.command, env=env)
     elif processes == 1:
         launcher = pod_template(options, "mpi", program.command)
     else:
-        # One worker: all processes are in the launcher. The hostfile lists workers only.
-        hosts = ("--host", f"localhost:{processes}") if options.workers == 1 else ()
-        command = ("mpiexec", *hosts, "-n", str(processes), *program.command)
-        launcher = pod_template(options, "mpi", command, env=MPI_ENV)
+        launcher = pod_template(options, "mpi", ("mpiexec", "-n", str(processes), *program.command), env=env)
     sets = {"Launcher": _replica_set(1, launcher)}
     if options.workers > 1:
         sets["Worker"] = _replica_set(options.workers, pod_template(options, "mpi", WORKER_COMMAND, env=MPI_ENV))

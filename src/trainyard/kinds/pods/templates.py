@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -113,6 +113,13 @@ def names_of_variables(container: Json) -> set[str]:
     """The names of the environment variables that the template gives the container."""
     env = container.get("env")
     return {str(item.get("name")) for item in (env if isinstance(env, list) else ()) if isinstance(item, dict)}
+
+
+def append_missing_variables(container: Json, variables: Mapping[str, str]) -> None:
+    """Append those environment variables to the container that it does not have."""
+    own = names_of_variables(container)
+    missing = ({"name": name, "value": value} for name, value in variables.items() if name not in own)
+    append_to_list(container, "env", *missing)
 
 
 _COPIED_POD_FIELDS = ("securityContext", "tolerations", "imagePullSecrets")

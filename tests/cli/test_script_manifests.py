@@ -258,6 +258,21 @@ LAUNCHED: list[tuple[str, dict[str, Any], str, list[str], str]] = [
         "deepspeed starts a training of its own in each of the 2 workers: write "
         "`trainyard run --workers 2 train.py`, which torchrun starts in all of them",
     ),
+    (
+        "accelerate launch -m pack.train --nnodes 3",
+        {},
+        "torch",
+        ["accelerate", "launch", "-m", "pack.train", "--nnodes", "3"],
+        "accelerate launch starts a training of its own in each of the 2 workers: write "
+        "`trainyard run --workers 2 -m pack.train --nnodes 3`, which torchrun starts in all of them",
+    ),
+    (
+        "torchrun -m pack.train --nnodes 3",  # an option of the program
+        {},
+        "torch",
+        ["python", "-m", "torch.distributed.run", "-m", "pack.train", "--nnodes", "3"],
+        "",
+    ),
     ("deepspeed --hostfile hosts train.py", {}, "torch", ["deepspeed", "--hostfile", "hosts", "train.py"], ""),
     ("mpirun -n 4 python train.py", {}, "mpi4py", ["mpirun", "-n", "4", "python", "train.py"], ""),
     (
@@ -279,6 +294,7 @@ def test_a_command_that_begins_with_a_launcher_is_of_its_framework(
     target, *arguments = line.split()
     program = program_job(target, *arguments, form="command", workers=2, **options)
     assert program.framework == framework
+    assert program.job["metadata"]["name"] == ("python" if command == ["python", "train.py"] else "train")
     assert container(program.job).get("command") == command and "args" not in container(program.job)
     assert program.warnings == ((warning,) if warning else ())
     assert ("its launcher is" in program.note) is (framework != "plain" and not options)

@@ -30,9 +30,13 @@ class Launcher(NamedTuple):
 
     @property
     def program(self) -> tuple[str, ...]:
-        """The Python script that it starts, with its arguments; () if there is none among its arguments."""
-        scripts = (index for index, word in enumerate(self.arguments) if word.endswith(".py"))
-        return next((self.arguments[index:] for index in scripts), ())
+        """The Python script (or -m and a module) that it starts, with its arguments; () if there is none among them."""
+        for index, word in enumerate(self.arguments):
+            if word.endswith(".py"):
+                return self.arguments[index:]
+            if word in ("-m", "--module"):
+                return ("-m", *self.arguments[index + 1 :])
+        return ()
 
     def option(self, *names: str) -> str:
         """The value of one of its options, also with `_` in place of `-`; "" without it."""

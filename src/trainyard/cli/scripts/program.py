@@ -60,10 +60,15 @@ def program_of(arguments: ProgramArguments) -> WorkerProgram:
         ("--no-python", *command),
         working_directory,
         None,
-        job_name(Path(launcher.program[0] if launcher and launcher.program else arguments.target).stem),
+        job_name(_stem(launcher.program if launcher and launcher.program else command)),
         arguments.target,
         launcher,
     )
+
+
+def _stem(words: tuple[str, ...]) -> str:
+    """`train` of `train.py 3`, `-m package.train 3` and `./train 3`."""
+    return words[1].split(".")[-1] if words[0] == "-m" and len(words) > 1 else Path(words[0]).stem
 
 
 def _script_program(path: Path, arguments: tuple[str, ...]) -> WorkerProgram:

@@ -17,6 +17,11 @@ PYTHON ?= $(shell for p in /usr/bin/python3 python3 python3.13 python3.12 python
 # extras (coverage[toml]) anew, and refuse the version that has been published since the lock was written.
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
+# torch names them, and its environments for tests are built without: docs/decisions/0023-torch-without-cuda.md
+WITHOUT_CUDA := $(addprefix --no-emit-package ,cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cccl \
+	nvidia-cuda-cupti nvidia-cuda-nvrtc nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile nvidia-cusolver nvidia-cusparse \
+	nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvjitlink nvidia-nvshmem-cu13 nvidia-nvtx triton)
+
 # No target of this list is a file.
 .PHONY: $(shell sed -nE 's/^([a-z-]+):.*## .*/\1/p' $(MAKEFILE_LIST))
 
@@ -114,9 +119,21 @@ test: ## every test, all frameworks trained for real included
 test-local: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks browser ## every test that needs neither a framework nor a real control plane
 	@$(PYTEST) -n 4 --dist worksteal -m "not frameworks and not cluster"
 
+# With stand-ins for the CUDA libraries, which are four times as large: docs/decisions/0023-torch-without-cuda.md
+torch-environment: $(VENV)/dev ## build or find an environment with the torch of PyPI, for tests on CPUs: needs gcc, 550 MB
+	@$(BIN)/python -m tests.support.torch_environments
+
 # By file: tests of one file have jobs of one name, and kill processes that they find by it.
-test-frameworks: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks ## the tests that train with real frameworks, as processes
-	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "frameworks and not cluster" $(FRAMEWORK_FILES)
+test-frameworks: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks torch-environment ## the tests that train with real frameworks, as processes
+	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "frameworks and not cluster and not nightly" $(FRAMEWORK_FILES)
+
+# One after the other: a process of these libraries needs ten seconds of CPU before it trains.
+test-long-trainings: $(VENV)/dev torch-environment ## the trainings that .ci/run leaves out: libraries on torch, another Python
+	@$(PYTEST) -m nightly $(call with_marker,nightly)
+
+# What the last runs have written into build/junit, and the table of what ran before: docs/testing-ci.md
+matrix: $(VENV)/dev ## write the table of tested frameworks, kinds and networks in docs/images.md
+	@$(BIN)/python -m pytest -q --update -k test_matrix $(FRAMEWORK_FILES) tests/docs/test_matrix.py
 
 test-fast: $(VENV)/dev ## what takes less than 90 seconds
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks and not slow and not network and not cluster"
@@ -152,7 +169,7 @@ kept-answers: $(VENV)/dev control-plane ## write testdata/kept anew: what the re
 
 # Both back ends, the operators that ours replaces, and every answer that testdata/kept has, asked for again.
 test-nightly: $(VENV)/dev control-plane frameworks ## every test, and the real API server is asked everything that testdata/kept has
-	@TRAINYARD_KEPT=compare $(MAKE) --no-print-directory -k test test-cluster test-drop-in
+	@TRAINYARD_KEPT=compare $(MAKE) --no-print-directory -k test test-long-trainings test-cluster test-drop-in
 
 ci-times: $(VENV)/dev ## write what the last .ci/run took into docs/testing-ci.md
 	@$(BIN)/python -m tools.ci_steps --page
@@ -271,6 +288,8 @@ lock: $(VENV)/dev ## write the lock files anew from pyproject.toml
 	@$(BIN)/uv pip compile $(COMPILE) --group build -o requirements/build.lock
 	@$(BIN)/uv pip compile $(COMPILE) --group docs -o requirements/docs.lock
 	@$(BIN)/uv pip compile $(COMPILE) --group kubeflow-training -o requirements/kubeflow-training.lock
+	@$(BIN)/uv pip compile $(COMPILE) $(WITHOUT_CUDA) --group torch -o requirements/torch.lock
+	@$(BIN)/uv pip compile $(COMPILE) $(WITHOUT_CUDA) --group torch-libraries -o requirements/torch-libraries.lock
 
 clean: ## remove what make made here
 	@rm -rf $(VENV) bin .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site

@@ -6,9 +6,12 @@ import gc
 import os
 import signal
 import tempfile
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
+
+from tests.support import matrix
 
 settings.register_profile("tests", deadline=None)  # how long an example takes is the machine's business
 settings.load_profile("tests")
@@ -21,6 +24,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 STEPS = ("frameworks", "cluster")  # each has steps of its own in the Makefile, which collect only its files
 MARKED_FILES = pytest.StashKey[dict[str, set[str]]]()
 """Marker -> the files that have a test with it, of all that pytest has collected."""
+DECLARED = pytest.StashKey[set[matrix.Declaration]]()
+"""What the collected tests say that they train."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,7 +41,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[MARKED_FILES] = {
         marker: {item.location[0] for item in items if item.get_closest_marker(marker)} for marker in STEPS
     }
+    config.stash[DECLARED] = {declaration for item in items for declaration in matrix.declarations(item)}
     items.sort(key=lambda item: item.get_closest_marker("frameworks") is None or "/stories/" not in item.nodeid)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that has trained has its framework, version, kind and network in the JUnit file."""
+    report = yield
+    if report.when == "call" and report.passed and isinstance(item, pytest.Function):
+        item.user_properties += matrix.record(item)
+    return report
 
 
 def pytest_collection_finish() -> None:

@@ -23,7 +23,10 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
-PREPARATION = ("frameworks", "browser", ".venv/kubeflow-training/ready", ".venv/docs/ready", "control-plane")
+PREPARATION = (
+    *("frameworks", "torch-environment", "browser"),
+    *(".venv/kubeflow-training/ready", ".venv/docs/ready", "control-plane"),
+)
 """Downloads and builds, each once on a machine. They are measured apart: the steps after them use what is there."""
 STAGES = (
     *((target,) for target in PREPARATION if target != "control-plane"),

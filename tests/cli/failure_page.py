@@ -15,7 +15,8 @@ TEXT = """\
 
 Written by `pytest tests/cli --update` from the failures in `tests/cli/failure_cases.py`. Each of them is a real job
 on a local cluster; the whole output of `why` is compared, with names, paths, times and process numbers replaced.
-`trainyard run` and `submit --wait` end with the same lines, without log lines that they have just printed.
+`trainyard run` and `submit --wait` end with the same lines, without log lines that they have just printed. With which
+frameworks, kinds and networks jobs are tested: [images](images.md#tested).
 
 | failure | cause |
 |---|---|

@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from tests.stories.runs import EXAMPLES, CommandOutput, Run, process_of, run_to_end
+from tests.support.matrix import trains
 from trainyard.objects import Json
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
@@ -23,6 +24,7 @@ def table(lines: list[str]) -> list[list[float]]:
     return [[float(cell) for cell in row] for row in rows]
 
 
+@trains("chainer", "ChainerJob", network="namespace")
 def test_the_readmes_job_trains_over_master_and_two_workers() -> None:
     run = run_to_end(str(EXAMPLES / "chainerjob-mn.yaml"), "--network", "namespace")
     assert run.code == 0, run.text
@@ -56,6 +58,7 @@ def test_a_job_without_workers_trains() -> None:
     assert len(rows) == 2 and rows[1][1] < rows[0][1], run.text
 
 
+@trains("chainer", "ChainerJob", network="shared")
 def test_a_rank_that_is_killed_fails_the_master_and_its_job_tries_again() -> None:
     """Open MPI ends the whole run when a rank is lost; the master's batch Job starts it once more, as documented."""
     run = Run(str(EXAMPLES / "chainerjob-mn.yaml"), "--network", "shared")

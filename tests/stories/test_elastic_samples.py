@@ -8,12 +8,14 @@ import pytest
 import yaml
 
 from tests.stories.runs import EXAMPLES, REPOSITORY, Run, run_to_end
+from tests.support.matrix import trains
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 SAMPLES = REPOSITORY / "config" / "samples"
 
 
+@trains("torch", "ElasticJob", training="elastic", network="namespace")
 def test_the_readmes_sample_trains_with_the_endpoint_as_a_service_address(tmp_path: Path) -> None:
     """As the README says, with its address: deploy etcd, put the address of its Service into rdzvEndpoint, submit."""
     etcd = list(yaml.safe_load_all((SAMPLES / "etcd.yaml").read_text()))
@@ -25,6 +27,7 @@ def test_the_readmes_sample_trains_with_the_endpoint_as_a_service_address(tmp_pa
     assert_trained(run_to_end(str(path), "--network", "namespace"))
 
 
+@trains("torch", "ElasticJob", training="elastic", network="shared")
 def test_the_readmes_other_sample_trains_in_the_shared_network() -> None:
     assert_trained(run_to_end(str(SAMPLES / "etcd.yaml"), str(SAMPLES / "classy_vision.yaml"), "--network", "shared"))
 

@@ -12,6 +12,7 @@ import yaml
 
 from tests.stories.runs import EXAMPLES, REPOSITORY, processes_of
 from tests.stories.users import UserCluster
+from tests.support.matrix import trains
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
@@ -30,6 +31,7 @@ def manifest(folder: Path, *arguments: str) -> str:
     return str(path)
 
 
+@trains("torch", "ElasticJob", training="elastic", network="namespace")
 def test_two_members_become_three_and_two_again_one_is_killed_and_no_step_is_lost(
     user_cluster: UserCluster, tmp_path: Path
 ) -> None:

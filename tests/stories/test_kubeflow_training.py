@@ -12,6 +12,7 @@ import yaml
 
 from tests.stories.runs import EXAMPLES, Run, process_of, processes_of, run_to_end
 from tests.stories.users import UserCluster
+from tests.support.matrix import trains
 from trainyard.objects import is_condition_true
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
@@ -36,6 +37,7 @@ def numbers(run: Run, replica: str, pattern: str) -> list[float]:
 
 
 @NETWORKS
+@trains("torch", "PyTorchJob", training="DDP")
 def test_a_master_and_workers_of_torch_have_the_same_falling_losses(network: str) -> None:
     run = trained("pytorch_job.yaml", network)
     losses = [numbers(run, replica, r"loss ([0-9.]+)") for replica in ("master-0", "worker-0", "worker-1")]
@@ -63,6 +65,7 @@ def test_all_torch_ranks_restart_when_a_worker_is_killed(network: str, tmp_path:
 
 
 @NETWORKS
+@trains("torch", "PyTorchJob", training="elastic")
 def test_elastic_workers_of_torch_meet_at_worker_0(network: str) -> None:
     run = trained("pytorch_job_elastic.yaml", network)
     losses = [numbers(run, replica, r"world 2 rank \d loss ([0-9.]+)") for replica in ("worker-0", "worker-1")]
@@ -106,6 +109,7 @@ def test_elastic_workers_of_torch_go_on_when_worker_0_is_killed_with_the_store_o
 
 
 @NETWORKS
+@trains("tensorflow", "TFJob")
 def test_a_chief_and_workers_of_tensorflow_find_each_other_by_tf_config(network: str) -> None:
     run = trained("tfjob.yaml", network)
     for replica in ("chief-0", "worker-0", "worker-1"):
@@ -116,6 +120,7 @@ def test_a_chief_and_workers_of_tensorflow_find_each_other_by_tf_config(network:
 
 
 @NETWORKS
+@trains("jax", "JAXJob")
 def test_processes_of_jax_have_equal_losses_and_sum_over_all_of_them(network: str) -> None:
     run = trained("jax_job.yaml", network)
     losses = [numbers(run, replica, r"step \d+ loss ([0-9.]+)") for replica in ("worker-0", "worker-1")]
@@ -126,6 +131,7 @@ def test_processes_of_jax_have_equal_losses_and_sum_over_all_of_them(network: st
 
 
 @NETWORKS
+@trains("xgboost", "XGBoostJob")
 def test_ranks_of_xgboost_grow_the_same_trees(network: str) -> None:
     run = trained("xgboost_job.yaml", network)
     ranks = ("master-0", "worker-0", "worker-1")
@@ -137,6 +143,7 @@ def test_ranks_of_xgboost_grow_the_same_trees(network: str) -> None:
 
 
 @NETWORKS
+@trains("paddle", "PaddleJob")
 def test_workers_of_paddle_have_the_same_falling_losses(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # by it the launcher of PaddlePaddle for CPUs would believe in a GPU
     run = trained("paddle_job.yaml", network)

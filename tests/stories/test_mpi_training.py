@@ -19,6 +19,7 @@ from tests.node.ordinary_user import ORDINARY, command
 from tests.stories.runs import EXAMPLES, REPOSITORY, Run, run_to_end
 from tests.stories.test_kubeflow_training import NETWORKS, numbers, trained
 from tests.stories.users import UserCluster
+from tests.support.matrix import trains
 from trainyard.objects import Json, is_condition_true
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
@@ -85,10 +86,12 @@ def descends_from(process: int, ancestor: int) -> bool:
 
 
 @NETWORKS
+@trains("Open MPI", "MPIJob v1")
 def test_ranks_that_exec_has_started_train_on_two_workers(network: str) -> None:
     assert_trained_on_two_workers(trained(EXEC.name, network))
 
 
+@trains("Open MPI", "MPIJob v2beta1", network="namespace")
 def test_ranks_that_ssh_has_started_train_on_two_workers() -> None:
     run = trained(SSH.name, "namespace")
     assert_trained_on_two_workers(run)

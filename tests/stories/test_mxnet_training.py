@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from tests.stories.runs import EXAMPLES, CommandOutput, Run, process_of, run_to_end
+from tests.support.matrix import trains
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
@@ -23,6 +24,7 @@ def last_accuracy(lines: list[str]) -> float:
     return [float(match[1]) for line in lines if (match := re.search(r"Validation-accuracy=([0-9.]+)", line))][-1]
 
 
+@trains("mxnet", "MxJob", network="namespace")
 def test_a_distributed_training_succeeds_with_equal_weights_on_all_workers() -> None:
     run = run_to_end(str(EXAMPLES / "mx_job_dist.yaml"), "--network", "namespace")
     assert run.code == 0, run.text
@@ -50,6 +52,7 @@ def test_a_local_training_succeeds_and_has_learnt() -> None:
     assert len(loss_values) == 10 and loss_values[-1] < loss_values[0] / 2, loss_values
 
 
+@trains("mxnet", "MxJob", network="shared")
 def test_a_worker_that_is_killed_takes_the_gang_along_and_the_next_attempt_trains_to_the_end() -> None:
     run = Run(str(EXAMPLES / "mx_job_dist.yaml"), "--network", "shared")
     run.read_until(r"worker-1 +\| .*Epoch\[1\] Train-accuracy")

@@ -19,6 +19,7 @@ import yaml
 
 from tests.stories.harness import DEPLOYMENT, POD, SERVICE, Harness
 from tests.stories.runs import EXAMPLES, LONGEST, CommandOutput, Run, process_of, run_to_end, succeeded
+from tests.support.matrix import trains
 from trainyard.app.local import LocalClusterOptions
 from trainyard.objects import Json, is_condition_true, labels_of, name_of, uid_of
 
@@ -53,6 +54,7 @@ def accuracy(lines: list[str]) -> float:
     return accuracy
 
 
+@trains("tensorflow", "TfJob", network="namespace")
 def test_a_distributed_training_succeeds_and_has_learnt() -> None:
     run = run_to_end(str(EXAMPLES / "tf_job_dist_train.yaml"), "--network", "namespace")
     job = succeeded(run)
@@ -81,6 +83,7 @@ def test_every_task_of_the_readmes_job_answers() -> None:
     assert any(re.search(r"all 4 tasks answered from 4 servers", line) for line in run.of("master-0")), run.text
 
 
+@trains("tensorflow", "TfJob", network="shared")
 def test_a_worker_killed_during_training_restarts_and_continues(tmp_path: Path) -> None:
     program_arguments = ["--steps=3000", "--delay=0.02"]
     example = changed(tmp_path, "tf_job_dist_train.yaml", arguments(MASTER=program_arguments, WORKER=program_arguments))

@@ -22,7 +22,8 @@ for step in range(60):
 total = sum(parameter.abs().sum() for parameter in model.parameters()).detach()
 every = [torch.zeros(()) for _ in range(world)]
 dist.all_gather(every, total)
-print("rank", rank, "of", world, "same weights", len({round(total.item(), 6) for total in every}) == 1, flush=True)
+same = len({round(total.item(), 6) for total in every}) == 1
+print(f"rank {rank} of {world} same weights {same}\n", end="", flush=True)  # in one write: two ranks may share a pipe
 if rank == 0:
     torch.save(model.module.state_dict(), "model.pt")
 dist.barrier()

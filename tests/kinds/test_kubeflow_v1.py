@@ -414,3 +414,28 @@ def test_clean_pod_policy_alone_decides_what_a_failed_launcher_leaves_of_its_wor
     simulated.finish("example-launcher", cause)
     assert simulated.settle()["state"] == "Failed"
     assert ("example-worker-0" in simulated.names("Pod")) == stays
+
+
+@pytest.mark.parametrize("kind", [MPIJOB, MPIJOB_V2BETA1], ids=lambda kind: kind.gvk.version)
+def test_workers_that_outlive_a_successful_launcher_are_active(kind: Kind) -> None:
+    """They run sshd, or sleep: none of them has succeeded."""
+    simulated = started(kind, kubeflow_job("MPIJob", Launcher=1, Worker=2))
+    simulated.run()
+    simulated.settle()
+    simulated.end("example-launcher", 0)
+    if kind is MPIJOB_V2BETA1:
+        simulated.finish("example-launcher")
+    status = simulated.settle()
+    assert (status["state"], status["replicaStatuses"]["Worker"]) == ("Succeeded", {"active": 2})
+
+
+def test_the_exit_code_of_a_worker_that_the_job_goes_on_without_is_told() -> None:
+    job = kubeflow_job("TFJob", Chief=1, Worker={"replicas": 2, "restartPolicy": "Never"})
+    job["spec"]["enableDynamicWorker"] = True
+    simulated = started(KUBEFLOW_TFJOB, job)
+    simulated.run()
+    simulated.settle()
+    simulated.end("example-worker-1", 3)
+    degraded = find_condition(simulated.settle()["conditions"], "Degraded") or {}
+    expected = "Worker 1 has failed and is not restarted: container tensorflow exited with code 3 (Error)"
+    assert degraded["message"] == expected

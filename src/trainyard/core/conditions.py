@@ -7,7 +7,7 @@ from trainyard.core.job_state import JobStatus, Outcome, OwnedObjects, Replica
 from trainyard.core.kind import Job
 from trainyard.core.model import Condition, ConditionUpdate, WrittenConditions
 from trainyard.core.policies import success_doubt
-from trainyard.core.policies.failure_policy import join_texts
+from trainyard.core.policies.failure_policy import join_texts, termination_text
 from trainyard.core.read import describe_ignored_edits, ignores_edits
 from trainyard.objects import Json, find_condition, format_time, set_condition
 from trainyard.objects.resources import DEPLOYMENT
@@ -103,11 +103,19 @@ def _degraded(job: Job, replicas: list[Replica], owned: OwnedObjects, outcome: O
         if replica.state == "Failed"
         and (replica.slot not in supervised or (replica.termination and replica.termination.ignored))
     ]
-    texts = [f"{replica.name} has failed and is not restarted: {replica.message}" for replica in failed]
+    texts = [f"{replica.name} has failed and is not restarted: {_failure(replica)}" for replica in failed]
     unavailable = _unavailable_deployment(job, owned)
     reason = "ReplicaFailed" if failed else "DeploymentUnavailable" if unavailable else "Restored"
     holds = bool(failed or unavailable) and not outcome.is_finished
     return Condition("Degraded", holds, reason, "; ".join(filter(None, (join_texts(texts), *unavailable))))
+
+
+def _failure(replica: Replica) -> str:
+    """The exit of the replica's container, where it is known: the pod may go before anyone looks."""
+    termination = replica.termination
+    if termination is None or termination.exit_code < 0:
+        return replica.message
+    return termination_text(replica, termination).removeprefix(f"{replica.name}: ")
 
 
 def _unavailable_deployment(job: Job, owned: OwnedObjects) -> list[str]:

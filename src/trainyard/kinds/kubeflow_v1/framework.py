@@ -48,6 +48,7 @@ class Framework(msgspec.Struct, frozen=True):
     mutate: Callable[[Json, Job, Slot], None] = lambda template, job, slot: None
     is_master: Callable[[Job, Slot], bool] | None = None  # has the label job-role; unset: the leading role's replica 0
     limits_stop_pods: bool = True
+    running_succeed: bool = True  # the replicas that still run when the job has succeeded count as succeeded
     ignores_failure: Callable[[Job, Slot], bool] = lambda job, slot: False
     in_place_failure_is_final: bool = False  # a pod that failed in spite of OnFailure or Always fails the job
     worker_slots: Callable[[Job], frozenset[Slot]] = lambda job: frozenset()  # see Lifecycle

@@ -120,23 +120,24 @@ def _template_events(framework: Framework, job: Job, subject: PlannedCreate | De
 
 
 def render_status(framework: Framework, job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> Json:
-    """`replicaStatuses`, and `state`, which the Training Operator does not write. The replicas that still run when the
-    job has succeeded count as succeeded."""
+    """`replicaStatuses`, and `state`, which the Training Operator does not write."""
+    running_succeeded = outcome.phase == "Succeeded" and framework.running_succeed
     return {
         "state": "Failed" if outcome.phase == "Invalid" else outcome.phase,
         "replicaStatuses": {
-            role: _replica_status(framework, job, role, states, outcome.phase == "Succeeded")
-            for role, states in counts.items()
+            role: _replica_status(framework, job, role, states, running_succeeded) for role, states in counts.items()
         },
     }
 
 
-def _replica_status(framework: Framework, job: Job, role: str, states: Mapping[str, int], job_succeeded: bool) -> Json:
+def _replica_status(
+    framework: Framework, job: Job, role: str, states: Mapping[str, int], running_succeeded: bool
+) -> Json:
     active, succeeded = states.get("Running", 0), states.get("Succeeded", 0)
     counts = {
-        "active": 0 if job_succeeded else active,
+        "active": 0 if running_succeeded else active,
         "failed": states.get("Failed", 0),
-        "succeeded": succeeded + active if job_succeeded else succeeded,
+        "succeeded": succeeded + active if running_succeeded else succeeded,
     }
     status: Json = {name: count for name, count in counts.items() if count}
     if framework.selector_in_status:

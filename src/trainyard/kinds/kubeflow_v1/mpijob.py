@@ -56,6 +56,7 @@ MPIJOB = training_job(
         restart_scope=lambda job: RestartScope.SLOT,  # workers wait for the launcher, which starts all processes anew
         restart_text="a failed replica is created again alone: the launcher starts MPI's processes anew",
         rules=(mpi.single_launcher_rule(),),
+        running_succeed=False,  # workers that are left sleep
         mutate=mpi_exec.mutate,
         in_place_failure_is_final=True,
         selector_in_status=False,

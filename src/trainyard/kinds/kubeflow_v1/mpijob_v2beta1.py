@@ -97,6 +97,7 @@ MPIJOB_V2BETA1 = training_job(
         restart_scope=lambda job: RestartScope.SLOT,  # the launcher starts all processes anew
         restart_text="a failed worker is created again alone; the launcher's Job retries the launcher",
         rules=RULES,
+        running_succeed=False,  # workers that are left run sshd
         limits_stop_pods=False,  # they are those of the launcher; workers run sshd, also after a success
         mutate=mpi_ssh.mutate,
         ignores_failure=lambda job, slot: slot.role == WORKER,

@@ -18,7 +18,10 @@ from tests.node.leftovers import processes
 from tests.node.node_cluster import NodeCluster
 from tests.node.sessions import V4, V5, execute, query, refusal, talk
 from tests.support.waiting import until_async
+from trainyard.core import decode_child
 from trainyard.node.kubelet.api.exec import ExecRequest, ExecResult
+from trainyard.objects import is_condition_true
+from trainyard.objects.labels import EXEC_SESSION, OWNER
 from trainyard.objects.resources import POD
 
 pytestmark = pytest.mark.slow
@@ -95,6 +98,18 @@ async def test_a_command_runs_in_the_container_with_its_streams_and_exit_code(cl
         "details": {"causes": [{"reason": "ExitCode", "message": "3"}]},
     }
     assert (await execute(cluster, "box", "true")).status == {"metadata": {}, "status": "Success"}
+
+
+async def test_the_status_tells_that_a_command_was_executed_in_a_pod_of_a_job(cluster: NodeCluster) -> None:
+    """It is written before the command begins: a launcher may end right after it."""
+    await up(cluster, "worker", metadata={"labels": {OWNER: "job"}})
+    await up(cluster, "other")
+    assert decode_child(await cluster.api.get(POD, "default", "worker")).status.had_exec == "False"
+    for name, told in (("worker", True), ("other", False)):
+        assert (await execute(cluster, name, "true")).status == {"metadata": {}, "status": "Success"}
+        pod = await cluster.api.get(POD, "default", name)
+        assert is_condition_true(pod["status"]["conditions"], EXEC_SESSION) is told
+        assert decode_child(pod).status.had_exec == str(told)
 
 
 async def test_exec_has_the_environment_and_working_directory_of_the_container(cluster: NodeCluster) -> None:

@@ -151,6 +151,17 @@ def test_mpi_operators_pi_is_computed_on_two_workers(tmp_path: Path) -> None:
     assert abs(pi - 3.14159) < 0.005
 
 
+def test_the_settings_of_another_mpi_put_the_success_in_doubt(tmp_path: Path) -> None:
+    """The launcher does not find the workers, and runs all ranks itself."""
+    run = run_to_end(
+        edited(SSH, tmp_path, lambda spec: spec.update(mpiImplementation="MPICH")), "--network", "namespace"
+    )
+    assert "rank 1 of 2 on mpi-train-launcher: all 2 ranks hold the same weights" in run.of("launcher-0"), run.text
+    text = " ".join(run.text.split())
+    assert run.code == 1 and "MPIJob default/mpi-train succeeded, which is in doubt:" in text, run.text
+    assert "no worker was used" in text and "set mpiImplementation to the MPI of the launcher's image" in text
+
+
 def test_a_launcher_that_waits_for_its_workers_and_is_one(tmp_path: Path) -> None:
     job = json.loads(PI.read_text())["manifest"]
     job["spec"].update(runLauncherAsWorker=True, launcherCreationPolicy="WaitForWorkersReady")

@@ -63,7 +63,11 @@ async def gather_facts(
         _process_nodes(api, related.pods),
         _usages(api, job, related.pods, usages),
     )
-    gone, gone_logs = _gone_pods(kind, job, related.pods, deleted, in_doubt)
+    # A pod that ends with its job may be deleted after the list, before its log is read.
+    read = {uid for uid, _ in logs}
+    unread = [pod for pod in related.pods if in_doubt and uid_of(pod) not in read]
+    present = [pod for pod in related.pods if pod not in unread]
+    gone, gone_logs = _gone_pods(kind, job, present, [*deleted, *unread], in_doubt)
     logs = {**gone_logs, **logs}
     local_pods = [pod for pod in related.pods if process_nodes.get(node_name_of(pod))]
     return Facts(

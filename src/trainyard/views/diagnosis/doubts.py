@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from trainyard.core import Job
 from trainyard.core.diagnosis import END, Finding, OutputPattern
-from trainyard.objects import Json
+from trainyard.objects import Json, uid_of
 from trainyard.objects.container_statuses import container_statuses
 from trainyard.objects.labels import index_of, replica_name, role_of
 from trainyard.views.diagnosis.inputs import Facts, container_field, log_key
@@ -85,7 +85,8 @@ def _unused_workers(facts: Facts) -> Iterator[Finding]:
 def _logs(facts: Facts, leading: bool) -> Iterator[tuple[Json, str, tuple[str, ...]]]:
     """The logs of the launcher, or of the workers: pod, container, lines."""
     workers = {(slot.role, str(slot.index)) for slot in facts.parsed_job.worker_slots()}
-    for pod in (*facts.pods, *facts.deleted_pods):
+    pods = {uid_of(pod): pod for pod in (*facts.pods, *facts.deleted_pods)}
+    for pod in pods.values():
         if ((role_of(pod), index_of(pod)) in workers) is leading:
             continue
         for container in container_statuses(pod.get("status")):

@@ -20,22 +20,9 @@ from trainyard.node.images.catalogue import SHIPPED
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 SCRIPTS = Path(__file__).with_name("scripts")
-<<<<<<< HEAD
-PATIENCE = 300
-IMAGES = {
-    "torch": "pytorch/pytorch*",
-    "tensorflow": "tensorflow/tensorflow*",
-    "jax": "trainyard/jax-train*",
-    "xgboost": "trainyard/xgboost-train*",
-    "mxnet": "*mxnet*",
-    "mpi4py": "everpeace/chainer",
-    "chainer": "everpeace/chainer",
-}
-=======
 PATIENCE = 600
 NAMESPACE = ("--network", "namespace")
 NETWORKS = pytest.mark.parametrize("network", ["namespace", "shared"])
->>>>>>> 544266fc (tests: train with torch 2.15, and record what was trained with what)
 
 
 def environment_of(framework: str, folder: Path) -> Path:

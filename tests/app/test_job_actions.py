@@ -72,11 +72,15 @@ class NoRequests:
         (
             pytorch(elasticPolicy={"minReplicas": 2, "maxReplicas": 4}),
             9,
-            "within minReplicas 2 and maxReplicas 4, and 9",
+            "9 replicas must not be above maxReplicas, 4: raise",
         ),
-        (pytorch(elasticPolicy={"minReplicas": 2, "maxReplicas": 4}), 1, "and 1 is not: edit the bounds first"),
-        (pytorch(elasticPolicy={"maxReplicas": 4}), 5, "maxReplicas 4"),
-        (elastic(), 9, "within minReplicas 2 and maxReplicas 3"),
+        (
+            pytorch(elasticPolicy={"minReplicas": 2, "maxReplicas": 4}),
+            1,
+            "not be below minReplicas, 2: lower",
+        ),
+        (pytorch(elasticPolicy={"maxReplicas": 4}), 5, "not be above maxReplicas, 4"),
+        (elastic(), 9, "not be above maxReplicas, 3"),
     ],
 )
 async def test_an_elastic_job_is_not_scaled_out_of_its_bounds(job: Json, replicas: int, message: str) -> None:

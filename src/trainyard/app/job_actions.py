@@ -130,13 +130,13 @@ def _check_bounds(kind: Kind, job: Json, replicas: int) -> None:
     """Raises ActionRefused for a number outside of the bounds of an elastic job: its rendezvous would not take it, and
     the API server knows of no rule."""
     least, most = kind.api.scale_bounds(parse_job(kind, job, Config()))
-    if (least is None or replicas >= least) and (most is None or replicas <= most):
-        return
-    bounds = " and ".join(
-        f"{name} {bound}" for name, bound in (("minReplicas", least), ("maxReplicas", most)) if bound is not None
-    )
     reference = reference_of(kind, job)
-    raise ActionRefused(f"{reference} is elastic within {bounds}, and {replicas} is not: edit the bounds first")
+    if most is not None and replicas > most:
+        text = f"{replicas} replicas must not be above maxReplicas, {most}: raise maxReplicas first"
+        raise ActionRefused(f"{reference}: {text}")
+    if least is not None and replicas < least:
+        text = f"{replicas} replicas must not be below minReplicas, {least}: lower minReplicas first"
+        raise ActionRefused(f"{reference}: {text}")
 
 
 def _check_scalable(kind: Kind, job: Json, role: str) -> None:

@@ -66,7 +66,9 @@ def mean_of_ranks(array):
 
 def main(flags):
     rank, world = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
-    host = os.environ.get("HOSTNAME") or socket.gethostname()  # pods may share the host name of the machine
+    # Pods may share the host name of the machine. MPICH and Intel MPI (PMI_RANK) give ranks the launcher's variables.
+    name = "" if "PMI_RANK" in os.environ else os.environ.get("HOSTNAME")
+    host = name or socket.gethostname()
 
     def say(text):
         # One write for each line: mpirun mixes the output of its ranks write by write.

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.cuda_stand_ins import write_stand_ins
 
+pytestmark = pytest.mark.frameworks  # it needs the compiler that their environments need
+
 SOURCES = {
     "libgone.so.1": "int plain(void) { return 1; } int named(void) { return 2; }",
     "libhere.so.1": "int present(void) { return 3; }",

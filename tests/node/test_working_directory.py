@@ -228,6 +228,16 @@ def test_a_mount_point_that_another_node_uses_is_not_removed(tmp_path: Path) -> 
     assert (tmp_path / "data").is_dir(), "it was created by the other node"
 
 
+def test_the_mount_point_of_a_file_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "source").touch()
+    mounts = [
+        Mount(f"{tmp_path}/source", f"{tmp_path}/file"),
+        Mount(str(tmp_path), f"{tmp_path}/sub", subpath="source"),
+    ]
+    MountPoints().create("a", mounts, "/", "")
+    assert (tmp_path / "file").is_file() and (tmp_path / "sub").is_file()
+
+
 def test_a_mount_point_that_cannot_be_created_in_the_project_is_an_error_with_the_fix() -> None:
     """Elsewhere the container gets a copy of the folder."""
     mount = Mount("/", "/proc/data")

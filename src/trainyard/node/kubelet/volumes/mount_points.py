@@ -113,7 +113,7 @@ def _create_entry(path: str, is_file: bool) -> None:
 
 def _is_file(mount: Mount) -> bool:
     """A missing subPath is created as a folder."""
-    return os.path.isfile(os.path.join(mount.source, mount.subpath))
+    return os.path.isfile(os.path.join(mount.source, mount.subpath) if mount.subpath else mount.source)
 
 
 def _path_on_machine(target: str, mounts: Iterable[Mount]) -> str:

@@ -135,6 +135,15 @@ def test_a_curve_marks_values_that_are_not_finite() -> None:
     assert ">last nan at step 3, not finite since step 3; worker-0 " in only_nan
 
 
+def test_the_record_of_a_training_that_diverged_says_since_when(tmp_path: Path) -> None:
+    record = recorded(tmp_path, tfjob(FAILED), failed_pod())
+    points = [MetricPoint("loss", "file", n, n, math.nan if n > 20 else 0.5) for n in range(30)]
+    folder = record.logs / pod_log_folder(failed_pod())
+    (folder / METRICS).write_bytes(encode_points(points))
+    text = texts(parsed(export_page(exported_run(record, NOW))))
+    assert "loss was nan since step 21" in text and "last nan at step 29, not finite since step 21" in text
+
+
 @pytest.mark.parametrize("values", [[5.0], [0.0, 0.0], [-1.7e308, 1.7e308], [1e-320, 0.0], [3.0, -3.0]])
 def test_a_curve_of_any_values_is_drawn_inside(values: list[float]) -> None:
     steps = [float(step) for step in range(len(values))]

@@ -11,6 +11,7 @@ import pytest
 from tests.views.test_stragglers import facts, usage
 from trainyard.core.diagnosis import BLOCK, NOTE, WAIT
 from trainyard.objects.usage import DISK, SLEEP
+from trainyard.views.diagnosis import why
 from trainyard.views.diagnosis.progress import no_step, not_finite
 from trainyard.views.usage_view import ReplicaUsage
 
@@ -38,6 +39,14 @@ def test_a_value_that_is_not_finite(usages: tuple[ReplicaUsage, ...], level: int
     assert (finding.level, finding.summary) == (level, summary)
     assert finding.where.startswith(f"metrics.k8s.io, pod {usages[0].pod}: ")
     assert ("learning rate" in finding.fix) == (level != NOTE)
+
+
+@pytest.mark.parametrize("end", ["Succeeded", "Failed"])
+def test_a_job_that_has_ended_says_so_in_a_note(end: str) -> None:
+    ended = facts(diverged(0, 21.0))
+    condition = {"type": end, "status": "True", "reason": "x", "message": "x"}
+    findings = why(replace(ended, job={**ended.job, "status": {"conditions": [condition]}}))
+    assert (NOTE, "worker-0: loss was nan since step 21") in [(finding.level, finding.summary) for finding in findings]
 
 
 def test_finite_values_are_no_finding() -> None:

@@ -17,6 +17,7 @@ from trainyard.app.evidence.modules import look_up_modules
 from trainyard.app.evidence.pod_metrics import read_usages
 from trainyard.app.evidence.related_objects import get_related_objects
 from trainyard.app.history.recorded_job import TAIL_LINES, find_record, gone_pods, kept_logs
+from trainyard.app.history.recorded_values import recorded_usages
 from trainyard.client import ApiClient, ApiError, NotFound
 from trainyard.core import Config, Kind, parse_job
 from trainyard.objects import Json, name_of, namespace_of, uid_of
@@ -106,9 +107,10 @@ def _gone_pods(
 async def _usages(
     api: ApiClient, job: Json, pods: list[Json], usages: Sequence[ReplicaUsage] | None
 ) -> Sequence[ReplicaUsage]:
-    """The usage of the replicas of a job that has not ended."""
+    """The usage of the replicas of a job; of one that has ended the last values in its record."""
     if job_result(job):
-        return ()
+        record = await asyncio.to_thread(find_record, uid_of(job))
+        return await asyncio.to_thread(recorded_usages, record, pods) if record else ()
     return await read_usages(api, job, JobView.of([job], pods, time.time()), pods) if usages is None else usages
 
 

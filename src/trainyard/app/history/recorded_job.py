@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from trainyard.app.background.cluster_folders import BackgroundError, command_line
+from trainyard.app.history.recorded_values import recorded_usages
 from trainyard.app.history.records import (
     GIVEN_UP,
     HistoryRecord,
@@ -136,6 +137,7 @@ def facts_of(record: HistoryRecord) -> Facts | None:
         logs=kept_logs(record, pods, failed_only),
         notes=tuple(notes(kind, job)),
         process_nodes=frozenset(str(entry.get("node") or "") for entry in record.pods),
+        usages=tuple(recorded_usages(record, pods)),
     )
 
 

@@ -41,6 +41,7 @@ EXCLUSIVE_RULES: tuple[DiagnosisRule, ...] = (
 ENDED_JOB_RULES: tuple[DiagnosisRule, ...] = (
     job_rules.ended_job,
     failures.pending_at_deadline,
+    progress.not_finite,
     job_rules.lost_output,
     job_rules.ineffective,
 )

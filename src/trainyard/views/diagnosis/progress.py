@@ -28,7 +28,8 @@ DIVERGED_FIX = (
 
 
 def not_finite(facts: Facts) -> Iterator[Finding]:
-    """Values that are NaN or infinite now, and since which step. A loss is a problem, another value a note."""
+    """Values that are NaN or infinite now, or were at the end of the job, and since which step. A loss of a job that
+    runs is a problem, another value a note."""
     by_value: dict[tuple[str, str], list[ReplicaUsage]] = {}
     for usage in sorted(facts.usages, key=_by_name):
         for name in usage.not_finite_since:
@@ -37,9 +38,11 @@ def not_finite(facts: Facts) -> Iterator[Finding]:
         steps = [step for usage in usages if (step := usage.not_finite_since[name]) is not None]
         since = f" since step {number_text(min(steps))}" if steps else ""
         first, sources = usages[0], {usage.metrics_source for usage in usages}
-        level = NOTE if not is_loss(name) else WAIT if sources == {"pattern"} else BLOCK
-        summary = f"{join_names(usage.replica for usage in usages)}: {name} is {text}{since}"
-        where = f"metrics.k8s.io, pod {first.pod}: {name}, from {first.metrics_source or 'no source'}"
+        level = NOTE if facts.has_ended or not is_loss(name) else WAIT if sources == {"pattern"} else BLOCK
+        verb = "was" if facts.has_ended else "is"
+        summary = f"{join_names(usage.replica for usage in usages)}: {name} {verb} {text}{since}"
+        place = "metrics.jsonl of" if facts.has_ended else "metrics.k8s.io,"
+        where = f"{place} pod {first.pod}: {name}, from {first.metrics_source or 'no source'}"
         yield Finding(level, summary, where, (), DIVERGED_FIX if is_loss(name) else "")
 
 

@@ -8,18 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.views.why_values import NOW, RUNNING, WORKERS, at, pod, template, tfjob
+from tests.views.why_values import NOW, RUNNING, WORKERS, at, pod, tfjob
 from trainyard.core import Config, Job, Kind, parse_job
 from trainyard.objects import Json, name_of, parse_time
 from trainyard.views import job_view
 from trainyard.views.job_row import job_row, job_rows
 from trainyard.views.job_view import JobView
-
-
-@pytest.mark.parametrize(("count", "message"), [(0, "it has no replicas"), (1, "")])
-def test_a_job_without_replicas_says_so(count: int, message: str) -> None:
-    roles = [{"tfReplicaType": "WORKER", "replicas": count, "template": template("tensorflow")}]
-    assert job_rows([tfjob(RUNNING, replicaSpecs=roles)], [], NOW)[0].message == message
 
 
 def test_a_row_is_plain_json() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from trainyard.objects import Json, as_dict, name_of, namespace_of, parse_time, resource_version_of, uid_of
-from trainyard.views.job_view import NO_REPLICAS, JobView, count_states, job_message, job_result, job_state
+from trainyard.views.job_view import JobView, count_states, job_message, job_state
 from trainyard.views.replica_view import ReplicaView
 
 
@@ -41,8 +41,7 @@ def job_row(view: JobView, job_uid: str, slots: list[ReplicaView] | None = None)
     parsed = view.parsed(job_uid)
     roles = parsed.roles if parsed else ()
     names = {role.name.lower() for role in roles}
-    status, replicas = as_dict(job.get("status")), sum(role.replicas for role in roles)
-    message = job_message(job) or (NO_REPLICAS if parsed and not replicas and not job_result(job) else "")
+    status = as_dict(job.get("status"))
     return JobRow(
         namespace=namespace_of(job),
         kind=str(job.get("kind") or ""),
@@ -52,10 +51,10 @@ def job_row(view: JobView, job_uid: str, slots: list[ReplicaView] | None = None)
         resource_version=resource_version_of(job),
         state=job_state(job),
         running=sum(slot.state == "Running" and slot.role in names for slot in slots),
-        replicas=replicas,
+        replicas=sum(role.replicas for role in roles),
         restarts=view.restarts(job_uid, slots),
         states=count_states(slots),
-        message=" ".join(message.split()),
+        message=" ".join(job_message(job).split()),
         created=parse_time(as_dict(job.get("metadata")).get("creationTimestamp")),
         started=parse_time(status.get("startTime")),
         ended_at=parse_time(status.get("completionTime")),

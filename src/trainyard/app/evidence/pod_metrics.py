@@ -13,7 +13,7 @@ from trainyard.objects.labels import OWNER
 from trainyard.objects.structs import replace
 from trainyard.objects.usage import MEMORY_MEASURE
 from trainyard.views.diagnosis.brief import brief_progress
-from trainyard.views.job_view import JobView, job_state
+from trainyard.views.job_view import NO_REPLICAS, JobView, job_result, job_state
 from trainyard.views.usage_view import ReplicaUsage, by_pod, replica_usages
 
 POD_METRICS = GVK("metrics.k8s.io", "v1beta1", "PodMetrics", "pods")
@@ -55,17 +55,26 @@ async def read_usages(
 
 
 async def progress_warnings(api: ApiClient, namespace: str, jobs: Sequence[Json], pods: Iterable[Json]) -> list[str]:
-    """What is wrong with the progress of those of these jobs that run, `KIND/NAME: text`; [] where nobody measures it.
-    `namespace`: of the jobs, "" for several. Makes a request if a job runs."""
-    running = [(kind, job) for job in jobs if job_state(job) == "Running" and (kind := kind_of(job)) is not None]
+    """What is wrong with those of these jobs that run, `KIND/NAME: text`: with their progress, where it is measured; or
+    that they have no replicas. `namespace`: of the jobs, "" for several. Makes a request if a job runs."""
+    now = time.time()
+    view = JobView.of(jobs, pods, now)
+    known = [(kind, job) for job in jobs if (kind := kind_of(job)) is not None]
+    warnings = [
+        f"{kind.api.singular}/{name_of(job)}: {NO_REPLICAS}; scale it"
+        for kind, job in known
+        if not job_result(job)
+        and (parsed := view.parsed(uid_of(job)))
+        and not any(role.replicas for role in parsed.roles)
+    ]
+    running = [(kind, job) for kind, job in known if job_state(job) == "Running"]
     if not running:
-        return []
+        return warnings
     try:
         items, _ = await read_pod_metrics(api, namespace, OWNER)
     except ApiError:
-        return []
-    metrics, view, now = by_pod(items), JobView.of([job for _, job in running], pods, time.time()), time.time()
-    warnings = []
+        return warnings
+    metrics = by_pod(items)
     for kind, job in running if items else ():
         usages = replica_usages(namespace_of(job), view.slots(uid_of(job)), metrics)
         if text := brief_progress(kind, job, usages, now):

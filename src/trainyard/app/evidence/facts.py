@@ -65,8 +65,7 @@ async def gather_facts(
         _usages(api, job, related.pods, usages),
     )
     # A pod that ends with its job may be deleted after the list, before its log is read.
-    read = {uid for uid, _ in logs}
-    unread = [pod for pod in related.pods if in_doubt and uid_of(pod) not in read]
+    unread = [pod for pod in related.pods if in_doubt and uid_of(pod) not in {uid for uid, _ in logs}]
     present = [pod for pod in related.pods if pod not in unread]
     gone, gone_logs = _gone_pods(kind, job, present, [*deleted, *unread], in_doubt)
     logs = {**gone_logs, **logs}

@@ -17,6 +17,7 @@ from tests.stories.harness import Cluster, Harness, Noted, looked, replicas, tf_
 from tests.stories.job_fixtures import PLAYS, chainer_job, elastic_job, mx_job, worker_set
 from tests.stories.test_tensorboard import board
 from tests.support.samples import KUBEFLOW_ROLES, kubeflow_job
+from tests.support.watched_objects import until_objects
 from trainyard import kinds
 from trainyard.app.config import shipped_config
 from trainyard.app.install import installation, operator_rbac
@@ -24,9 +25,10 @@ from trainyard.app.install.installation import Install
 from trainyard.app.install.operator_rbac import Permission
 from trainyard.app.local import NOT_SERVED
 from trainyard.client import ApiRequest, Forbidden
-from trainyard.core import Kind
+from trainyard.core import Event, Kind
 from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS
 from trainyard.objects import GVK, Json, decode
+from trainyard.objects.resources import EVENT
 from trainyard.objects.structs import replace
 from trainyard.operator import Operator
 from trainyard.server.model import paths
@@ -201,6 +203,22 @@ def never_sent(kind: Kind) -> set[Permission]:
     }
 
 
+async def repeats_an_event(harness: Harness, started: Operator) -> None:
+    """The second of two equal events, as of a Pod that is created again, is a patch."""
+    namespace = harness.namespace
+    job: Json = {"apiVersion": "v1", "kind": "Job", "metadata": {"namespace": namespace, "name": "j", "uid": "u"}}
+    for count in (1, 2):
+        started._executor._recorder.record(job, [Event("Normal", "Repeated", "again")], "trainyard-operator")
+        await until_objects(
+            harness.api,
+            EVENT,
+            namespace,
+            lambda events, count=count: [event["count"] for event in events] == [count],  # type: ignore[misc]
+            "the event is counted",
+            fields="reason=Repeated",
+        )
+
+
 @pytest.mark.parametrize("namespaced", [False, True], ids=["cluster", "namespaced"])
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
 async def test_the_life_of_a_job_uses_every_permission_of_its_kind_and_no_other(
@@ -209,6 +227,7 @@ async def test_the_life_of_a_job_uses_every_permission_of_its_kind_and_no_other(
     place = harness.namespace if namespaced else "trainyard"
     async with operator(harness, Install(namespace=place, kinds=(kind,), namespaced=namespaced)) as (started, api):
         await LIVES[kind.gvk.kind](harness, started)
+        await repeats_an_event(harness, started)
         await looked(started, jobs=1 if kind.further_versions else 0)  # no TTL deletes an MPIJob of v2beta1
         assert api.denied == []
         used = {permission_of(request) for request in api.sent}

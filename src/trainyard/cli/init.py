@@ -69,8 +69,8 @@ def init(ctx: click.Context, /, files: tuple[str, ...], output: str | None, **pa
         text = manifest.for_directory(Path(os.path.abspath(file)).parent).manifest_yaml(file)
         if manifest.note:
             note(manifest.note)
-        for text in manifest.warnings:
-            note(text)
+        for warning in manifest.warnings:
+            note(warning)
         if option := misplaced_option(program, manifest.program):
             note(
                 f"{option} stands behind {program.target}, so the script gets it; trainyard's own options stand before"

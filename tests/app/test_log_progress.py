@@ -18,17 +18,22 @@ def at(second: float) -> float:
     return (parse_time("2026-11-29T01:50:00Z") or 0.0) + second
 
 
-STEPS = (("00.000000001", "step=1 loss=2"), ("00.500000001", "step=2 loss=1"), ("01.000000001", "step=3 loss=nan"))
+STEPS = (("00.000000001", "step=1 loss=2"), ("02.000000001", "step=2 loss=1"), ("04.000000001", "step=3 loss=nan"))
+FLUSH = tuple((f"00.00000{n}", f"step={n}") for n in range(1, 10))  # a pipe's buffer is written as a whole
 
 
 @pytest.mark.parametrize(
     ("text", "step", "silent_since", "pace", "source"),
     [
-        (log(*STEPS), 3.0, at(1.0), 0.5, "pattern"),
-        (log(*STEPS, ("40.0", "validating")), 3.0, at(1.0), 0.5, "pattern"),
-        (log(*STEPS, ("40.0", "step=3")), 3.0, at(1.0), 0.5, "pattern"),
+        (log(*STEPS), 3.0, at(4.0), 2.0, "pattern"),
+        (log(*STEPS, ("40.0", "validating")), 3.0, at(4.0), 2.0, "pattern"),
+        (log(*STEPS, ("40.0", "step=3")), 3.0, at(4.0), 2.0, "pattern"),
         (log(("00.0", '{"step": 7}'), *STEPS), 7.0, at(0.0), None, "output"),
         (log(("00.0", "step=7 loss=1")), 7.0, at(0.0), None, "pattern"),
+        (log(("00.0", "step=7"), ("00.0", "step=8")), 8.0, at(0.0), None, "pattern"),
+        (log(*FLUSH), 9.0, at(0.0), None, "pattern"),
+        (log(*FLUSH, ("40.0", "step=10"), ("40.000001", "step=11")), 11.0, at(40.0), None, "pattern"),
+        (log(("09.0", "step=7"), ("08.0", "step=8"), ("07.0", "step=9")), 9.0, at(9.0), None, "pattern"),
     ],
 )
 def test_the_last_step_and_its_time(
@@ -38,6 +43,7 @@ def test_the_last_step_and_its_time(
     assert progress is not None
     assert (progress.values["step"], progress.source) == (step, source)
     assert (progress.step_time, progress.seconds_per_step) == (pytest.approx(silent_since), pace)
+    assert (progress.steps_per_second is None) == (pace is None)
 
 
 def test_a_value_that_is_not_finite_has_its_step() -> None:

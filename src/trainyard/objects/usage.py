@@ -38,10 +38,10 @@ progress."""
 
 class Progress(msgspec.Struct, frozen=True):
     """The last values that a program has reported, such as {"step": 10.0, "loss": 0.4}. `steps_per_second`: None
-    before a second step. `source`: where they were read: file, output, or pattern (an output line that is no JSON).
-    `not_finite_since`: of each last value that is not finite, the step since which none was; None without steps.
+    as long as it is not known. `source`: where they were read: file, output, or pattern (an output line that is not
+    JSON). `not_finite_since`: of each last value that is not finite, the step since which none was; None without steps.
     `step_time`: when the last step was read, Unix seconds; `seconds_per_step`: between the steps before that, None
-    before a second step."""
+    as long as that is not known."""
 
     values: Mapping[str, float]
     steps_per_second: float | None

@@ -52,6 +52,7 @@ _PATTERN = (  # compiled at its first use
     rf"(?<![\w-])({'|'.join(sorted(NAMES, key=len, reverse=True))})(?:['\"]? ?[=:] ?| {{1,8}}){_NUMBER}"
 )
 _RATE_SECONDS, _RATE_STEPS = 30.0, 2  # a rate is over so many seconds, or over so many steps if they are slower
+_SHORTEST_SPAN = 1.0  # seconds between steps that give a rate: with a buffered stdout many are printed at once
 
 
 def parse_object(line: str) -> dict[str, float]:
@@ -181,25 +182,25 @@ class StepRate:
             self._seen.clear()
             self._pace = None
         if not self._seen or step > self._seen[-1][1]:
-            self._seen.append((at, step))
+            self._seen.append((max(at, self._seen[-1][0]) if self._seen else at, step))
             self._trim(at)
             if len(self._seen) > 1:
                 # Not up to the last reading if there are others: the steps may have ended soon after the one before.
                 (begin, first), (end, last) = self._seen[0], self._seen[max(1, len(self._seen) - 2)]
-                self._pace = (end - begin) / (last - first)
+                self._pace = (end - begin) / (last - first) if end - begin >= _SHORTEST_SPAN else None
 
     def last(self, at: float) -> tuple[float, float | None] | None:
-        """The seconds since the last step, and those between the steps before it, None if it was the first. None
-        before any."""
+        """The seconds since the last step, and those between the steps before it, None as long as it is not known.
+        None before any."""
         return (at - self._seen[-1][0], self._pace) if self._seen else None
 
     def per_second(self, at: float) -> float | None:
-        """The rate at that time; None before a second step."""
+        """The rate at that time; None as long as it is not known."""
         self._trim(at)
         if len(self._seen) < 2:
             return None
         (begin, first), (_, last) = self._seen[0], self._seen[-1]
-        return (last - first) / (at - begin)
+        return (last - first) / (at - begin) if at - begin >= _SHORTEST_SPAN else None
 
     def _trim(self, at: float) -> None:
         while len(self._seen) > _RATE_STEPS and at - self._seen[0][0] > _RATE_SECONDS:

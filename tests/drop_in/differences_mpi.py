@@ -23,10 +23,21 @@ REFUSED = (
     "roles-workers-only", "slots-negative", "name-long",
 )  # fmt: skip
 
+LOSES_A_WORKER = (  # by a step, before the launcher ends with 0
+    "mpijob/clean-all-success mpijob/clean-running-success mpijob/evicted-never mpijob/restart-exitcode-137-worker "
+    "mpijob**/worker-succeeds-first"
+)
+
 OF_BOTH = (
     *accepted("mpijob**", "events of an MPIJob", "events **"),
     *accepted("mpijob/*", "reason of a failed MPIJob", FAILED_TEXTS[0]),
     *accepted("mpijob-v2beta1/*", "reason of a failed MPIJob", *FAILED_TEXTS),
+    *accepted("mpijob**", "further fields of the status", "job .status.launch"),
+    *accepted(
+        LOSES_A_WORKER,
+        "an MPIJob whose launcher ends with 0 after a worker was lost, or without using one",
+        "job .status.conditions[SuccessInDoubt]",
+    ),
     *accepted("mpijob/restart-* mpijob/evicted-* mpijob-v2beta1/*suspend*", "hosts of a job that has ended", HOSTS),
     *accepted("mpijob**/example-* mpijob-v2beta1/finish-*", "hosts of a job that has ended", HOSTS, certain=False),
     *accepted("mpijob**/example-*", "counts of a job that has ended", "pods/*", certain=False),

@@ -195,6 +195,7 @@ class Lifecycle(msgspec.Struct, frozen=True):
     success_grace: Callable[[Job], float] = lambda job: 0.0
     restart_scope: RestartScope | Callable[[Job], RestartScope] = RestartScope.ROLE
     restart_text: str = ""  # for the docs, where restart_scope is a function
+    success_text: str = ""  # for the docs, what a job may change of its success
     default_backoff_limit: int | None = 6
     limits_stop_pods: bool = True
     worker_slots: Callable[[Job], frozenset[Slot]] = lambda job: frozenset()

@@ -181,6 +181,9 @@ def _policies(kind: Kind) -> Iterator[str]:
     text = RESTARTS[scope] if isinstance(scope, RestartScope) else kind.lifecycle.restart_text
     yield f"Retries: {text}. {limit}".rstrip()
     yield ""
+    if kind.lifecycle.success_text:
+        yield f"Success: {kind.lifecycle.success_text}."
+        yield ""
 
 
 def _conditions(kind: Kind) -> Iterator[str]:

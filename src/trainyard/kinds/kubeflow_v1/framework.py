@@ -53,6 +53,7 @@ class Framework(msgspec.Struct, frozen=True):
     in_place_failure_is_final: bool = False  # a pod that failed in spite of OnFailure or Always fails the job
     worker_slots: Callable[[Job], frozenset[Slot]] = lambda job: frozenset()  # see Lifecycle
     workers_reached_by_exec: bool = False  # see Lifecycle
+    serving_roles: frozenset[str] = frozenset()  # whose replicas do not end by themselves
     selector_in_status: bool = True
     qualified: Callable[[Job], bool] = lambda job: False
     failed_text: str = "{kind} {name} is failed because {count} {role} replica(s) failed."

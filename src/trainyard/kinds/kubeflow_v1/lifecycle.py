@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from trainyard.core import ExitAction, Job, RestartScope, Slot
-from trainyard.kinds.kubeflow_v1.framework import Framework, all_of
+from trainyard.kinds.kubeflow_v1.framework import WORKER, Framework, all_of
+from trainyard.objects import Problem
 from trainyard.objects.meta import annotations_of
 
 RESTART_SCOPE = "trainyard.dev/restart-scope"
@@ -22,7 +23,7 @@ SUCCESS_GRACE = "trainyard.dev/success-grace-seconds"
 themselves. Elastic jobs of scripts have it: torchrun's agents end a moment after each other, with a traceback if they
 are stopped meanwhile."""
 MAX_GRACE = 3600
-SUCCESS_TEXT = (
+_SUCCESS_TEXT = (
     f"a job with the annotation `{SUCCESS_POLICY}: {ALL_REPLICAS}` succeeds once all its replicas have; with "
     f"`{SUCCESS_GRACE}` replicas that still run at the success have so many seconds to end by themselves"
 )
@@ -31,25 +32,63 @@ FIRST_RETRYABLE_CODE = 128
 
 def success_sets(framework: Framework, job: Job) -> tuple[frozenset[Slot], ...]:
     """All replicas with the annotation SUCCESS_POLICY, else the framework's own sets for this job."""
-    return (frozenset(job.slots()),) if _all_succeed(job) else framework.success_sets(job)
+    return (frozenset(job.slots()),) if _all_succeed(framework, job) else framework.success_sets(job)
 
 
-def success_grace(job: Job) -> float:
-    """The annotation SUCCESS_GRACE; 0 without it, and if it is no whole number."""
-    seconds = annotations_of(job.obj).get(SUCCESS_GRACE, "")
-    return float(min(int(seconds), MAX_GRACE)) if seconds.isdecimal() and len(seconds) < 6 else 0.0
+def success_grace(framework: Framework, job: Job) -> float:
+    """The annotation SUCCESS_GRACE; 0 without it, if it is no whole number, and with replicas that never end."""
+    seconds = _whole_seconds(_annotation(job, SUCCESS_GRACE))
+    return 0.0 if seconds is None or _serving_roles(framework, job) else float(min(seconds, MAX_GRACE))
+
+
+def success_text(framework: Framework) -> str:
+    """What the annotations about the success do, for the docs; "" if they never have an effect."""
+    if WORKER in framework.serving_roles:
+        return ""
+    roles = ", ".join(f"`{role}`" for role in framework.roles if role in framework.serving_roles)
+    return _SUCCESS_TEXT + (f". Neither has an effect on a job with {roles}" if roles else "")
+
+
+def warnings(framework: Framework, job: Job) -> tuple[Problem, ...]:
+    """Annotations about the success that have no effect, or not the expected one."""
+    roles, problems = ", ".join(_serving_roles(framework, job)), []
+    for name in (SUCCESS_POLICY, SUCCESS_GRACE):
+        value, text = _annotation(job, name), ""
+        if value and roles:
+            text = f"has no effect: replicas of {roles} do not end by themselves; leave it out"
+        elif name == SUCCESS_POLICY and value not in ("", ALL_REPLICAS):
+            text = f"has no effect as {value!r}: write {ALL_REPLICAS}, or leave it out"
+        elif name == SUCCESS_GRACE and value and _whole_seconds(value) not in range(MAX_GRACE + 1):
+            text = f"is {value!r}: write whole seconds, at most {MAX_GRACE}"
+        if text:
+            problems.append(Problem(f"metadata.annotations[{name}]", text))
+    return tuple(problems)
 
 
 def running_slots(framework: Framework, job: Job) -> frozenset[Slot]:
     """The slots of which one runs while the job is Running: those of the leading role, or all replicas if all of them
     decide on the success."""
-    if framework.all_run or _all_succeed(job):
+    if framework.all_run or _all_succeed(framework, job):
         return frozenset(job.slots())
     return all_of(framework.leading_role(job), job)
 
 
-def _all_succeed(job: Job) -> bool:
-    return annotations_of(job.obj).get(SUCCESS_POLICY) == ALL_REPLICAS
+def _all_succeed(framework: Framework, job: Job) -> bool:
+    return _annotation(job, SUCCESS_POLICY) == ALL_REPLICAS and not _serving_roles(framework, job)
+
+
+def _whole_seconds(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) < 6 else None
+
+
+def _serving_roles(framework: Framework, job: Job) -> list[str]:
+    """The roles of the job whose replicas do not end by themselves."""
+    return [role.name for role in job.roles if role.replicas and role.name in framework.serving_roles]
+
+
+def _annotation(job: Job, name: str) -> str:
+    value: object = annotations_of(job.obj).get(name)
+    return value if isinstance(value, str) else ""
 
 
 def restart_scope(framework: Framework, job: Job) -> RestartScope:

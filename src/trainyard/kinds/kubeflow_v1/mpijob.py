@@ -51,6 +51,7 @@ MPIJOB = training_job(
         environment=lambda job, slot: [],
         success_sets=lambda job: (mpi.launcher_slots(job),),
         worker_slots=mpi.worker_slots,
+        serving_roles=frozenset({WORKER}),
         workers_reached_by_exec=True,
         leading_role=lambda job: mpi.LAUNCHER,
         restart_scope=lambda job: RestartScope.SLOT,  # workers wait for the launcher, which starts all processes anew

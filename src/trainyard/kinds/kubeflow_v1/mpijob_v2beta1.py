@@ -92,6 +92,7 @@ MPIJOB_V2BETA1 = training_job(
         environment=lambda job, slot: [],
         success_sets=lambda job: (mpi.launcher_slots(job),),
         worker_slots=mpi.worker_slots,
+        serving_roles=frozenset({WORKER}),
         leading_role=lambda job: mpi.LAUNCHER,
         all_run=True,
         restart_scope=lambda job: RestartScope.SLOT,  # the launcher starts all processes anew

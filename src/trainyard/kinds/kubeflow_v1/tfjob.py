@@ -114,6 +114,7 @@ FRAMEWORK = Framework(
     restart_scope=lambda job: RestartScope.SLOT,  # TensorFlow's servers take a restarted task back
     restart_text="a failed replica is created again alone",
     rules=RULES,
+    serving_roles=frozenset({PS}),
     all_meet=False,  # of parameter servers and workers some can begin
     main_container_only=True,
     ignores_failure=lambda job, slot: is_dynamic(job) and slot.role == WORKER,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.kinds.test_kubeflow_v1 import started
+from tests.model.simulated_job import SimulatedJob
 from tests.support.samples import kubeflow_job
 from trainyard import kinds
 from trainyard.core import Kind
@@ -61,3 +62,27 @@ def test_a_value_that_is_not_used_as_it_stands_is_a_warning(name: str, value: st
     warnings = kinds.warnings(PYTORCHJOB, job_of(PYTORCHJOB, {"Master": 1, "Worker": 1}, {name: value}))
     assert [warning.path for warning in warnings] == [f"metadata.annotations[{name}]"] * bool(fix)
     assert all(fix in warning.text for warning in warnings)
+
+
+def in_grace(**policies: object) -> SimulatedJob:
+    """A PyTorchJob whose master has ended with 0 after 50 seconds, and whose worker may run 600 seconds longer."""
+    job = job_of(PYTORCHJOB, {"Master": 1, "Worker": 1}, {SUCCESS_GRACE: "600"}, **policies)
+    simulated = started(PYTORCHJOB, job)
+    simulated.now += 50
+    simulated.end("example-master-0", 0)
+    simulated.settle()
+    return simulated
+
+
+def test_a_job_of_which_only_a_worker_still_runs_is_running() -> None:
+    conditions = in_grace().job["status"]["conditions"]
+    assert is_condition_true(conditions, "Running")
+    assert conditions[-1]["type"] == "Running"
+
+
+def test_suspension_ends_the_grace() -> None:
+    simulated = in_grace()
+    simulated.edit(suspend=True)
+    simulated.settle()
+    assert is_condition_true(simulated.job["status"]["conditions"], "Succeeded")
+    assert simulated.names("Pod") == ["example-master-0"]

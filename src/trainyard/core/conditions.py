@@ -8,6 +8,7 @@ from trainyard.core.kind import Job
 from trainyard.core.model import Condition, ConditionUpdate, WrittenConditions
 from trainyard.core.policies import success_doubt
 from trainyard.core.policies.failure_policy import join_texts, termination_text
+from trainyard.core.policies.success_policy import GRACE
 from trainyard.core.read import describe_ignored_edits, ignores_edits
 from trainyard.objects import Json, find_condition, format_time, set_condition
 from trainyard.objects.resources import DEPLOYMENT
@@ -70,7 +71,7 @@ def phase_conditions(
     suspended = outcome.phase == "Suspended"
     reason, message = (outcome.reason, outcome.message) if suspended else ("JobResumed", "")
     conditions.append(Condition("Suspended", suspended, reason, message))
-    runs = not outcome.is_finished and job.is_running(replicas)
+    runs = not outcome.is_finished and (outcome.reason == GRACE or job.is_running(replicas))
     message = "; ".join(["at least one replica runs" if runs else outcome.message, *_stuck(replicas)])
     conditions.append(Condition("Running", runs, "JobRunning" if runs else outcome.reason, message))
     conditions.append(_degraded(job, replicas, owned, outcome))

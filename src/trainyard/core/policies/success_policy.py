@@ -25,8 +25,8 @@ def outcome(job: Job, replicas: list[Replica], now: float) -> Outcome | None:
 
 def grace_end(job: Job, replicas: list[Replica], now: float) -> float | None:
     """When the replicas that still run after the success are stopped; None before the success, if none runs, without a
-    grace, and if the clock of the nodes is ahead (`now`)."""
-    grace = job.kind.lifecycle.success_grace(job)
+    grace or in a suspended job, and if the clock of the nodes is ahead (`now`)."""
+    grace = 0.0 if job.status.suspended else job.kind.lifecycle.success_grace(job)
     slots = _succeeded_set(job, replicas) if grace else frozenset()
     if not slots or not any(replica.state == "Running" for replica in replicas if replica.slot not in slots):
         return None

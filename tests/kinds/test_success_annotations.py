@@ -86,3 +86,12 @@ def test_suspension_ends_the_grace() -> None:
     simulated.settle()
     assert is_condition_true(simulated.job["status"]["conditions"], "Succeeded")
     assert simulated.names("Pod") == ["example-master-0"]
+
+
+def test_the_deadline_ends_the_grace() -> None:
+    simulated = in_grace(activeDeadlineSeconds=60)
+    assert simulated.look().requeue_at == simulated.now + 10
+    simulated.now += 10
+    simulated.settle()
+    assert is_condition_true(simulated.job["status"]["conditions"], "Succeeded")
+    assert simulated.names("Pod") == ["example-master-0"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from trainyard.core.job_state import Outcome, Replica
 from trainyard.core.kind import Job
 from trainyard.core.model import Slot
+from trainyard.core.policies import deadline
 
 GRACE = "SuccessGrace"
 """Reason of the outcome Running of a job that has succeeded but for the replicas that still run."""
@@ -24,15 +25,16 @@ def outcome(job: Job, replicas: list[Replica], now: float) -> Outcome | None:
 
 
 def grace_end(job: Job, replicas: list[Replica], now: float) -> float | None:
-    """When the replicas that still run after the success are stopped; None before the success, if none runs, without a
-    grace or in a suspended job, and if the clock of the nodes is ahead (`now`)."""
+    """When the replicas that still run after the success are stopped, at the deadline at the latest; None before the
+    success, if none runs, without a grace or in a suspended job, and if the clock of the nodes is ahead (`now`)."""
     grace = 0.0 if job.status.suspended else job.kind.lifecycle.success_grace(job)
     slots = _succeeded_set(job, replicas) if grace else frozenset()
     if not slots or not any(replica.state == "Running" for replica in replicas if replica.slot not in slots):
         return None
     children = [replica.child for replica in replicas if replica.child and replica.slot in slots]
     ended = max((child.finished_at for child in children), default=0.0)
-    return ended + grace if ended <= now else None
+    times = (ended + grace, deadline.expires_at(job, job.status.start_time))
+    return min(time for time in times if time is not None) if ended <= now else None
 
 
 def _succeeded_set(job: Job, replicas: list[Replica]) -> frozenset[Slot]:

@@ -95,3 +95,12 @@ def test_the_deadline_ends_the_grace() -> None:
     simulated.settle()
     assert is_condition_true(simulated.job["status"]["conditions"], "Succeeded")
     assert simulated.names("Pod") == ["example-master-0"]
+
+
+@pytest.mark.parametrize(("ahead", "has_grace"), [(2, True), (601, False)])
+def test_a_clock_of_a_node_that_is_a_little_ahead_leaves_the_grace(ahead: int, has_grace: bool) -> None:
+    simulated = in_grace()
+    simulated.now -= ahead
+    assert (simulated.look().requeue_at is not None) is has_grace
+    simulated.settle()
+    assert is_condition_true(simulated.job["status"]["conditions"], "Succeeded") is not has_grace

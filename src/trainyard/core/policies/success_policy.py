@@ -26,7 +26,7 @@ def outcome(job: Job, replicas: list[Replica], now: float) -> Outcome | None:
 
 def grace_end(job: Job, replicas: list[Replica], now: float) -> float | None:
     """When the replicas that still run after the success are stopped, at the deadline at the latest; None before the
-    success, if none runs, without a grace or in a suspended job, and if the clock of the nodes is ahead (`now`)."""
+    success, if none runs, without a grace or in a suspended job, and if a node's clock is ahead by more than it."""
     grace = 0.0 if job.status.suspended else job.kind.lifecycle.success_grace(job)
     slots = _succeeded_set(job, replicas) if grace else frozenset()
     if not slots or not any(replica.state == "Running" for replica in replicas if replica.slot not in slots):
@@ -34,7 +34,7 @@ def grace_end(job: Job, replicas: list[Replica], now: float) -> float | None:
     children = [replica.child for replica in replicas if replica.child and replica.slot in slots]
     ended = max((child.finished_at for child in children), default=0.0)
     times = (ended + grace, deadline.expires_at(job, job.status.start_time))
-    return min(time for time in times if time is not None) if ended <= now else None
+    return min(time for time in times if time is not None) if ended <= now + grace else None
 
 
 def _succeeded_set(job: Job, replicas: list[Replica]) -> frozenset[Slot]:

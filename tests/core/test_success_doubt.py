@@ -178,14 +178,13 @@ def test_a_worker_that_an_edit_takes_away_is_not_lost() -> None:
 
 
 def with_exec_condition(simulated: SimulatedJob, *used: bool | None) -> SimulatedJob:
-    """Whether a command was executed in each worker's pod; None: it is on a node that does not tell."""
+    """Whether a command was executed in each worker's pod; None: its node does not tell, as one of an older version."""
     workers = [name for name in simulated.names("Pod") if "worker" in name]
     for name, was_used in zip(workers, used, strict=True):
         status = simulated.get("Pod", name)["status"]
+        status["containerStatuses"][0]["containerID"] = "trainyard://uid/mpi/1"
         if was_used is not None:
-            status["containerStatuses"][0]["containerID"] = "trainyard://uid/mpi/1"
-        if was_used:
-            status["conditions"] = [{"type": "trainyard.dev/ExecSession", "status": "True"}]
+            status["conditions"] = [{"type": "trainyard.dev/ExecSession", "status": str(was_used)}]
     return simulated
 
 
@@ -195,11 +194,11 @@ def test_a_launcher_that_used_no_worker_puts_its_success_in_doubt(job: Callable[
     count = sum("worker" in name for name in simulated.names("Pod"))
     condition = doubt(with_exec_condition(simulated, *[False] * count))
     assert condition is not None and condition["reason"] == "WorkersUnused"
-    assert "no command was executed in any worker" in condition["message"]
+    assert "executed no command in any worker" in condition["message"]
 
 
-@pytest.mark.parametrize(("first", "second"), [(True, False), (True, True), (None, False)])
-def test_a_worker_that_was_used_is_no_doubt(first: bool | None, second: bool) -> None:
+@pytest.mark.parametrize(("first", "second"), [(True, False), (True, True), (None, False), (None, None)])
+def test_a_worker_that_was_used_is_no_doubt(first: bool | None, second: bool | None) -> None:
     assert doubt(with_exec_condition(run(exec_job()), first, second)) is None
 
 

@@ -24,7 +24,7 @@ import msgspec
 from trainyard.core.model import NO_STATUS, Child, ChildStatus
 from trainyard.objects import parse_time
 from trainyard.objects.container_restarts import ContainerRestartPolicy, restart_policy
-from trainyard.objects.labels import ATTEMPT, CONTAINER_ID_SCHEME, DIGEST, EXEC_SESSION, INDEX, OWNER, ROLE
+from trainyard.objects.labels import ATTEMPT, DIGEST, EXEC_SESSION, INDEX, OWNER, ROLE
 
 DISRUPTIONS = frozenset({"Evicted", "Preempted", "Preempting", "Shutdown", "NodeShutdown", "NodeLost"})
 """Pod reasons of a disruption, which is no failure of the program (docs/rules.md S27)."""
@@ -270,14 +270,9 @@ def _pod_fields(status: _Status, spec: _Spec) -> dict[str, Any]:
         "message": message[:_MAX_MESSAGE],
         "finished_at": ended,
         "disrupted": disrupted or reason in DISRUPTIONS,
-        "had_exec": "True" if EXEC_SESSION in conditions else "False" if _tells_exec(status) else "",
+        "had_exec": conditions[EXEC_SESSION].status if EXEC_SESSION in conditions else "",
         "containers": _shared(encode_containers(*records)),
     }
-
-
-def _tells_exec(status: _Status) -> bool:
-    """Whether the pod is on a Trainyard node, which sets a condition when a command is executed in the pod."""
-    return any(record.containerID.startswith(CONTAINER_ID_SCHEME) for record in status.containerStatuses or ())
 
 
 _EXCEPTION = re.compile(r"(\[[^\]]*\]:)?\s*[A-Za-z_][\w.]*(Error|Exception|Failed|Closed|Interrupt)\b")

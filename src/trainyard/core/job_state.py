@@ -70,6 +70,12 @@ class RoleStatus(msgspec.Struct, frozen=True):
     digest: str = ""
 
 
+SUCCESS_IN_DOUBT = "SuccessInDoubt"
+"""Type of the condition of a succeeded job whose work may not be done."""
+WORKER_LOST, WORKERS_UNUSED = "WorkerLost", "WorkersUnused"
+"""Its reasons."""
+
+
 class Launch(msgspec.Struct, frozen=True):
     """`status.launch` of a job whose launcher starts processes in other replicas: the pods that have run together.
     policies/success_doubt.py has its rules."""

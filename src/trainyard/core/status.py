@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainyard.core.job_state import JobResult, JobStatus, Launch, Outcome, Replica, RoleStatus
+from trainyard.core.job_state import SUCCESS_IN_DOUBT, JobResult, JobStatus, Launch, Outcome, Replica, RoleStatus
 from trainyard.core.kind import Job, Kind
 from trainyard.core.model import ConditionUpdate, Event
 from trainyard.objects import Json, find_condition, format_time, is_condition_true, parse_time
@@ -37,7 +37,7 @@ WARNING_CONDITIONS = frozenset(
         "Blocked",
         "SpecChangeIgnored",
         "UnknownFields",
-        "SuccessInDoubt",
+        SUCCESS_IN_DOUBT,
     }
 )
 """Conditions whose event is of type Warning when they become True."""

@@ -25,8 +25,8 @@ WORKING_DIRECTORY = PREFIX + "working-directory"
 the container nor its image sets one. `run` and `submit` set the annotation for local clusters; others ignore it."""
 
 EXEC_SESSION = PREFIX + "ExecSession"
-"""Type of a condition of a pod: a command was executed in it. A Trainyard node sets it for pods of training jobs; the
-prefix of its container ids (CONTAINER_ID_SCHEME) shows that a pod without the condition had no such command."""
+"""Type of a condition of a pod: whether a command was executed in it. A Trainyard node sets it for pods of training
+jobs, to False before their start; of a pod without the condition it is not known."""
 CONTAINER_ID_SCHEME = "trainyard://"
 
 Selector = Callable[[Mapping[str, str]], bool]

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from trainyard.core import Config, Job, parse_job
+from trainyard.core.job_state import SUCCESS_IN_DOUBT
 from trainyard.kinds import kind_of
 from trainyard.objects import (
     Json,
@@ -48,7 +49,7 @@ def job_result(job: Json) -> str:
 
 def is_success_in_doubt(job: Json) -> bool:
     """Whether the operator doubts the success of a job: a worker was lost, or none was used."""
-    return is_condition_true(as_dict(job.get("status")).get("conditions"), "SuccessInDoubt")
+    return is_condition_true(as_dict(job.get("status")).get("conditions"), SUCCESS_IN_DOUBT)
 
 
 def job_state(job: Json) -> str:
@@ -70,7 +71,7 @@ NO_REPLICAS = "it has no replicas"
 def job_message(job: Json) -> str:
     """The message of the True condition about the job's end, or about what blocks the job; "" for none."""
     conditions = as_dict(job.get("status")).get("conditions")
-    for condition_type in ("SuccessInDoubt", "Succeeded", "Failed", "NameConflict", "Blocked", "Degraded"):
+    for condition_type in (SUCCESS_IN_DOUBT, "Succeeded", "Failed", "NameConflict", "Blocked", "Degraded"):
         job_condition = find_condition(conditions, condition_type)
         if job_condition and job_condition.get("status") == "True":
             return str(job_condition.get("message") or job_condition.get("reason") or "")

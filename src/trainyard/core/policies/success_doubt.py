@@ -12,15 +12,20 @@ is noticed whenever the operator looks again.
 from __future__ import annotations
 
 from trainyard.core.carriers.terminations import main_container, newest_pod, restart_count
-from trainyard.core.job_state import JobStatus, Launch, OwnedObjects, Replica
+from trainyard.core.job_state import (
+    SUCCESS_IN_DOUBT,
+    WORKER_LOST,
+    WORKERS_UNUSED,
+    JobStatus,
+    Launch,
+    OwnedObjects,
+    Replica,
+)
 from trainyard.core.kind import Job
 from trainyard.core.model import Child, Condition, Slot
 from trainyard.core.names import digest, same_digest
 from trainyard.core.policies.failure_policy import MAX_NAMED_REPLICAS
 from trainyard.objects.resources import POD
-
-CONDITION = "SuccessInDoubt"
-LOST, UNUSED = "WorkerLost", "WorkersUnused"
 
 
 def next_launch(job: Job, replicas: list[Replica], owned: OwnedObjects, status: JobStatus) -> Launch:
@@ -50,16 +55,17 @@ def condition(job: Job, status: JobStatus, replicas: list[Replica], owned: Owned
             f"{names} ended or was deleted while the launcher ran, which then ended with exit code 0. Open MPI 5 exits "
             "with 0 when it has lost a worker: see whether the output is complete"
         )
-        return Condition(CONDITION, True, LOST, text)
+        return Condition(SUCCESS_IN_DOUBT, True, WORKER_LOST, text)
     workers = job.worker_slots()
     pods = [pod for replica in replicas if replica.slot in workers for pod in _pods(replica, owned)]
     if job.kind.lifecycle.workers_reached_by_exec and pods and all(pod.status.had_exec == "False" for pod in pods):
         text = (
-            "no command was executed in any worker, and the launcher ended with exit code 0: all processes have run in "
-            "its own pod. See which MPI its image has (`mpiexec --version`)"
+            "the launcher ended with exit code 0, and has executed no command in any worker (kubectl exec). Unless it "
+            "reaches them in another way, such as an ssh of its own, all processes have run in its own pod: see which "
+            "MPI its image has (`mpiexec --version`)"
         )
-        return Condition(CONDITION, True, UNUSED, text)
-    return Condition(CONDITION, False, "", "")
+        return Condition(SUCCESS_IN_DOUBT, True, WORKERS_UNUSED, text)
+    return Condition(SUCCESS_IN_DOUBT, False, "", "")
 
 
 def _leader(job: Job, replicas: list[Replica], owned: OwnedObjects) -> Child | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.core import Kind, RestartScope, with_aliases
+from trainyard.core.job_state import SUCCESS_IN_DOUBT
 from trainyard.kinds.definitions.crds import schema
 from trainyard.kinds.definitions.immutability import rules_of
 from trainyard.objects import Json
@@ -34,7 +35,7 @@ CONDITIONS = {
     "Restarting": "a replica has failed and is retried; the message has its exit code",
     "Succeeded": "the job has ended with success",
     "Failed": "the job has ended with a failure; the message has replica, container, exit code and the fix",
-    "SuccessInDoubt": "the launcher has ended with exit code 0, and a worker was lost before that, or none was used",
+    SUCCESS_IN_DOUBT: "the launcher has ended with exit code 0, and a worker was lost before that, or none was used",
     "Degraded": "a replica has failed for good, or TensorBoard does not run, and the job continues without it",
     "NameConflict": "a foreign object has the name of one of the job's children",
     "Blocked": "a child cannot be created, or gets no pod: a quota, a LimitRange, an admission policy, PodSecurity, "
@@ -192,7 +193,7 @@ def _conditions(kind: Kind) -> Iterator[str]:
     yield "| condition | when it is True |"
     yield "|---|---|"
     for name, text in CONDITIONS.items():
-        if name == "SuccessInDoubt" and not kind.diagnosis.doubts:
+        if name == SUCCESS_IN_DOUBT and not kind.diagnosis.doubts:
             continue
         alias = (
             f" (also written as `{kind.status.condition_aliases[name]}`)"

@@ -18,8 +18,8 @@ from trainyard.node.kubelet import status
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.spec.pod_spec import container_images
-from trainyard.objects import Json, set_condition
-from trainyard.objects.labels import EXEC_SESSION
+from trainyard.objects import Json, find_condition, labels_of, set_condition
+from trainyard.objects.labels import EXEC_SESSION, OWNER
 from trainyard.objects.usage import peak_annotation
 
 _RETRY_SECONDS = 0.5, 8.0  # first and longest delay before a refused status is written again
@@ -119,7 +119,8 @@ class PodStatusWriter:
 
     def _conditions(self, now: float) -> list[Json]:
         """The pod's conditions: those of the node as it last wrote them, those of others as last seen on the object."""
-        seen_conditions = (self._record.pod.get("status") or {}).get("conditions") or []
+        pod = self._record.pod
+        seen_conditions = (pod.get("status") or {}).get("conditions") or []
         own_types = _NODE_CONDITIONS | {DISRUPTION_TARGET} if self._disruption else _NODE_CONDITIONS
         own_conditions = [
             condition
@@ -136,4 +137,13 @@ class PodStatusWriter:
             )
         if self._record.had_exec:
             conditions = set_condition(conditions, EXEC_SESSION, True, "CommandExecuted", "", now)
+        elif self._records_exec(conditions):
+            conditions = set_condition(conditions, EXEC_SESSION, False, "NoCommand", "", now)
         return conditions
+
+    def _records_exec(self, conditions: list[Json]) -> bool:
+        """Whether the condition EXEC_SESSION begins with this status: at the pod's start. An older version of the node,
+        which has started the pod, may have executed commands without it."""
+        pod = self._record.pod
+        has_started = "containerStatuses" in (pod.get("status") or {})
+        return OWNER in labels_of(pod) and not has_started and find_condition(conditions, EXEC_SESSION) is None

@@ -100,6 +100,18 @@ def test_the_condition_and_the_output_are_one_finding() -> None:
     assert doubt[2] in text and "PRTE has lost communication" in text and text.count("make the job again") == 1
 
 
+def test_an_output_of_another_cause_keeps_its_fix_beside_the_condition() -> None:
+    doubt = ("SuccessInDoubt", "WorkerLost", "a-worker-1 ended or was deleted while the launcher ran")
+    level, text = answer(succeeded("v1", doubt), TWO_MPIS)
+    assert level == END and doubt[2] in text and "which mpiexec" in text and "OMPI_COMM_WORLD_SIZE=2 set" in text, text
+
+
+def test_a_launcher_that_is_a_worker_may_run_all_processes() -> None:
+    job = succeeded("v2beta1")
+    job["spec"]["runLauncherAsWorker"] = True
+    assert answer(job, ("done",), LISTENING, LISTENING)[0] == FINE
+
+
 @pytest.mark.parametrize(("doubt", "code"), [((), SUCCEEDED), ((("SuccessInDoubt", "WorkersUnused", "no"),), FAILED)])
 def test_a_success_in_doubt_is_no_success_of_a_command(doubt: tuple[tuple[str, str, str], ...], code: int) -> None:
     job = succeeded("v1", *doubt)

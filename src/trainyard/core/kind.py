@@ -249,7 +249,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     init_containers: init container that the kind adds -> why it still runs. launcher: the output of the program that
     starts a replica's processes, None when they need none. module_fixes: Python module -> how to get it on this machine
     beside `pip install`. doubts: lines of a launcher (Lifecycle.worker_slots) that ended with 0 which say that the work
-    was not done. session_log: how the logs of its workers show that it has reached them, None when they do not.
+    was not done, by the reason of condition SuccessInDoubt that means the same, or another word. session_log(job): how
+    the logs of its workers show that it has reached them, None when they do not, or when it need not.
     """
 
     rules: tuple[Callable[[Job, ObservedReplicas], Iterable[Finding]], ...] = ()
@@ -262,8 +263,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     init_containers: Mapping[str, Cause] = msgspec.field(default_factory=dict)
     module_fixes: Mapping[str, str] = msgspec.field(default_factory=dict)
     launcher: LauncherOutput | None = None
-    doubts: tuple[OutputPattern, ...] = ()
-    session_log: SessionLog | None = None
+    doubts: Mapping[str, OutputPattern] = msgspec.field(default_factory=dict)
+    session_log: Callable[[Job], SessionLog | None] = lambda job: None
 
 
 class Kind(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ processes by the same program, hydra.
 from __future__ import annotations
 
 from trainyard.core.diagnosis import ContainerContext, OutputPattern
+from trainyard.core.job_state import WORKER_LOST
 
 WORKER_ENDED = "see why that worker ended: its log, and the events of its pod"
 _MEMORY_FIX = "if nobody killed it: see that worker's memory limit, and the kernel log, `dmesg | grep -i oom`"
@@ -115,16 +116,16 @@ PATTERNS = (
     ),
 )
 
-DOUBTS = (
-    OutputPattern(
+DOUBTS = {
+    WORKER_LOST: OutputPattern(
         r"PRTE has lost communication with a remote daemon",
         "Open MPI 5 lost a worker, ended all processes, and exits with 0 then",
         "make the job again, from its last checkpoint; see why that worker ended: its log, and the events of its pod",
     ),
-    OutputPattern(
+    "TwoMPIs": OutputPattern(
         r"RuntimeWarning: suspicious MPI execution environment|but mpi4py was built with ",
         "mpirun and the library of mpi4py are of two MPIs, so that each process trained alone",
         "let mpirun and the library be of one MPI: see `which mpiexec` and `python -m mpi4py --mpi-lib-version`",
     ),
-)
+}
 """Lines of a launcher that has ended with 0 although the work was not done."""

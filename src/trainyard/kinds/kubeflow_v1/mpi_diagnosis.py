@@ -5,8 +5,15 @@ from __future__ import annotations
 
 from trainyard.core.diagnosis import OutputPattern, SessionLog
 from trainyard.core.kind import Diagnosis
+from trainyard.kinds.kubeflow_v1.mpi_ssh import launcher_is_worker
 from trainyard.kinds.mpi_output import DOUBTS, NOT_STARTED, NOT_STARTED_TEXT, PATTERNS, WORKER_ENDED
 
+SESSIONS = SessionLog(
+    ready=r"Server listening on ",
+    opened=r"Accepted \w+ for ",
+    unused="the sshd of no worker has accepted a session",
+    fix="set mpiImplementation to the MPI of the launcher's image (`mpiexec --version`): by that it finds the workers",
+)
 EXEC = Diagnosis(
     output_patterns=(
         OutputPattern(
@@ -67,11 +74,5 @@ SSH = Diagnosis(
         ),
     ),
     doubts=DOUBTS,
-    session_log=SessionLog(
-        ready=r"Server listening on ",
-        opened=r"Accepted \w+ for ",
-        unused="the sshd of no worker has accepted a session",
-        fix="set mpiImplementation to the MPI of the launcher's image (`mpiexec --version`): by that it finds the "
-        "workers",
-    ),
+    session_log=lambda job: None if launcher_is_worker(job) else SESSIONS,  # it may have room for all processes
 )

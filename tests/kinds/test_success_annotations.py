@@ -104,3 +104,12 @@ def test_a_clock_of_a_node_that_is_a_little_ahead_leaves_the_grace(ahead: int, h
     assert (simulated.look().requeue_at is not None) is has_grace
     simulated.settle()
     assert is_condition_true(simulated.job["status"]["conditions"], "Succeeded") is not has_grace
+
+
+def test_a_succeeded_replica_whose_pod_is_deleted_runs_again() -> None:
+    """The status has no list of replicas (docs/run-a-script.md)."""
+    simulated = in_grace()
+    simulated.lose("Pod", "example-master-0")
+    simulated.settle()
+    assert set(simulated.names("Pod")) == {"example-master-0", "example-worker-0"}
+    assert not is_condition_true(simulated.job["status"]["conditions"], "Succeeded")

@@ -52,8 +52,8 @@ MAX_SERVER_ERRORS = 5  # consecutive 5xx answers that make a write a refusal (e.
 
 
 class PlanExecutor:
-    """Sends the writes of plans to the API server, at most `concurrent_writes` of a namespace at a time, through one
-    `ConcurrencyLimiter`. `now` is the wall clock (Unix seconds)."""
+    """Sends the writes of plans to the API server through one `ConcurrencyLimiter`: at most `concurrent_writes` at a
+    time, and one more for each namespace without a write in flight. `now` is the wall clock (Unix seconds)."""
 
     def __init__(
         self,

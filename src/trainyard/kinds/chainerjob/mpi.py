@@ -68,13 +68,13 @@ def add_mpi_volumes_and_env(template: Json, job: Job, slots: int) -> None:
     append_volume(template, {"name": assets, "configMap": {"name": f"{job.key.name}-assets", "items": items}})
     variables: list[Json] = [{"name": name, "value": value} for name, value in _VARIABLES.items()]
     variables.append(POD_NAME_VARIABLE)
-    today = exec_variables(f"{ASSETS}/{RSH_AGENT}", GENERATED, slots, template["spec"])
+    exec_env = exec_variables(f"{ASSETS}/{RSH_AGENT}", GENERATED, slots, template["spec"])
     for container in _init_containers(template):
         _add_mounts(container)
     for container in containers_of(template):
         _add_mounts(container)
         append_to_list(container, "env", *variables)
-        append_missing_variables(container, today | ABORT_ON_EXCEPTION)
+        append_missing_variables(container, exec_env | ABORT_ON_EXCEPTION)
 
 
 def _add_mounts(container: Json) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.views.why_values import RUNNING, diagnose, pod, tfjob
-from trainyard.core.diagnosis import BLOCK, FINE, WAIT
+from trainyard.core.diagnosis import BLOCK, FINE, WAIT, Finding
 from trainyard.views.usage_view import ReplicaUsage
 
 # What these print, as recorded: the program hangs after its last line, and so do its peers.
@@ -39,18 +39,32 @@ RAISED = {
 }
 
 
-def first_finding(output: str, cpu: float | None = None) -> tuple[int, str]:
+def findings_of(output: str, cpu: float | None, is_measured: bool = True) -> list[Finding]:
     raising = pod("WORKER-1")
     logs = {(raising["metadata"]["uid"], "tensorflow"): tuple(output.split("\n"))}
     usage = ReplicaUsage("worker-1", "worker", "Running", raising["metadata"]["name"], "here", cpu=cpu)
-    finding = diagnose(tfjob(RUNNING), pod("MASTER-0"), pod("WORKER-0"), raising, logs=logs, usages=(usage,))[0]
+    usages = (usage,) if is_measured else ()
+    return diagnose(tfjob(RUNNING), pod("MASTER-0"), pod("WORKER-0"), raising, logs=logs, usages=usages)
+
+
+def first_finding(output: str, cpu: float | None = None) -> tuple[int, str]:
+    finding = findings_of(output, cpu)[0]
     return finding.level, finding.summary
 
 
 @pytest.mark.parametrize("output", RAISED)
-@pytest.mark.parametrize("cpu", [None, 0.0])
-def test_it_has_raised_and_has_not_ended(output: str, cpu: float | None) -> None:
-    assert first_finding(output, cpu) == (BLOCK, f"worker-1: it has raised {RAISED[output]} and has not ended")
+def test_it_has_raised_and_has_not_ended(output: str) -> None:
+    assert first_finding(output, 0.0) == (BLOCK, f"worker-1: it has raised {RAISED[output]} and has not ended")
+
+
+@pytest.mark.parametrize("output", [*RAISED, f"ERROR:root:retrying\n{JAX.partition(chr(10))[2]}"])
+@pytest.mark.parametrize("is_measured", [True, False])
+def test_without_a_measured_cpu_it_may_have_caught_the_exception(output: str, is_measured: bool) -> None:
+    """As on a cluster without metrics-server; logging.exception() writes a traceback, too."""
+    words = f"its last lines are a traceback, {RAISED.get(output, RAISED[JAX])}; it may wait for the others, or work on"
+    finding = findings_of(output, None, is_measured)[0]
+    assert (finding.level, finding.summary) == (WAIT, f"worker-1: {words}")
+    assert "end the job" not in finding.fix
 
 
 def test_one_that_works_on_may_have_caught_it() -> None:

@@ -307,9 +307,11 @@ def _raised_finding(
     place = f" at {raised.location}" if raised.location else ""
     where, evidence = container_field(pod, container.name, "log"), shown_lines(facts, lines)[-MAX_LINES:]
     fix = cause_of(lines, 1, "Error", context).fix or "mend what its last lines say"
-    if usage is not None and usage.cpu is not None and usage.cpu >= IDLE_CORES:
-        summary = f"its last lines are a traceback, {raised.text}{place}, and it works on"
-        return Finding(WAIT, summary, where, evidence, fix)
+    traceback = f"its last lines are a traceback, {raised.text}{place}"
+    if usage is None or usage.cpu is None:  # the exception may have been caught and logged
+        return Finding(WAIT, f"{traceback}; it may wait for the others, or work on", where, evidence, fix)
+    if usage.cpu >= IDLE_CORES:
+        return Finding(WAIT, f"{traceback}, and it works on", where, evidence, fix)
     fix = f"{fix}; then end the job and make it again: it may wait for the others for ever"
     return Finding(BLOCK, f"it has raised {raised.text}{place} and has not ended", where, evidence, fix)
 

@@ -97,6 +97,24 @@ async def test_equal_events_are_one_event_with_a_count_and_the_last_time() -> No
     running.cancel()
 
 
+async def test_a_repetition_that_may_not_be_patched_is_a_new_event(caplog: pytest.LogCaptureFixture) -> None:
+    api, refused = ScriptedApi([None]), Forbidden(403, "Forbidden", "cannot patch resource events")
+    recorder = EventRecorder(api, lambda: 0.0, Clock())
+    recorder.record(JOB, (CREATED,), SOURCE)
+    (first,) = await sent_events(recorder, api)
+    running = asyncio.create_task(recorder.run())
+    names = {first["metadata"]["name"]}
+    for count in (2, 3):
+        recorder.record(JOB, (CREATED,), SOURCE)
+        _, again = await sent_after(api, [refused, None])
+        assert (again["count"], again["reason"]) == (count, CREATED.reason)
+        names.add(again["metadata"]["name"])
+    running.cancel()
+    assert (len(names), recorder.dropped) == (3, 0)
+    (warning,) = [entry.message for entry in caplog.records if entry.levelname == "WARNING"]
+    assert "verb patch" in warning
+
+
 async def test_repetitions_are_patched_at_a_bounded_rate_and_all_are_counted() -> None:
     api, clock = ScriptedApi([None] * (1 + BURST)), Clock()
     recorder = EventRecorder(api, lambda: 0.0, clock)

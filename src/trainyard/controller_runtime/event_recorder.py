@@ -5,7 +5,8 @@ Rules for this file:
   so is an event that the API server rejects. `dropped` counts both.
 - Events of equal type, reason and message about the same object (uid) are one Event with a `count` and a
   `lastTimestamp`, as client-go's EventCorrelator makes it: a repetition is a patch, as long as fewer than MAX_RECENT
-  other events came in between. One that is not sent yet is only counted.
+  other events came in between. One that is not sent yet is only counted. Where the role has not the verb patch, a
+  repetition is a new Event with that count.
 - The patches about an object are bounded by a token bucket, as by client-go's spam filter: after BURST patches one in
   REFILL_SECONDS. A repetition without a token is counted, and is part of the next patch. A new event needs no token.
 - An event that may wait is sent when none has been recorded for QUIET_SECONDS, MAX_WAIT after the first at the latest:
@@ -25,7 +26,7 @@ from typing import Protocol
 
 import msgspec
 
-from trainyard.client import AlreadyExists, ApiClient, ApiError, NotFound, Unavailable
+from trainyard.client import AlreadyExists, ApiClient, ApiError, Forbidden, NotFound, Unavailable
 from trainyard.controller_runtime.backoff import Backoff
 from trainyard.objects import Json, format_time, name_of, namespace_of, uid_of
 from trainyard.objects.resources import EVENT
@@ -96,6 +97,7 @@ class EventRecorder:
         self._clock = clock
         self._buffer: deque[_Series] = deque()
         self.dropped = 0
+        self._may_not_patch = False
         self._not_empty, self._urgent = asyncio.Event(), asyncio.Event()
         self._last_recorded = 0.0  # time.monotonic
         # Those of recent events by their hashes, least recent first. The events themselves would be megabytes.
@@ -161,16 +163,28 @@ class EventRecorder:
                 unavailable.reset()
 
     async def _send(self, series: _Series, event: Json) -> None:
-        """Create the Event, or patch it; the API server has perhaps removed it since."""
+        """Create the Event, or patch it; the API server has perhaps removed it since. Without the permission to patch
+        it a repetition is an Event of its own: the first one is removed some time."""
         namespace = namespace_of(event)
         if series.is_created:
             repeated = {key: event[key] for key in ("count", "lastTimestamp")}
-            with contextlib.suppress(NotFound):
+            try:
                 await self._api.patch(EVENT, namespace, series.name, repeated, version_only=True)
                 return
+            except NotFound:
+                pass
+            except Forbidden as error:
+                self._warn_of_refusal(error)
+                series.name = _event_name(str(event["involvedObject"]["name"]))
+                event["metadata"]["name"] = series.name
         with contextlib.suppress(AlreadyExists):  # a try before, whose response was lost, has created it
             await self._api.create(EVENT, namespace, event, version_only=True)
         series.is_created = True
+
+    def _warn_of_refusal(self, error: Forbidden) -> None:
+        if not self._may_not_patch:
+            log.warning("repeated events are new events; give the role the verb patch of events error=%s", error)
+        self._may_not_patch = True
 
     async def _wait_for_pause(self) -> None:
         """Wait until the events that may wait have waited, or until one is recorded that may not."""
@@ -185,7 +199,7 @@ class EventRecorder:
     def _series(self, obj: Json, event: RecordableEvent) -> _Series:
         """The series of the event, which becomes the most recent one."""
         key = hash((uid_of(obj), event.type, event.reason, event.message))
-        series = self._recent.pop(key, None) or _Series(f"{name_of(obj)[:200]}.{token_hex(8)}")
+        series = self._recent.pop(key, None) or _Series(_event_name(name_of(obj)))
         if len(self._recent) >= MAX_RECENT:
             del self._recent[next(iter(self._recent))]
         self._recent[key] = series
@@ -197,6 +211,11 @@ class EventRecorder:
                 del self._buckets[next(iter(self._buckets))]
             self._buckets[uid] = _TokenBucket(float(BURST), self._clock())
         return self._buckets[uid].take(self._clock())
+
+
+def _event_name(name: str) -> str:
+    """A new name of an Event about the object of that name."""
+    return f"{name[:200]}.{token_hex(8)}"
 
 
 def _event_object(obj: Json, event: RecordableEvent, source: str, series: _Series, timestamp: str) -> Json:

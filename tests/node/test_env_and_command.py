@@ -231,3 +231,7 @@ def test_libraries_learn_that_there_is_no_gpu(
     env = for_devices({"A": "b"} if value is None else {"A": "b", "CUDA_VISIBLE_DEVICES": value}, files)
     own = {"ACCELERATE_USE_CPU": "1", "PADDLE_DISTRI_BACKEND": "gloo"} if cpu_only else {}
     assert env == {"A": "b", **({} if passed is None else {"CUDA_VISIBLE_DEVICES": passed}), **own}
+
+
+def test_elsewhere_than_on_linux_dev_does_not_say_that_there_is_no_gpu() -> None:
+    assert for_devices({"A": "b"}, ("null", "tty"), "darwin") == {"A": "b"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatch
 
@@ -49,12 +50,15 @@ def inherited(environ: Mapping[str, str], proxies: bool, personal: bool = True) 
     return env
 
 
-def for_devices(env: Mapping[str, str], device_files: Collection[str]) -> dict[str, str]:
-    """The variables on a machine whose /dev has these files: with _CPU_ONLY if no accelerator can be used.
+def for_devices(env: Mapping[str, str], device_files: Collection[str], platform: str = sys.platform) -> dict[str, str]:
+    """The variables on a machine whose /dev has these files: with _CPU_ONLY if no accelerator can be used. Unchanged
+    elsewhere than on Linux: macOS has no file for Apple's GPU.
 
     Without a GPU CUDA_VISIBLE_DEVICES selects nothing, and is left out: by it, also if it is empty, the launcher of
     PaddlePaddle for CPUs believes in a GPU, and its processes fail.
     """
+    if platform != "linux":
+        return dict(env)
     has_gpu = any(fnmatch(file, pattern) for file in device_files for pattern in _GPU_FILES)
     has_accelerator = any(fnmatch(file, pattern) for file in device_files for pattern in _ACCELERATOR_FILES)
     hides_all = env.get("CUDA_VISIBLE_DEVICES") in ("", "-1")

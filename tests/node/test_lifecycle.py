@@ -277,12 +277,16 @@ def test_a_rule_restarts_all_containers_in_place() -> None:
     assert actions == [Start("a", 2), Start("b", 2), Start("c", 2)]
 
 
-def test_all_containers_are_restarted_without_back_off() -> None:
-    state, now = play(with_rule(pod("Never"), "main"), Tick(0))[0], 0.0
+@pytest.mark.parametrize("starts", [True, False])
+def test_all_containers_are_restarted_without_back_off_once_a_second_at_most(starts: bool) -> None:
+    state, now, removal = play(with_rule(pod("Never"), "main"), Tick(0))[0], 0.0, 0.1
     for count in range(1, 9):
-        state, actions = play(state, Started(now, "main"), Ended(now, "main", 1), Tick(now + 0.1))
+        started = [Started(now, "main")] if starts else []
+        state, actions = play(state, *started, Ended(now, "main", 1))
+        assert actions == [Wake(removal)]
+        state, actions = play(state, Tick(removal))
         assert actions == [Start("main", count + 1)] and state.container("main").restarts == count
-        now += 0.1
+        now, removal = removal, removal + 1.0
 
 
 def test_a_start_in_progress_is_cancelled_when_all_are_restarted() -> None:

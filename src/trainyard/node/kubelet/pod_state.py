@@ -104,7 +104,7 @@ class Pod(msgspec.Struct, frozen=True):
     """`policy` is the restartPolicy. `kill_at` (Unix time) is set once the pod is being stopped, `forced` when without
     a grace period. `failure`: reason and message of a pod that ends as Failed, whatever its exit codes.
     `restarting_all`: from the exit that triggers RestartAllContainers to `remove_at`, when all containers are removed;
-    it is set when nothing runs any more."""
+    it is set when nothing runs any more. `removed_at`: the last removal."""
 
     name: str
     uid: str
@@ -119,6 +119,7 @@ class Pod(msgspec.Struct, frozen=True):
     failure: tuple[str, str] | None = None
     restarting_all: bool = False
     remove_at: float | None = None
+    removed_at: float | None = None
 
     @property
     def has_ended(self) -> bool:

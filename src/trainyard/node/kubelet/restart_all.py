@@ -5,7 +5,8 @@ Rules of the kubelet (1.37):
   init containers. Each gets SIGTERM and two seconds, whatever the pod's grace period is.
 - Then every container is removed, also one that had ended with 0: its last run is shown with exit code 137 and the
   reason RestartingAllContainers, its restartCount is one higher, and it waits as in a new pod.
-- There is no back-off. The pod keeps its address, its volumes and its start time.
+- There is no back-off, but one restart a second at most: nothing else bounds a command that cannot be started. The pod
+  keeps its address, its volumes and its start time.
 - The status with the true exit code of the trigger is to be seen before it is gone: the removal comes a little later.
 """
 
@@ -17,6 +18,7 @@ from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS
 from trainyard.objects.structs import replace
 
 REMOVAL_DELAY = 0.1  # seconds after the end of the last container
+INTERVAL = 1.0  # seconds between two removals
 REMOVED_CODE = 137
 _REMOVED_MESSAGE = "The container is removed because RestartAllContainers in place"
 
@@ -37,10 +39,13 @@ def step_restart_of_all(pod: Pod, now: float, actions: list[Action]) -> Pod:
     for container in (*reversed(pod.main_containers), *reversed(pod.init_containers)):
         if container.state in (ContainerState.STARTING, ContainerState.RUNNING):
             return terminate(pod, container, now, actions)
-    remove_at = now + REMOVAL_DELAY if pod.remove_at is None else pod.remove_at
+    remove_at = pod.remove_at
+    if remove_at is None:
+        remove_at = max(now + REMOVAL_DELAY, now if pod.removed_at is None else pod.removed_at + INTERVAL)
     if now < remove_at:
         return replace(pod, remove_at=remove_at)
-    return replace(pod, containers=tuple(map(_removed, pod.containers)), restarting_all=False, remove_at=None)
+    containers = tuple(map(_removed, pod.containers))
+    return replace(pod, containers=containers, restarting_all=False, remove_at=None, removed_at=now)
 
 
 def _removed(container: Container) -> Container:

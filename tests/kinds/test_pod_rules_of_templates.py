@@ -38,12 +38,22 @@ BAD: dict[str, tuple[Json, Json, str, str]] = {
     "DNS policy": ({"dnsPolicy": "clusterfirst"}, {}, "spec.dnsPolicy", '"ClusterFirst"'),
     "message policy": ({}, {"terminationMessagePolicy": "file"}, "terminationMessagePolicy", '"File"'),
     "variable": ({}, {"env": [{"name": "a=b", "value": ""}]}, "env[0].name", "must not contain '='"),
+    "no source": ({}, {"env": [{"name": "A", "valueFrom": {}}]}, "env[0].valueFrom", "must specify one of"),
     "grace period": ({"terminationGracePeriodSeconds": 2**63}, {}, "terminationGracePeriodSeconds", "an integer"),
 }
 GOOD: dict[str, tuple[Json, Json]] = {
     "fields of a newer Kubernetes": (
         {"newField": {"a": [None]}, "volumes": [{"name": "v", "newSource": {}}]},
         {"newField": 1, "volumeMounts": [{"name": "v", "mountPath": "/x"}]},
+    ),
+    "sources and handlers of a newer Kubernetes": (
+        {},
+        {
+            "env": [{"name": "A", "valueFrom": {"newRef": {"name": "x"}}}],
+            "envFrom": [{"newRef": {"name": "x"}}],
+            "livenessProbe": {"newHandler": {}},
+            "lifecycle": {"preStop": {"newHandler": {}}},
+        },
     ),
     "null": ({"volumes": None, "securityContext": None}, {"ports": None, "env": [{"name": "A", "value": None}]}),
     "native sidecar": ({"initContainers": [{"name": "s", "image": "i", "restartPolicy": "Always"}]}, {}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from trainyard.api_types.decoding import examine, normalize
@@ -19,14 +20,24 @@ def pod_problems(template: Json, path: str) -> list[Problem]:
     Unknown fields pass: a newer API server may know them. Values of a wrong type are reported alone, because the rules
     cannot read them. The template is not changed.
     """
-    findings = [finding for finding in examine(template, _TEMPLATE, path) if finding.kind != "unknown"]
+    findings = list(examine(template, _TEMPLATE, path))
+    unknown = [finding.path for finding in findings if finding.kind == "unknown"]
+    findings = [finding for finding in findings if finding.kind != "unknown"]
     if wrong_types := [finding for finding in findings if finding.kind in ("type", "duplicate")]:
         return [Problem(finding.path, finding.text) for finding in wrong_types]
     problems = [Problem(finding.path, finding.text) for finding in findings]
     pod_template: Any = decode(encode(normalize(template, _TEMPLATE)))
     default_pod_spec(pod_template.setdefault("spec", {}))
     unique = {problem.path: problem for problem in (*template_problems(pod_template, path), *problems)}
-    return [Problem(_path_in_template(problem, path), _with_fix(problem.text)) for problem in unique.values()]
+    return [
+        Problem(_path_in_template(problem, path), _with_fix(problem.text))
+        for problem in unique.values()
+        if not ("must specify" in problem.text and _has_field_within(problem.path, unknown))
+    ]
+
+
+def _has_field_within(path: str, fields: Sequence[str]) -> bool:
+    return any(field.startswith((f"{path}.", f"{path}[")) for field in fields)
 
 
 def _path_in_template(problem: Problem, path: str) -> str:

@@ -24,6 +24,15 @@ def with_text(length: int, field: str = "env") -> Json:
     return job
 
 
+def with_long_init_container() -> Json:
+    """Its variable has the name of a short one of the main container."""
+    job = with_text(9)
+    spec = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    spec["containers"][0]["env"] = [{"name": "LONG", "value": "TEXT"}]
+    spec["initContainers"] = [{"name": "init", "image": "i", "env": [{"name": "LONG", "value": LONGEST * "x" + "x"}]}]
+    return job
+
+
 CASES: dict[str, tuple[Json, str, str]] = {
     "TFJob, 3000": (kubeflow_job("TFJob", Worker=3000), "", ""),
     "TFJob, 9000": (kubeflow_job("TFJob", Worker=9000), "Worker", "the variable TF_CONFIG would have 3"),
@@ -32,6 +41,7 @@ CASES: dict[str, tuple[Json, str, str]] = {
     "TfJob": (tfjob(replicas("MASTER"), replicas("WORKER", 9000)), "spec.replicaSpecs[1]", "the variable TF_CONFIG"),
     "longest text": (with_text(LONGEST), "", ""),
     "text": (with_text(LONGEST + 1), "Master", "131073 bytes"),
+    "init container": (with_long_init_container(), "Master", "the variable LONG would have"),
     "argument": (with_text(131072, "args"), "Master", "the longest of args would have 131073"),
 }
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from trainyard.api_types.pod_templates import pod_problems
 from trainyard.core import Config, Kind, Slot, parse_job
-from trainyard.kinds.pods.templates import containers_of, spec_of, templates_of
-from trainyard.objects import Json, Problem
+from trainyard.kinds.pods.templates import spec_of, templates_of
+from trainyard.objects import Json, Problem, pod_containers
 from trainyard.objects.quantities import is_quantity
 from trainyard.objects.yaml_scalars import shorten
 
@@ -78,12 +78,12 @@ def long_variables(kind: Kind, obj: Json) -> list[Problem]:
 def _long_texts(template: Json) -> dict[str, int]:
     """The variables and arguments of the containers that are too long, with their size in bytes as the kernel counts
     it, which is with the name of a variable and the null byte at the end."""
-    texts: dict[str, str] = {}
-    for container in containers_of(template):
+    texts = []
+    for container, _ in pod_containers(template):
         for variable in container.get("env") or ():
-            texts[f"the variable {variable.get('name')}"] = f"{variable.get('name')}={variable.get('value')}"
+            texts.append((f"the variable {variable.get('name')}", f"{variable.get('name')}={variable.get('value')}"))
         for field in ("command", "args"):
             arguments = [str(argument) for argument in container.get(field) or ()]
-            texts[f"the longest of {field}"] = max(arguments, key=len, default="")
-    sizes = {name: len(text.encode()) + 1 for name, text in texts.items()}
-    return {name: size for name, size in sizes.items() if size > MAX_TEXT_BYTES}
+            texts.append((f"the longest of {field}", max(arguments, key=len, default="")))
+    sizes = [(name, len(text.encode()) + 1) for name, text in texts]
+    return {name: size for name, size in sizes if size > MAX_TEXT_BYTES}

@@ -64,9 +64,9 @@ async def gather_facts(
         _process_nodes(api, related.pods),
         _usages(api, job, related.pods, usages),
     )
-    # A pod that ends with its job may be deleted after the list, before its log is read.
-    unread = [pod for pod in related.pods if in_doubt and uid_of(pod) not in {uid for uid, _ in logs}]
-    present = [pod for pod in related.pods if pod not in unread]
+    read_uids = {uid for uid, _ in logs}  # a pod that ends with its job may be deleted after the list
+    unread = [pod for pod in related.pods if in_doubt and uid_of(pod) not in read_uids]
+    present = [pod for pod in related.pods if not in_doubt or uid_of(pod) in read_uids]
     gone, gone_logs = _gone_pods(kind, job, present, [*deleted, *unread], in_doubt)
     logs = {**gone_logs, **logs}
     local_pods = [pod for pod in related.pods if process_nodes.get(node_name_of(pod))]

@@ -11,6 +11,7 @@ from textwrap import wrap
 from typing import Any
 
 from trainyard.core.scripts import LOCAL_IMAGE
+from trainyard.kinds.kubeflow_v1.lifecycle import SUCCESS_GRACE, SUCCESS_POLICY
 from trainyard.objects import Json
 from trainyard.objects.labels import WORKING_DIRECTORY
 from trainyard.objects.yaml_text import as_flow, as_yaml
@@ -23,9 +24,9 @@ _COMMENTS: dict[str, str | dict[str, str]] = {
     "metadata.name": "The name of the job, and the first part of the names of what it makes.",
     f"metadata.annotations.{WORKING_DIRECTORY}": "The folder on this machine in which the program runs. A cluster does "
     "not look at it: there it is the WORKDIR of the image.",
-    "metadata.annotations.trainyard.dev/success-policy": "The job succeeds once all replicas have; without it, with "
+    f"metadata.annotations.{SUCCESS_POLICY}": "The job succeeds once all replicas have; without it, with "
     "its leader, and what then still runs is stopped. Only Trainyard reads this.",
-    "metadata.annotations.trainyard.dev/success-grace-seconds": "How long workers may still run after the first has "
+    f"metadata.annotations.{SUCCESS_GRACE}": "How long workers may still run after the first has "
     "succeeded, before they are stopped: they end a moment after each other. Only Trainyard reads this.",
     "spec.runPolicy": "What still runs when the job has ended is stopped.",
     "spec.nprocPerNode": "Processes in each replica. torchrun learns this, the number of replicas and the master's "

@@ -54,7 +54,7 @@ JAX_PATTERNS = (
         r"^ValueError: (?:Number of processes|The process id|coordinator_address)\b.* (?:must|should) be defined",
         "jax.distributed.initialize lacks an argument, and JAX does not read all of them from variables",
         'write jax.distributed.initialize(f\'{os.environ["COORDINATOR_ADDRESS"]}:{os.environ["COORDINATOR_PORT"]}\', '
-        'int(os.environ["NUM_PROCESSES"]), int(os.environ["PROCESS_ID"])): docs/run-a-script.md has these lines, too',
+        'int(os.environ["NUM_PROCESSES"]), int(os.environ["PROCESS_ID"]))',
     ),
     OutputPattern(
         r"another task died|Connection (?:closed|reset) by peer|heartbeat timeout",

@@ -112,6 +112,21 @@ async def test_the_status_tells_that_a_command_was_executed_in_a_pod_of_a_job(cl
         assert decode_child(pod).status.had_exec == had_exec
 
 
+async def test_of_a_pod_that_an_older_node_has_started_no_command_is_not_known(
+    cluster: NodeCluster, tmp_path: Path
+) -> None:
+    """It runs, and has no condition ExecSession: such a node has written none."""
+    end = tmp_path / "end"
+    script = f"import pathlib, time\nwhile not pathlib.Path({str(end)!r}).exists(): time.sleep(0.05)"
+    await up(cluster, "worker", script, metadata={"labels": {OWNER: "job"}})
+    pod = await cluster.api.get(POD, "default", "worker")
+    others = [condition for condition in pod["status"]["conditions"] if condition["type"] != EXEC_SESSION]
+    await cluster.api.patch(POD, "default", "worker", {"status": {"conditions": others}}, "status")
+    end.touch()
+    await cluster.phase("worker", "Succeeded")
+    assert decode_child(await cluster.api.get(POD, "default", "worker")).status.had_exec == ""
+
+
 async def test_exec_has_the_environment_and_working_directory_of_the_container(cluster: NodeCluster) -> None:
     env = [{"name": "WORD", "value": "of the pod"}]
     await up(cluster, container={"workingDir": "/usr/share", "env": env})

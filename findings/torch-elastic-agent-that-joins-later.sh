@@ -5,17 +5,18 @@
 # Guess: when an agent is lost and another takes its place, both meet in the next rendezvous. That is what it is for.
 # Seen: the agent that is left, with rank 0, and the new one wait for each other. The new agent waits for MASTER_ADDR in
 # the store of this rendezvous; the first agent has written it in the first rendezvous only, because all share one
-# TCPStore, and waits for the role of the new one. After read_timeout (60 s by default) both end with an error. With TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 they meet, and train together.
+# TCPStore, and waits for the role of the new one. After read_timeout (60 s by default) both end with an error. With
+# TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 they meet, and train together.
 # So: set that variable for elastic jobs; --max-restarts alone does not survive a lost node.
 #
-# Needs a checkout of Trainyard, gcc and PyPI: it takes torch from the environment of its tests, which has stand-ins for
-# the CUDA libraries (docs/decisions/0023-torch-without-cuda.md). Two to three minutes. Ends with 1 when the behaviour
-# has changed.
+# Needs Python 3.11 to 3.13 with venv, and PyPI: torch and its CUDA libraries, which it needs without a GPU, too, are 3 GB
+# of downloads. Two to three minutes after that. Ends with 1 when the behaviour has changed.
 set -euo pipefail
-cd "$(dirname "$0")/.."
-python=$(.venv/bin/python -c "from tests.support.torch_environments import torch_environment as e; print(e(say=id))")/bin/python
 folder=$(mktemp -d)
 trap 'kill -9 $(jobs -p) 2>/dev/null; rm -rf "$folder"' EXIT
+python3 -m venv "$folder/venv"
+python=$folder/venv/bin/python
+"$python" -m pip install -q --disable-pip-version-check torch==2.15.0 numpy==2.4.6
 cat >"$folder/train.py" <<'PY'
 import os, time
 import torch, torch.distributed as dist

@@ -16,7 +16,7 @@ from trainyard import core
 from trainyard.client import ApiClient
 from trainyard.core import Config
 from trainyard.kinds import PYTORCHJOB, crd
-from trainyard.objects import Json, format_time, labels_of, uid_of
+from trainyard.objects import Json, format_time, is_condition_true, labels_of, uid_of
 from trainyard.objects.labels import ATTEMPT, OWNER, PREFIX, ROLE
 from trainyard.objects.resources import CRD, POD, SERVICE, SERVICE_ACCOUNT
 from trainyard.operator import Operator
@@ -82,6 +82,7 @@ async def test_children_of_the_training_operator_are_adopted_and_go_on(lost: boo
         await operator.start()
         try:
             await until_async(lambda: is_adopted(api, uid_of(job)), "the children are adopted")
+            await until_async(lambda: is_running(api), "the job is seen running")
         finally:
             await operator.stop()
         after = await uids(api)
@@ -102,6 +103,12 @@ async def uids(api: ApiClient) -> dict[tuple[str, str], str]:
         for item in listed["items"]
         if item["metadata"]["name"].startswith("example")
     }
+
+
+async def is_running(api: ApiClient) -> bool:
+    """All of its pods are counted as running: at first some of them are not adopted yet."""
+    stored = await api.get(PYTORCHJOB.gvk, "default", "example")
+    return is_condition_true(stored["status"]["conditions"], "Running") and "restarts" in stored["status"]
 
 
 async def is_adopted(api: ApiClient, uid: str) -> bool:

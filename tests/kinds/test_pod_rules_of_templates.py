@@ -56,6 +56,13 @@ GOOD: dict[str, tuple[Json, Json]] = {
         },
     ),
     "null": ({"volumes": None, "securityContext": None}, {"ports": None, "env": [{"name": "A", "value": None}]}),
+    "what a server takes as empty": (
+        {
+            "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}},
+            "securityContext": {"sysctls": [{"name": "kernel.shm_rmid_forced"}]},
+        },
+        {"livenessProbe": {"httpGet": {"port": 80, "httpHeaders": [{"name": "Accept"}]}}},
+    ),
     "native sidecar": ({"initContainers": [{"name": "s", "image": "i", "restartPolicy": "Always"}]}, {}),
 }
 of_every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")

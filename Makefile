@@ -135,7 +135,7 @@ test-long-trainings: $(VENV)/dev torch-environment ## the trainings that .ci/run
 matrix: $(VENV)/dev ## write the table of tested frameworks, kinds and networks in docs/images.md
 	@$(BIN)/python -m pytest -q --update -k test_matrix $(FRAMEWORK_FILES) tests/docs/test_matrix.py
 
-test-fast: $(VENV)/dev ## what takes less than 90 seconds
+test-fast: $(VENV)/dev ## what takes two minutes in all
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks and not slow and not network and not cluster"
 
 # pytest runs them, too (tests/page/test_javascript.py), in test and test-fast.

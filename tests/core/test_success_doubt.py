@@ -12,7 +12,7 @@ from tests.support.samples import chainerjob, kubeflow_job
 from trainyard import kinds
 from trainyard.kinds import CHAINERJOB
 from trainyard.kinds.kubeflow_v1.mpijob_v2beta1 import MPIJOB_V2BETA1
-from trainyard.objects import Json, find_condition
+from trainyard.objects import Json, find_condition, is_condition_true
 from trainyard.objects.structs import replace
 
 MPI_V1 = next(kind for kind in kinds.KINDS if kind.gvk.kind == "MPIJob")
@@ -52,6 +52,7 @@ def worker_pod(simulated: SimulatedJob) -> str:
 def doubt(simulated: SimulatedJob) -> Json | None:
     """Condition SuccessInDoubt after the launcher has ended with 0."""
     simulated.end(launcher(simulated), 0)
+    simulated.now += 2  # the loss of a worker would be reported by now
     events = simulated.look().events
     status = simulated.settle()
     assert find_condition(status["conditions"], "Succeeded")["status"] == "True"  # type: ignore[index]
@@ -131,13 +132,46 @@ def test_a_job_whose_workers_ran_to_its_end_has_succeeded(job: Callable[[], Simu
     assert doubt(run(job())) is None
 
 
+@pytest.mark.parametrize(
+    ("code", "seconds", "is_lost"), [(0, 1, False), (137, 1, True), (137, 2, True), (143, 3, False)]
+)
 @pytest.mark.parametrize("job", JOBS)
-def test_workers_that_end_after_the_launcher_were_not_lost(job: Callable[[], SimulatedJob]) -> None:
+def test_a_worker_that_fails_just_after_the_launcher_has_ended_was_lost(
+    job: Callable[[], SimulatedJob], code: int, seconds: int, is_lost: bool
+) -> None:
+    """The kill of a worker ends the launcher: their nodes may note the two ends in the other order."""
     simulated = run(job())
     simulated.end(launcher(simulated), 0)
-    simulated.now += 1
-    simulated.end(worker_pod(simulated), 143)
-    assert find_condition(simulated.settle()["conditions"], "SuccessInDoubt") is None
+    simulated.now += seconds
+    simulated.end(worker_pod(simulated), code)
+    assert (find_condition(simulated.settle()["conditions"], "SuccessInDoubt") is not None) is is_lost
+
+
+def with_runtime(simulated: SimulatedJob) -> SimulatedJob:
+    """The pods' containers have IDs, as those of a real kubelet."""
+    for name in simulated.names("Pod"):
+        simulated.get("Pod", name)["status"]["containerStatuses"][0]["containerID"] = "containerd://1"
+    return simulated
+
+
+@pytest.mark.parametrize("job", [exec_job, ssh_job])
+def test_a_success_waits_until_the_loss_of_a_worker_would_be_reported(job: Callable[[], SimulatedJob]) -> None:
+    simulated = with_runtime(run(job()))
+    simulated.end("example-launcher", 0)
+    assert not is_condition_true(simulated.settle()["conditions"], "Succeeded")
+    assert simulated.look().requeue_at == simulated.now + 2  # the kubelets' next reports
+    simulated.end(worker_pod(simulated), 137)
+    conditions = simulated.settle()["conditions"]
+    assert is_condition_true(conditions, "Succeeded") and is_condition_true(conditions, "SuccessInDoubt")
+
+
+def test_a_success_without_a_lost_worker_waits_for_no_more_than_the_reports() -> None:
+    simulated = with_runtime(run(exec_job()))
+    simulated.end("example-launcher", 0)
+    simulated.settle()
+    simulated.now += 2
+    conditions = simulated.settle()["conditions"]
+    assert is_condition_true(conditions, "Succeeded") and find_condition(conditions, "SuccessInDoubt") is None
 
 
 def test_an_attempt_after_the_loss_of_a_worker_is_not_in_doubt() -> None:

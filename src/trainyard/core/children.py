@@ -271,6 +271,7 @@ def _pod_fields(status: _Status, spec: _Spec) -> dict[str, Any]:
         "finished_at": ended,
         "disrupted": disrupted or reason in DISRUPTIONS,
         "had_exec": conditions[EXEC_SESSION].status if EXEC_SESSION in conditions else "",
+        "has_runtime": any(container.containerID for container in status.containerStatuses or ()),
         "containers": _shared(encode_containers(*records)),
     }
 

@@ -27,6 +27,14 @@ from trainyard.core.names import digest, same_digest
 from trainyard.core.policies.failure_policy import MAX_NAMED_REPLICAS
 from trainyard.objects.resources import POD
 
+TIME_UNCERTAINTY = 2.0
+"""Seconds. The loss of a worker ends the launcher at once, and their nodes may note the two ends in the other order, in
+whole seconds and by two clocks."""
+
+REPORT_SECONDS = 2.0
+"""Seconds from the end of a launcher until the loss of a worker that has ended it is reported: a kubelet looks at its
+containers once a second."""
+
 
 def next_launch(job: Job, replicas: list[Replica], owned: OwnedObjects, status: JobStatus) -> Launch:
     """JobStatus.launch of the next status. `status`: the job's, as far as it is known."""
@@ -45,6 +53,14 @@ def next_launch(job: Job, replicas: list[Replica], owned: OwnedObjects, status: 
     if not missing and not stored.lost and not same_digest(stored.workers, _digest(runs)):
         lost = [_newest(job, members, owned)]
     return Launch(run, stored.workers, (*stored.lost, *lost)[:MAX_NAMED_REPLICAS])
+
+
+def success_grace(job: Job, replicas: list[Replica]) -> float:
+    """Seconds for which a launcher's success waits for reports of lost workers; 0 if none can come, or one has."""
+    if not job.status.launch.run or job.status.launch.lost:
+        return 0.0
+    children = [replica.child for replica in replicas if replica.child and replica.slot in job.worker_slots()]
+    return REPORT_SECONDS if any(child.status.has_runtime for child in children) else 0.0
 
 
 def condition(job: Job, status: JobStatus, replicas: list[Replica], owned: OwnedObjects) -> Condition:
@@ -126,7 +142,9 @@ def _runs(job: Job, replica: Replica, pod: Child, ended_at: float | None) -> boo
         return False
     if container.state == "running":
         return pod.phase not in ("Succeeded", "Failed")  # an evicted pod has failed, whatever its containers show
-    return container.state == "terminated" and ended_at is not None and pod.finished_at > ended_at
+    if container.state != "terminated" or ended_at is None:
+        return False
+    return pod.finished_at > ended_at + (TIME_UNCERTAINTY if container.exit_code else 0)
 
 
 def _newest(job: Job, members: list[Replica], owned: OwnedObjects) -> str:

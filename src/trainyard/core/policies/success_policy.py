@@ -1,12 +1,13 @@
 """When a job has succeeded: once all replicas of one of its success sets have (Lifecycle.success_sets), and the others
-that still run have had Lifecycle.success_grace to end by themselves."""
+that still run have had Lifecycle.success_grace to end by themselves, or, if they are workers of a launcher, the time
+until their loss would be reported (success_doubt.success_grace)."""
 
 from __future__ import annotations
 
 from trainyard.core.job_state import Outcome, Replica
 from trainyard.core.kind import Job
 from trainyard.core.model import Slot
-from trainyard.core.policies import deadline
+from trainyard.core.policies import deadline, success_doubt
 
 GRACE = "SuccessGrace"
 """Reason of the outcome Running of a job that has succeeded but for the replicas that still run."""
@@ -27,7 +28,8 @@ def outcome(job: Job, replicas: list[Replica], now: float) -> Outcome | None:
 def grace_end(job: Job, replicas: list[Replica], now: float) -> float | None:
     """When the replicas that still run after the success are stopped, at the deadline at the latest; None before the
     success, if none runs, without a grace or in a suspended job, and if a node's clock is ahead by more than it."""
-    grace = 0.0 if job.status.suspended else job.kind.lifecycle.success_grace(job)
+    grace = max(job.kind.lifecycle.success_grace(job), success_doubt.success_grace(job, replicas))
+    grace = 0.0 if job.status.suspended else grace
     slots = _succeeded_set(job, replicas) if grace else frozenset()
     if not slots or not any(replica.state == "Running" for replica in replicas if replica.slot not in slots):
         return None

@@ -22,8 +22,7 @@ from trainyard.cli.plan import plan
 from trainyard.cli.run import run
 from trainyard.cli.scripts.frameworks import FRAMEWORKS
 from trainyard.cli.session import submission
-from trainyard.kinds.pods.templates import templates_of
-from trainyard.objects import Json
+from trainyard.objects import Json, templates_of
 from trainyard.objects.labels import WORKING_DIRECTORY
 from trainyard.objects.manifest import read
 

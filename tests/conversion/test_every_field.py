@@ -17,8 +17,7 @@ from trainyard import kinds
 from trainyard.conversion import Conversion, convert
 from trainyard.core import Kind
 from trainyard.kinds.pods.pod_templates import fields_of_types
-from trainyard.kinds.pods.templates import templates_of
-from trainyard.objects import Json
+from trainyard.objects import Json, templates_of
 from trainyard.schema import from_struct
 
 IDS = [f"{kind.gvk.kind}.{kind.gvk.version}.{kind.gvk.group}-{target}" for kind, target in CONVERSIONS]

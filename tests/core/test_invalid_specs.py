@@ -8,8 +8,8 @@ import pytest
 
 from tests.core.decision_values import every_kind, failed_condition
 from tests.model.simulated_job import simulate
-from tests.support.builders import NOW, batch_job, look, started
-from tests.support.samples import elasticjob, sample
+from tests.support.builders import NOW, batch_job, look, replicas, started, tfjob
+from tests.support.samples import elasticjob, kubeflow_job, sample
 from trainyard import kinds
 from trainyard.core import Kind, Observed, plan, runtime_id_of
 from trainyard.objects import Json, find_condition
@@ -78,3 +78,33 @@ def test_a_bad_edit_makes_no_tensorboard() -> None:
     simulated.edit(tensorBoard=None)
     simulated.settle()
     assert "Deployment" in {ref.kind for ref in simulated.objects}
+
+
+MANY = 9000
+JOBS_OF_LONG_VARIABLES: dict[str, tuple[Kind, Json, str]] = {
+    "TFJob of kubeflow.org": (kinds.KUBEFLOW_TFJOB, kubeflow_job("TFJob", Worker=MANY), "TF_CONFIG"),
+    "XGBoostJob": (kinds.XGBOOSTJOB, kubeflow_job("XGBoostJob", Master=1, Worker=MANY), "WORKER_ADDRS"),
+    "TfJob": (kinds.TFJOB, tfjob(replicas("MASTER"), replicas("WORKER", MANY)), "TF_CONFIG"),
+}
+
+
+@pytest.mark.parametrize(("kind", "job", "variable"), JOBS_OF_LONG_VARIABLES.values(), ids=JOBS_OF_LONG_VARIABLES)
+def test_a_job_whose_pods_linux_could_not_start_fails_with_the_variable_and_makes_none(
+    kind: Kind, job: Json, variable: str
+) -> None:
+    planned = plan(kind, job, Observed(), NOW)
+    message = str(failed_condition(planned.status)["message"])
+    assert f"the variable {variable} would have " in message and "more than 131072" in message
+    assert "write fewer replicas, or shorter names (spec." in message
+    assert not planned.creates
+    assert len([event for event in planned.events if message in event.message]) == 1
+
+
+def test_a_running_job_that_is_scaled_so_far_that_its_new_pods_could_not_start_goes_on_as_it_was() -> None:
+    simulated = simulate(kinds.KUBEFLOW_TFJOB, kubeflow_job("TFJob", Worker=2))
+    simulated.run()
+    before = simulated.names()
+    simulated.edit(tfReplicaSpecs=kubeflow_job("TFJob", Worker=MANY)["spec"]["tfReplicaSpecs"])
+    condition = find_condition(simulated.settle()["conditions"], "SpecChangeIgnored") or {}
+    assert condition["status"] == "True" and "the variable TF_CONFIG would have" in condition["message"]
+    assert simulated.names() == before

@@ -256,7 +256,7 @@ GOOD: list[tuple[str, Json]] = [
     ("an empty RuntimeId", {**with_master(), "RuntimeId": ""}),
     ("a preset RuntimeId", {**with_master(), "RuntimeId": "my-run-01"}),
     ("no workers", with_worker(replicas=0)),
-    ("ten thousand workers", with_worker(replicas=10000)),
+    ("five thousand workers, whose TF_CONFIG fits", with_worker(replicas=5000)),
     ("a PS without tensorflow", {"replicaSpecs": [MASTER, replicas("PS", template=template("sidecar"))]}),
     (
         "every policy",

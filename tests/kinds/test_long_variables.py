@@ -11,6 +11,7 @@ from tests.support.builders import replicas, tfjob
 from tests.support.samples import kubeflow_job
 from trainyard import kinds
 from trainyard.cli.session import submission
+from trainyard.core import Config, long_variables, parse_job
 from trainyard.objects import Json, encode
 from trainyard.objects.manifest import ManifestError
 
@@ -50,7 +51,7 @@ CASES: dict[str, tuple[Json, str, str]] = {
 def test_a_text_that_no_program_starts_with_is_reported_with_its_role(job: Json, role: str, text: str) -> None:
     kind = kinds.kind_of(job)
     assert kind is not None
-    found_problems = {problem.path: problem.text for problem in kinds.long_variables(kind, job)}
+    found_problems = {problem.path: problem.text for problem in long_variables(parse_job(kind, job, Config()))}
     if not role:
         assert found_problems == {}
         return

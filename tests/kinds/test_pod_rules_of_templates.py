@@ -12,8 +12,8 @@ from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.cli.command import manifests
 from trainyard.core import Kind
-from trainyard.kinds.pods.templates import containers_of, templates_of
-from trainyard.objects import Json, encode
+from trainyard.kinds.pods.templates import containers_of
+from trainyard.objects import Json, encode, templates_of
 from trainyard.objects.manifest import read
 
 VOLUME: Json = {"name": "v", "emptyDir": {}}

@@ -10,8 +10,8 @@ from tests.model.simulated_job import SimulatedJob
 from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.core import Kind
-from trainyard.kinds.pods.templates import containers_of, templates_of
-from trainyard.objects import Json
+from trainyard.kinds.pods.templates import containers_of
+from trainyard.objects import Json, templates_of
 
 OWN = (
     (kinds.KUBEFLOW_TFJOB, "tfjob-port", 2222),

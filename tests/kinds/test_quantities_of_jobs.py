@@ -9,8 +9,8 @@ import pytest
 from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.core import Kind
-from trainyard.kinds.pods.templates import containers_of, templates_of
-from trainyard.objects import Json
+from trainyard.kinds.pods.templates import containers_of
+from trainyard.objects import Json, templates_of
 
 
 def with_memory(kind: Kind, value: object) -> Json:

@@ -13,6 +13,7 @@ from trainyard.core.decide import decide, plan
 from trainyard.core.events import recorded_events, unwarned
 from trainyard.core.job_state import Outcome, ParsedSpec, Policy, Replica, Role
 from trainyard.core.kind import Api, Job, Kind, Lifecycle, PodRecipe, RoleTable, StatusShape, WorkloadAdapter
+from trainyard.core.long_variables import long_variables
 from trainyard.core.model import (
     AuxiliaryObject,
     Child,
@@ -73,6 +74,7 @@ __all__ = [
     "decide",
     "decode_child",
     "default_condition_event",
+    "long_variables",
     "parse_job",
     "parse_job_with",
     "parse_spec",

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from trainyard.core import names
 from trainyard.core.job_state import JobStatus, ParsedSpec, Role, RoleStatus
 from trainyard.core.kind import Job, Kind
+from trainyard.core.long_variables import FEW_REPLICAS, long_variables
 from trainyard.core.model import Config
 from trainyard.core.status import parse_status
 from trainyard.objects import Json, Problem, key_of, name_of, uid_of
@@ -25,11 +26,18 @@ def parse_job(kind: Kind, wire: Json, config: Config, in_use: Collection[str] = 
 
 
 def parse_spec(kind: Kind, wire: Json) -> ParsedSpec:
-    """The parsed spec of a stored object. It depends on the name and the spec alone, so that it holds for all objects
-    of one uid and generation. Never raises."""
+    """The parsed spec of a stored object. It depends on the name, the namespace and the spec alone, so that it holds
+    for all objects of one uid and generation. Never raises.
+
+    A variable that Linux cannot pass is a problem of a job with many replicas, because it would start no pod."""
     spec = wire.get("spec")
     parsed = kind.api.read(spec if isinstance(spec, dict) else {}, name_of(wire))
-    return parsed if isinstance(spec, dict) else replace(parsed, problems=_no_spec(spec))
+    if not isinstance(spec, dict):
+        return replace(parsed, problems=_no_spec(spec))
+    if parsed.problems or sum(role.replicas for role in parsed.roles) <= FEW_REPLICAS:
+        return parsed
+    new_job = parse_job_with(kind, {**wire, "status": {}}, parsed, Config())  # with all roles as in the spec
+    return replace(parsed, problems=tuple(long_variables(new_job)))
 
 
 def _no_spec(spec: object) -> tuple[Problem, ...]:

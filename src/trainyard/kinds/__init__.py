@@ -26,7 +26,6 @@ from trainyard.kinds.definitions.crds import (
     warnings,
 )
 from trainyard.kinds.definitions.pages import kind_page
-from trainyard.kinds.definitions.pod_checks import long_variables
 
 if TYPE_CHECKING:
     from trainyard.core import Kind
@@ -165,7 +164,6 @@ __all__ = [
     "kind_of",
     "kind_page",
     "kinds_named",
-    "long_variables",
     "misspelling_problems",
     "notes",
     "per_api_group",

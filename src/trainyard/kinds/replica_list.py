@@ -17,8 +17,8 @@ from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds.definitions import columns
 from trainyard.kinds.definitions.immutability import IS_FIXED_CEL, is_immutable
-from trainyard.kinds.pods.templates import templates_of, whole_number
-from trainyard.objects import Json, Problem
+from trainyard.kinds.pods.templates import whole_number
+from trainyard.objects import Json, Problem, templates_of
 
 COLUMNS = (
     columns.STATE,

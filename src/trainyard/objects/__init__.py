@@ -24,6 +24,7 @@ from trainyard.objects.meta import (
     namespace_of,
     pod_containers,
     resource_version_of,
+    templates_of,
     uid_of,
 )
 from trainyard.objects.problems import Problem
@@ -54,5 +55,6 @@ __all__ = [
     "pod_containers",
     "resource_version_of",
     "set_condition",
+    "templates_of",
     "uid_of",
 ]

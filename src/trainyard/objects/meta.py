@@ -115,6 +115,19 @@ def controller_reference(api_version: str, kind: str, name: str, uid: str) -> Js
     }
 
 
+def templates_of(value: object, path: str) -> Iterator[tuple[str, Json]]:
+    """The pod templates of a spec, with their paths. Templates inside a pod template are not searched."""
+    if isinstance(value, dict):
+        for name, field_value in value.items():
+            if name == "template" and isinstance(field_value, dict):
+                yield f"{path}.{name}", field_value
+            else:
+                yield from templates_of(field_value, f"{path}.{name}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from templates_of(item, f"{path}[{index}]")
+
+
 def pod_containers(pod: Json) -> Iterator[tuple[Json, bool]]:
     """Every container of a pod and whether it is an init container, in starting order."""
     spec = pod.get("spec") or {}

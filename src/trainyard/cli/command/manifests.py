@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import structs
 
 from trainyard import kinds
-from trainyard.core import Kind
+from trainyard.core import Config, Kind, long_variables, parse_job
 from trainyard.core.names import MAX_LABEL_LENGTH, is_dns_label
 from trainyard.kinds.definitions.unknown_kinds import describe_kind, kinds_that_run, unknown_kind_message
 from trainyard.objects import Json, Problem, as_dict, name_of
@@ -146,7 +146,7 @@ def admit(document: Document, kind: Kind) -> tuple[Json, list[Problem]]:
 
 def warnings(obj: Json, kind: Kind) -> list[Problem]:
     """Warnings about a job without problems: fields that are probably a mistake, pods that Linux cannot start."""
-    return [*kinds.warnings(kind, obj), *kinds.long_variables(kind, obj)]
+    return [*kinds.warnings(kind, obj), *long_variables(parse_job(kind, obj, Config()))]
 
 
 def with_place(document: Document, problem: Problem) -> Problem:

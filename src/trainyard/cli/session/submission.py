@@ -18,7 +18,7 @@ from trainyard import kinds
 from trainyard.cli.command import manifests
 from trainyard.cli.scripts import local_image
 from trainyard.cli.session import working_directory
-from trainyard.core import Config, Kind, parse_job
+from trainyard.core import Config, Kind, long_variables, parse_job
 from trainyard.core.names import is_dns_label
 from trainyard.core.policies.managed_by import is_managed_here
 from trainyard.kinds.definitions.unknown_kinds import describe_kind
@@ -240,7 +240,7 @@ def _add_job(document: Document, kind: Kind, submission: Submission, local: bool
     """Add a job with its warnings and notes. Returns its problems."""
     submission.jobs.append((kind, document.obj))
     problems = manifests.admit(document, kind)[1]
-    too_long = [] if problems else kinds.long_variables(kind, document.obj)
+    too_long = [] if problems else long_variables(parse_job(kind, document.obj, Config()))
     if local:  # on another machine the limit of a variable may be larger
         problems += [manifests.with_place(document, problem) for problem in too_long]
     warnings = [*kinds.warnings(kind, document.obj), *(() if local else too_long)]

@@ -10,8 +10,7 @@ from trainyard.kinds.definitions import misplaced_fields
 from trainyard.kinds.definitions.immutability import rules_of
 from trainyard.kinds.definitions.misspellings import misspelt_fields
 from trainyard.kinds.definitions.pod_checks import pod_problems_of
-from trainyard.kinds.pods.templates import templates_of
-from trainyard.objects import GVK, Json, Problem
+from trainyard.objects import GVK, Json, Problem, templates_of
 from trainyard.objects.ineffective_fields import ineffective_fields
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_scalars import shorten

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -78,19 +78,6 @@ def whole_number(value: object) -> int | None:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def templates_of(value: object, path: str) -> Iterator[tuple[str, Json]]:
-    """The pod templates of a spec, with their paths. Templates inside a pod template are not searched."""
-    if isinstance(value, dict):
-        for name, field_value in value.items():
-            if name == "template" and isinstance(field_value, dict):
-                yield f"{path}.{name}", field_value
-            else:
-                yield from templates_of(field_value, f"{path}.{name}")
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from templates_of(item, f"{path}[{index}]")
 
 
 def spec_of(template: object) -> Json:

@@ -34,6 +34,16 @@ ANY_KIND = ContainerContext(
         ("/usr/bin/python3: No module named trainer", "module trainer", "install trainer"),
         ("ImportError: No module named mxnet", "module mxnet", "install mxnet"),
         ("python: can't open file '/work/a.py': [Errno 2] No such file or directory", "file /work/a.py", "command"),
+        (
+            "FileNotFoundError: [Errno 2] No such file or directory: 'out/checkpoint-40/trainer_state.json'",
+            "not written to its end: out/checkpoint-40/trainer_state.json",
+            "the one before it",
+        ),
+        (
+            "FileNotFoundError: [Errno 2] No such file or directory: 'c/2/zero_pp_rank_1_mp_rank_00_optim_states.pt'",
+            "not written to its end",
+            "`latest`",
+        ),
         ("bash: ./train.sh: No such file or directory", "file ./train.sh", "workingDir"),
         ("RuntimeError: CUDA out of memory. Tried to allocate 2 GiB", "too little memory", "batch size"),
         ("MemoryError", "out of memory", "limit"),

@@ -158,6 +158,13 @@ OUTPUT_PATTERNS = (
         "its Python has no module {name}",
         _missing_module_fix,
     ),
+    # Trainer of transformers and DeepSpeed take the newest checkpoint, also one that a kill has left half written.
+    OutputPattern(
+        r"FileNotFoundError: .*'([^']*checkpoint-\d+/trainer_state\.json)'"
+        r"|FileNotFoundError: .*'([^']*/zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt)'",
+        "the checkpoint that it resumes from was not written to its end: {name} is not there",
+        "remove that checkpoint, or resume from the one before it (DeepSpeed: write its name into `latest`)",
+    ),
     OutputPattern(
         r"can't open file '?([^':]+)'?: \[Errno 2\]|FileNotFoundError: \[Errno 2\] [^:]*: '([^']+)'",
         "the file {name} is not there",

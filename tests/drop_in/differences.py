@@ -51,6 +51,7 @@ OF_EVERY_JOB = (
         "pytorchjob/*elastic*",
         "variables of the rendezvous",
         "pods/* .spec.*.env[TORCH_DISABLE_SHARE_RDZV_TCP_STORE]",
+        "pods/* .spec.*.env[PET_RDZV_CONF]",
         certain=False,
     ),
     *_accepted("pytorchjob/**", "the init container `init-pytorch`", "pods/* .spec.initContainers[init-pytorch].**"),

@@ -260,6 +260,53 @@ def test_each_rendezvous_of_an_elastic_job_has_a_store_unless_the_template_says_
     assert own or not values or env[-1]["name"] == STORES, "after the variables of the Training Operator"
 
 
+@pytest.mark.parametrize(
+    ("policy", "values"),
+    [
+        ({}, ["is_host=1", "is_host=0"]),
+        (
+            {"rdzvConf": [{"key": "read_timeout", "value": "9"}]},
+            ["read_timeout=9,is_host=1", "read_timeout=9,is_host=0"],
+        ),
+        ({"rdzvConf": [{"key": "is_host", "value": "0"}]}, ["is_host=0", "is_host=0"]),
+        ({"rdzvBackend": "etcd-v2", "rdzvHost": "etcd"}, ["", ""]),
+        ({"rdzvHost": "elsewhere"}, ["", ""]),
+        ({"standalone": True}, ["", ""]),
+    ],
+)
+def test_worker_0_alone_hosts_the_store_of_an_elastic_job(policy: Json, values: list[str]) -> None:
+    """torch compares addresses, and all pods of one machine may have the same: the first agent would be the host."""
+    simulated = started(PYTORCHJOB, kubeflow_job("PyTorchJob", Worker=2, elasticPolicy=policy))
+    assert [settings_of_rendezvous(simulated, name) for name in ("example-worker-0", "example-worker-1")] == values
+
+
+@pytest.mark.parametrize(
+    ("fields", "value"),
+    [
+        ({"env": [{"name": "PET_RDZV_CONF", "value": "is_host=0"}]}, "is_host=0"),
+        ({"command": ["torchrun", "--rdzv-endpoint=$(MY_HOST):29400", "train.py"]}, ""),
+        ({"command": ["sh", "-c"], "args": ["exec torchrun --rdzv_endpoint $MY_HOST train.py"]}, ""),
+    ],
+)
+def test_a_template_with_a_rendezvous_of_its_own_chooses_the_host(fields: Json, value: str) -> None:
+    template = pods("pytorch")
+    template["spec"]["containers"][0] |= fields
+    job = kubeflow_job("PyTorchJob", Worker={"replicas": 2, "template": template}, elasticPolicy={})
+    assert settings_of_rendezvous(started(PYTORCHJOB, job), "example-worker-0") == value
+
+
+def test_a_job_with_a_master_has_no_host_of_the_store_among_its_workers() -> None:
+    """Its programs may name the master as the endpoint. Its agent is the first: the workers wait for it."""
+    simulated = started(PYTORCHJOB, kubeflow_job("PyTorchJob", Master=1, Worker=1, elasticPolicy={}))
+    assert settings_of_rendezvous(simulated, "example-worker-0") == ""
+
+
+def settings_of_rendezvous(simulated: SimulatedJob, pod: str) -> str:
+    """The value of PET_RDZV_CONF, "" without it."""
+    env = simulated.get("Pod", pod)["spec"]["containers"][0]["env"]
+    return ";".join(variable["value"] for variable in env if variable["name"] == "PET_RDZV_CONF")
+
+
 def test_a_dynamic_workers_tf_config_has_itself_and_the_parameter_servers() -> None:
     simulated = started(KUBEFLOW_TFJOB, kubeflow_job("TFJob", PS=1, Worker=2, enableDynamicWorker=True))
     (variable,) = simulated.get("Pod", "example-worker-1")["spec"]["containers"][0]["env"]

@@ -76,10 +76,11 @@ def test_more_ranks_of_fsdp_go_on_from_a_checkpoint(
     assert losses_of_steps(more) == pytest.approx({step: expected[step] for step in range(10, 20)}, rel=1e-3)
 
 
-@trains("torch", "PyTorchJob", training="elastic", network="namespace", lock="torch")
-def test_ranks_meet_again_when_one_is_killed(environment: Path, tmp_path: Path) -> None:
-    """In the network shared all workers have one address, and any of them may hold the store that must not be lost."""
-    arguments = ("--network", "namespace", "--workers", "2", "--min", "1", "--max", "2")
+@pytest.mark.parametrize("network", ["namespace", pytest.param("shared", marks=pytest.mark.nightly)])
+@trains("torch", "PyTorchJob", training="elastic", lock="torch")
+def test_ranks_meet_again_when_one_is_killed(network: str, environment: Path, tmp_path: Path) -> None:
+    """In the network shared all workers have one address, and it is worker 0 that has to hold the store."""
+    arguments = ("--network", network, "--workers", "2", "--min", "1", "--max", "2")
     line = run_command(tmp_path, ("--python", str(environment)), "torch_elastic.py", *arguments)
     assert_meets_again_after_a_kill(line, tmp_path)
 

@@ -11,8 +11,10 @@ from trainyard.kinds.kubeflow_v1.master_wait import wait_for_master
 from trainyard.kinds.kubeflow_v1.pods import variable
 from trainyard.kinds.kubeflow_v1.pytorchjob_spec import RULES, PyTorchJobSpec
 from trainyard.kinds.pods.templates import containers_of
-from trainyard.kinds.rendezvous_store import give_each_rendezvous_a_store
+from trainyard.kinds.rendezvous_store import SETTINGS, give_each_rendezvous_a_store, name_host_of_store
 from trainyard.objects import Json
+
+C10D = "c10d"
 
 
 def environment(job: Job, slot: Slot) -> list[Json]:
@@ -39,12 +41,11 @@ def _elastic(job: Job, policy: Json) -> list[Json]:
     low, high = bounds(job)
     host = policy.get("rdzvHost") or replica_name(job, WORKER, 0)
     port = policy.get("rdzvPort") or (worker.port if worker else FRAMEWORK.port)
-    settings = [f"{entry.get('key', '')}={entry.get('value', '')}" for entry in policy.get("rdzvConf") or ()]
     optional = {
         "PET_MAX_RESTARTS": policy.get("maxRestarts"),
         "PET_NPROC_PER_NODE": policy.get("nProcPerNode"),
         "PET_RDZV_ID": policy.get("rdzvId"),
-        "PET_RDZV_CONF": ",".join(settings) or None,
+        SETTINGS: _settings(policy) or None,
         "PET_STANDALONE": "" if policy.get("standalone") else None,
     }
     return [
@@ -56,15 +57,30 @@ def _elastic(job: Job, policy: Json) -> list[Json]:
 
 
 def _backend(policy: Json) -> str:
-    return str(policy.get("rdzvBackend") or "c10d")
+    return str(policy.get("rdzvBackend") or C10D)
+
+
+def _settings(policy: Json) -> str:
+    """The settings of the rendezvous: read_timeout=900,is_host=1."""
+    return ",".join(f"{entry.get('key', '')}={entry.get('value', '')}" for entry in policy.get("rdzvConf") or ())
+
+
+def _worker_0_hosts_store(job: Job, policy: Json) -> bool:
+    """Whether it does by default. A job with a master may have programs that name it as the endpoint."""
+    has_endpoint = policy.get("rdzvHost") or policy.get("standalone")
+    return _backend(policy) == C10D and not has_endpoint and job.role(MASTER) is None
 
 
 def mutate(template: Json, job: Job, slot: Slot) -> None:
     """What the pod has beside the variables of the Training Operator, and after them."""
     wait_for_master(template, job, slot)
     policy = elastic_policy(job)
-    for container in containers_of(template) if policy is not None else ():
-        give_each_rendezvous_a_store(container, _backend(policy or {}))
+    if policy is None:
+        return
+    for container in containers_of(template):
+        if _worker_0_hosts_store(job, policy):
+            name_host_of_store(container, _settings(policy), is_host=slot == Slot(WORKER, 0))
+        give_each_rendezvous_a_store(container, _backend(policy))
 
 
 def success_sets(job: Job) -> tuple[frozenset[Slot], ...]:

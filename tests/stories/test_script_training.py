@@ -62,7 +62,7 @@ def lines_of(line: list[str], folder: Path, framework: str) -> list[str]:
     assert done.returncode == 0, done.stdout + done.stderr
     guessed = f"{line[-1]}: runs as {framework}: {line[-1]}:"
     decided_by = "torchrun: runs as torch: its launcher" if "--" in line else guessed
-    assert decided_by in done.stderr
+    assert "--framework" in line or decided_by in done.stderr
     return done.stdout.splitlines()
 
 

@@ -48,6 +48,17 @@ def test_ranks_of_a_library_hold_the_same_weights(
 
 
 @NETWORKS
+@trains("lightning", "ElasticJob", training="without torchrun", lock="torch-libraries")
+def test_lightning_finds_the_others_by_variables_alone(network: str, environment: Path, tmp_path: Path) -> None:
+    """As a plain program: NODE_RANK is what Lightning reads, and RANK what torch.distributed does."""
+    arguments = ("--network", network, "--framework", "plain", "--workers", "2")
+    lines = trained_with(environment, tmp_path, "torch_lightning.py", *arguments)
+    first, last = losses(lines, "worker-0")
+    assert last < first / 5
+    assert ranks(lines) == TWO_RANKS
+
+
+@NETWORKS
 @trains("deepspeed", "PyTorchJob", training="ZeRO 1", lock="torch-libraries")
 def test_ranks_of_deepspeed_have_shards_of_the_optimizer(
     network: str, environment: Path, extensions: Path, tmp_path: Path

@@ -26,7 +26,7 @@ data = torch.utils.data.DataLoader(torch.randn(640, 4), batch_size=16)
 trainer = lightning.Trainer(
     accelerator="cpu",
     devices=1,
-    num_nodes=int(os.environ["GROUP_WORLD_SIZE"]),
+    num_nodes=int(os.environ.get("GROUP_WORLD_SIZE") or os.environ["WORLD_SIZE"]),  # with torchrun, and without
     strategy="ddp",
     max_epochs=1,
     logger=False,

@@ -31,6 +31,22 @@ if __name__ == "__main__":
     print("starting")
     train()
 """
+STEPS = """\
+import threading
+import time
+
+for step in range(1, 31):
+    print(f"step {step} loss {1 / step:.2f}", flush=True)
+    time.sleep(0.2)
+"""
+GOES_ON = """\
+import threading
+import time
+
+settings = dict(epochs=3)
+threading.Thread(target=time.sleep, args=[600], name="loader").start()
+print("learning rate", settings["rate"])
+"""
 
 
 class Failure(NamedTuple):
@@ -86,6 +102,13 @@ def _over_its_limit(folder: Path) -> list[Json]:
 def _workers(folder: Path) -> list[Json]:
     body = job(python(SLEEP), workers=3)
     body["spec"]["replicaSpecs"][1]["template"]["spec"]["containers"] = [script(folder, TRAIN)]
+    return [body]
+
+
+def _hangs(folder: Path) -> list[Json]:
+    """The worker sleeps, and the master waits for it."""
+    body = job(script(folder, f"{STEPS}threading.Event().wait()\n"), workers=1)
+    body["spec"]["replicaSpecs"][1]["template"]["spec"]["containers"] = [python(f"{STEPS}time.sleep(600)")]
     return [body]
 
 
@@ -191,6 +214,12 @@ CASES = (
     Failure("There is no such program", lambda folder: [job(program(["train-mnist", "--epochs=3"]))], networks=BOTH),
     Failure("The program may not be executed", _not_executable),
     Failure("An exception that the script does not catch", lambda folder: [job(script(folder, TRAIN))]),
+    Failure(
+        "An exception, and a thread that goes on",
+        lambda folder: [job(script(folder, GOES_ON))],
+        ("has not ended",),
+    ),
+    Failure("A training that hangs", _hangs, ("master-0, worker-0: no step", "worker-0 sleeps")),
     Failure("Three workers fail in the same way", _workers, ("worker-0, worker-1, worker-2",)),
     Failure("SIGSEGV", lambda folder: [job(python(KILLED.format("SIGSEGV")))], ("is made again at",), networks=BOTH),
     Failure("SIGKILL from outside", lambda folder: [job(python(KILLED.format("SIGKILL")))], ("is made again at",)),

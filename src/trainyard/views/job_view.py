@@ -138,6 +138,8 @@ class JobView(msgspec.Struct):
         pod_replica = replica_view(pod)
         if pod_replica.job not in self.jobs:
             return False
+        if pod_replica.restarts:  # a job is parsed for few pods
+            pod_replica = replica_view(pod, self.parsed(pod_replica.job))
         pods = self.replicas.setdefault(pod_replica.job, {})
         _, slots = self._slots.get(pod_replica.job, ({}, {}))
         for name in {pod_replica.name, pods.get(pod_replica.uid, pod_replica).name} & slots.keys():

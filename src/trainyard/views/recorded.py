@@ -1,16 +1,22 @@
 """Pods and events in a record of the history: from API objects to the entries of result.json and events.yaml
-(`pod_entry`, `event_entry`), and back (`recorded_pod`, `recorded_event`). app/history/records.py has the files.
+(`pod_entry`, `event_entry`), and back (`recorded_pod`, `recorded_view`, `recorded_event`). app/history/records.py has
+the files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trainyard.core import Config, parse_job
+from trainyard.core.carriers.terminations import restarts_of_pod
+from trainyard.kinds import kind_of
 from trainyard.objects import Json, as_dict, is_condition_true, labels_of, name_of, uid_of
 from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE, index_of, replica_name, role_of
+from trainyard.objects.structs import replace
 from trainyard.objects.usage import peak_annotation, peaks_of
+from trainyard.views.replica_view import ReplicaView, read_pod, replica_view
 
 ID_LENGTH = 8  # characters of a uid in the names of folders
 LOST = "ContainerStatusUnknown"  # the reason of a container run that ended with its node
@@ -28,9 +34,9 @@ def pod_log_folder(pod: Json) -> str:
     return f"{replica_name(pod)}/attempt-{attempt_of(pod)}-{uid_of(pod)[:ID_LENGTH]}"
 
 
-def pod_entry(pod: Json, previous: Json | None = None) -> Json:
+def pod_entry(pod: Json, previous: Json | None = None, job: Json | None = None) -> Json:
     """The entry of a pod in result.json. The ends of earlier container runs, which the pod's status no longer has, are
-    taken from `previous`, the entry of the pod so far."""
+    taken from `previous`, the entry of the pod so far. `job`: as in replica_view."""
     meta, status = as_dict(pod.get("metadata")), as_dict(pod.get("status"))
     earlier = {str(container.get("name")): container for container in (previous or {}).get("containers") or []}
     peaks = peaks_of(as_dict(meta.get("annotations")))
@@ -52,7 +58,7 @@ def pod_entry(pod: Json, previous: Json | None = None) -> Json:
         "created": str(meta.get("creationTimestamp") or ""),
         "started": str(status.get("startTime") or ""),
         "ended": max(ends, default="") if status.get("phase") in _ENDED else "",
-        "restarts": max((_restarts(container) for container in containers if not container["init"]), default=0),
+        "restarts": _restarts(pod, job),
         "stopped": _ended_with_node(status, containers),
         "containers": containers,
         "logs": pod_log_folder(pod),
@@ -60,12 +66,11 @@ def pod_entry(pod: Json, previous: Json | None = None) -> Json:
     }
 
 
-def _restarts(container: Json) -> int:
-    """Restarts after a container ended by itself; restarts after the whole cluster was stopped or killed are not
-    counted."""
-    restarts = int(container["restarts"])
-    lost = sum(1 for run in container["runs"] if run["reason"] == LOST and run["run"] <= restarts)
-    return restarts - lost
+def _restarts(pod: Json, job: Json | None) -> int:
+    """As ReplicaView.restarts. A job is parsed for few pods."""
+    record = read_pod(pod)
+    restarts, kind = restarts_of_pod(record, None), kind_of(job) if job else None
+    return restarts_of_pod(record, parse_job(kind, job, Config())) if restarts and job and kind else restarts
 
 
 def _ended_with_node(status: Json, containers: list[Json]) -> bool:
@@ -155,6 +160,11 @@ def recorded_pod(data: Json, entry: Json, template: Json | None = None) -> Json:
     spec = {**((template or {}).get("spec") or {}), "nodeName": entry.get("node")}
     status = _present({**status, **parts})
     return {"apiVersion": "v1", "kind": "Pod", "metadata": _present(meta), "spec": spec, "status": status}
+
+
+def recorded_view(data: Json, entry: Json) -> ReplicaView:
+    """The displayed state of a pod of a record, with the restarts that were counted when its job was known."""
+    return replace(replica_view(recorded_pod(data, entry)), restarts=int(entry.get("restarts") or 0))
 
 
 def _peaks(entry: Json) -> dict[str, int]:

@@ -15,7 +15,8 @@ from typing import TypeVar
 
 import msgspec
 
-from trainyard.core import Child, ChildStatus, decode_child
+from trainyard.core import Child, ChildStatus, Job, decode_child
+from trainyard.core.carriers.terminations import restarts_of_pod
 from trainyard.core.children import ContainerRecord, decode_containers
 from trainyard.objects import Json, as_dict, find_condition, labels_of, name_of, namespace_of, parse_time, uid_of
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
@@ -79,8 +80,8 @@ class ReplicaView(msgspec.Struct, frozen=True, rename="camel"):
         return f"{self.exit_code} ({self.reason})" if is_named else str(self.exit_code)
 
 
-def replica_view(pod: Json) -> ReplicaView:
-    """The displayed state of a pod."""
+def replica_view(pod: Json, job: Job | None = None) -> ReplicaView:
+    """The displayed state of a pod. Which of several containers' restarts count is known with its job alone."""
     record = read_pod(pod)
     containers = decode_containers(record)
     state = _state(record, containers)
@@ -99,8 +100,7 @@ def replica_view(pod: Json) -> ReplicaView:
         uid=record.uid,
         node=str(as_dict(pod.get("spec")).get("nodeName") or ""),
         attempt=record.attempt,
-        # A restart of all containers (restartPolicyRules) raises the count of each, and is one restart.
-        restarts=max((container.restart_count for container in containers if not container.sidecar), default=0),
+        restarts=restarts_of_pod(record, job),
         failed=record.phase == "Failed" and state != "Stopped" and not record.disrupted,
         exit_code=container.exit_code if container else None,
         reason=container.reason if container else "",

@@ -161,7 +161,7 @@ class JobRecord(msgspec.Struct):
         """Take over a version of a pod; `gone` is a deleted one. Returns the uids of the pods that were left out for
         it."""
         uid = uid_of(pod)
-        entry = pod_entry(pod, self.pods.get(uid))
+        entry = pod_entry(pod, self.pods.get(uid), self._job)
         if uid not in self.pods:
             self.uids_by_replica.setdefault(entry["replica"], []).append(uid)
         before = self.pods.get(uid, {})

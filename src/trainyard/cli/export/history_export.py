@@ -29,8 +29,7 @@ from trainyard.views.diagnosis import Finding, JobDiagnosis
 from trainyard.views.event_view import event_view
 from trainyard.views.masking import mask_env, masker
 from trainyard.views.output_lines import OutputLineSplitter
-from trainyard.views.recorded import ID_LENGTH, recorded_pod
-from trainyard.views.replica_view import replica_view
+from trainyard.views.recorded import ID_LENGTH, recorded_view
 from trainyard.views.timeline import timeline
 
 MAX_LOGS = 1000  # logs on the page; those of failed runs come first
@@ -75,7 +74,7 @@ def exported_run(record: HistoryRecord, now: float) -> ExportedRun:
         diagnosis=_masked_diagnosis(diagnosis, mask) if diagnosis else None,
         lanes=timeline((), pods, kind.roles.container if kind else "", cut_off),
         curves=exported_curves(record, mask),
-        pods=[replica_view(recorded_pod(record.data, entry)) for entry in pods],
+        pods=[recorded_view(record.data, entry) for entry in pods],
         events=[replace(view, message=mask(view.message)) for view in map(event_view, events_of(record))],
         logs=[exported_log(file, size, mask) for file in shown],
         omitted_logs=len(files) - len(shown),

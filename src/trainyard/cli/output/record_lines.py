@@ -14,8 +14,7 @@ from trainyard.objects.log_files import disk_size
 from trainyard.views.durations import format_age, format_clock
 from trainyard.views.event_view import event_view
 from trainyard.views.memory import format_bytes
-from trainyard.views.recorded import recorded_pod
-from trainyard.views.replica_view import replica_view
+from trainyard.views.recorded import recorded_view
 
 _SHOWN_EVENTS = 20
 _MIN_CELL_WIDTH = 20  # columns for the last cell of a wrapped row
@@ -77,14 +76,12 @@ def record_fields(record: HistoryRecord, now: float) -> list[str]:
 
 
 def _pod_rows(record: HistoryRecord) -> list[list[str]]:
-    """A row per pod, after the header. The restarts are those of the record, which leaves out the ones after the whole
-    cluster ended."""
+    """A row per pod, after the header."""
     rows = [["REPLICA", "ATTEMPT", "STATE", "RESTARTS", "EXIT", "TIME"]]
     for entry in record.pods:
-        view = replica_view(recorded_pod(record.data, entry))
+        view = recorded_view(record.data, entry)
         took = "" if view.started is None or view.ended_at is None else format_clock(view.ended_at - view.started)
-        restarts = str(entry.get("restarts") or 0)
-        rows.append([view.name, str(entry.get("attempt")), view.state, restarts, view.exit, took])
+        rows.append([view.name, str(entry.get("attempt")), view.state, str(view.restarts), view.exit, took])
     return rows
 
 

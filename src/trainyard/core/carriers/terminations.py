@@ -97,13 +97,15 @@ def newest_pod(pods: tuple[Child, ...]) -> Child | None:
 
 def restart_count(job: Job, slot: Slot, pods: tuple[Child, ...]) -> int:
     """The restarts of the main container by the kubelet, of the pods that are not in Terminating (S28)."""
-    return sum(_restarts_of_pod(job, slot, pod) for pod in pods if not pod.deleting)
+    return sum(restarts_of_pod(pod, job) for pod in pods if not pod.deleting)
 
 
-def _restarts_of_pod(job: Job, slot: Slot, pod: Child) -> int:
+def restarts_of_pod(pod: Child, job: Job | None) -> int:
     """The restarts of the main container, or of an init container that keeps it from starting. Other containers do not
-    count: a restart of all containers (restartPolicyRules) is one restart, and a sidecar does not fail the job."""
-    containers, main = decode_containers(pod), main_container(job, slot, pod)
+    count: a restart of all containers (restartPolicyRules) is one restart, and a sidecar does not fail the job. Without
+    main container, or without `job`, any container may be it."""
+    containers = decode_containers(pod)
+    main = main_container(job, Slot(pod.role, pod.index), pod) if job else None
     counted = [container for container in containers if container.init and not container.sidecar]
     counted += [main] if main else [container for container in containers if not container.init]
     return max((container.restart_count for container in counted), default=0)

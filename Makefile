@@ -228,6 +228,9 @@ bench-page: $(VENV)/dev browser ## the page in a browser: paint, frames, jumps, 
 bench-page-server: $(VENV)/dev ## what open pages cost the process that serves them, and how late a change is shown
 	@$(BIN)/python -m bench.page
 
+bench-strangers: $(VENV)/dev ## what another user of the machine, without a right, costs the process of a local cluster
+	@$(BIN)/python -m bench.strangers
+
 bench-memory: $(VENV)/dev ## memory, and seconds until ready, of an operator of 10,000 jobs with 100,000 pods
 	@$(BIN)/python -m bench.memory --json build/bench/memory.json
 

@@ -253,7 +253,7 @@ def test_the_server_raises_its_limit_of_descriptors() -> None:
         "print(Limits().connection_limit(), Limits(max_connections=7).connection_limit())"
     )
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert completed.stdout.split() == ["900", "900", "644", "7"]
+    assert completed.stdout.split() == ["900", "900", "388", "7"]
 
 
 @pytest.mark.slow

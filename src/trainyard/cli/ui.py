@@ -159,7 +159,7 @@ async def _serve(api: ApiClient | None, page_options: PageOptions, right: Right,
         await page_server.start(port)
     except OSError as error:
         raise CommandError(
-            f"--port {port}: {(error.strerror or str(error)).lower()}; choose another port, or leave it out",
+            f"--port {port}: {error.strerror or error}; choose another port, or leave it out",
             UNAVAILABLE,
         ) from None
     stop = StopSignals()

@@ -1,4 +1,4 @@
-"""What the page server accepts: a table of routes, and the headers of requests and responses. Pure.
+"""What the page server accepts: a table of routes, limits, and the headers of requests and responses. Pure.
 
 - The Host must be an IP literal of loopback or localhost. A page of the web that has rebound its own DNS name to
   127.0.0.1 has another Host. The port is not compared: `ssh -L` and `kubectl port-forward` may change it.
@@ -12,6 +12,14 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
+
+from trainyard.server.http.limits import Limits
+
+LIMITS = Limits(head_seconds=30.0, body_seconds=10.0, max_connections=96)
+"""Any local user may connect. So the connections are few beside those of the API server, which the same process serves,
+and more than MAX_PAGES."""
+MAX_PAGES = 64
+MAX_BODY = 1 << 16  # bytes of a request, and of a message of a page
 
 Scope = Literal["public", "key", "session", "write", "ticket"]
 """Who may call a route: anybody, the owner of the cluster (the key), a page with a session, a page with a session that

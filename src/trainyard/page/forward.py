@@ -25,10 +25,13 @@ from aiohttp import web
 from trainyard.client import ApiClient
 from trainyard.kinds.tensorboard import PORT
 from trainyard.objects import namespace_of
+from trainyard.page.connections import Connections
 from trainyard.page.observation import Observation
 from trainyard.page.pod_requests import COOKIE, PodRequests
 from trainyard.page.responses import RequestRefused
 from trainyard.page.sessions import Sessions, TooManyTries
+from trainyard.server.http.limits import Limits
+from trainyard.server.http.listeners import Listeners
 from trainyard.views.tensorboard_view import tensorboard_view
 
 log = logging.getLogger("trainyard.page")
@@ -36,6 +39,7 @@ log = logging.getLogger("trainyard.page")
 IDLE_SECONDS = 600.0  # without a request, and without a WebSocket
 MAX_FORWARDS = 8
 CLOSE_SECONDS = 0.5
+LIMITS = Limits(max_connections=16)  # of one forward: a browser has six, and one for each WebSocket
 PORT_TRIES = 8
 TICKET_PATH = "/.trainyard/ticket/"
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
@@ -57,10 +61,7 @@ class Forwards:
             raise RequestRefused(503, text)
         if (forward := self._forwards.get(job_uid)) is None:
             forward = self._new_forward(job_uid)
-            await forward.start()
-            if self._forwards.get(job_uid) is not forward:  # the job was deleted meanwhile
-                await forward.stop()
-                raise RequestRefused(404, "there is no such job")
+            forward.start()
         return forward.link()
 
     def _new_forward(self, job_uid: str) -> Forward:
@@ -125,15 +126,19 @@ class Forward:
         self.port: int = self._sockets[0].getsockname()[1]
         self._serve, self._on_idle = serve, on_idle
         self._sessions = Sessions(secrets.token_bytes(32), time.time)
-        self._server = web.Server(self._answer, access_log=None, handler_cancellation=True)
-        self._listeners: list[asyncio.Server] = []
+        self._connections = connections = Connections(self._answer, LIMITS, is_cancelled=True)
+        self._listeners = Listeners(
+            connections.new_connection, connections.__len__, LIMITS, connections.close_idle, "forward"
+        )
+        self._is_open = False
         self._open_requests = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Accept connections."""
-        create_server = asyncio.get_running_loop().create_server
-        self._listeners = [await create_server(self._server, sock=listening) for listening in self._sockets]
+        self._is_open = True
+        for listening in self._sockets:
+            self._listeners.accept_from(listening)
         with self._in_use():  # the time until it is closed begins
             pass
 
@@ -146,10 +151,9 @@ class Forward:
         """Close the listeners and all connections. Idempotent."""
         if self._timer is not None:
             self._timer.cancel()
-        listeners, self._listeners = self._listeners, []
-        for listener in listeners:
-            listener.close()
-        await self._server.shutdown(CLOSE_SECONDS)
+        self._is_open = False
+        await self._listeners.close()
+        await self._connections.close(CLOSE_SECONDS)
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[None]:
@@ -160,7 +164,7 @@ class Forward:
             yield
         finally:
             self._open_requests -= 1
-            if not self._open_requests and self._listeners:
+            if not self._open_requests and self._is_open:
                 self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._on_idle)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -187,7 +191,7 @@ class Forward:
             return self._exchange(request.path.removeprefix(TICKET_PATH))
         if self._sessions.right_of(request.cookies.get(COOKIE, "")) is None:
             raise RequestRefused(401, "press TensorBoard on the page of the job: this address opens by that alone")
-        with self._in_use():
+        with self._in_use(), self._connections.admitted(request):
             return await self._serve(request)
 
     def _exchange(self, ticket: str) -> web.StreamResponse:

@@ -16,10 +16,11 @@ from aiohttp import WSMsgType, web
 
 from trainyard import __version__
 from trainyard.client import ApiClient
-from trainyard.objects import Json
+from trainyard.objects import Json, decode
 from trainyard.page import access
 from trainyard.page.actions import JobActions
 from trainyard.page.assets import load_assets
+from trainyard.page.connections import Connections
 from trainyard.page.data_routes import DataRoutes
 from trainyard.page.job_list import JobList
 from trainyard.page.job_pages import JobPages
@@ -35,8 +36,6 @@ log = logging.getLogger("trainyard.page")
 
 LIVE_PROTOCOL = "v1.trainyard.dev"
 BEARER_PROTOCOL = "base64url.bearer.authorization.k8s.io."  # as kube-apiserver takes a token with a WebSocket
-MAX_BODY = 1 << 16  # bytes of a request
-MAX_PAGES = 64
 BYE_SECONDS = 0.5
 PING_SECONDS = 15.0
 SEND_SECONDS = 20.0  # a page that takes no frame for so long is disconnected
@@ -65,17 +64,13 @@ class HttpPages:
         self._sources = Sources(self._observation, jobs, progress, self._pages, self._open_log)
         self._actions = JobActions(api, self._observation)
         self._data = DataRoutes(api, self._observation, self._pages, sessions, options.claims, proxy_api)
-        self._server = web.Server(self._answer, access_log=None)
+        self.connections = Connections(self._answer, access.LIMITS)
         self._open_sockets: set[web.WebSocketResponse] = set()
 
     @property
     def observes(self) -> bool:
         """Whether the cluster is being watched."""
         return self._observation is not None and self._observation.synced
-
-    def new_connection(self) -> asyncio.Protocol:
-        """The protocol of a connection that was accepted."""
-        return self._server()
 
     async def close(self, reason: str) -> None:
         """Tell the open pages the reason, close their connections and the watches."""
@@ -86,7 +81,7 @@ class HttpPages:
                     await socket.send_str(bye)
                     await socket.close()
         await self._data.close()
-        await self._server.shutdown(BYE_SECONDS)
+        await self.connections.close(BYE_SECONDS)
         if self._observation is not None:
             await self._observation.stop()
 
@@ -119,7 +114,10 @@ class HttpPages:
         if refused := _refusal(route.scope, request, self._sessions):
             raise RequestRefused(*refused)
         handler: Handler = getattr(self._data, route.handler, None) or getattr(self, f"_{route.handler}")
-        return await handler(request, **values)
+        if route.scope == "public":
+            return await handler(request, **values)
+        with self.connections.admitted(request):
+            return await handler(request, **values)
 
     # Routes.
 
@@ -154,10 +152,10 @@ class HttpPages:
     async def _live(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.headers.get("Upgrade", "").lower() != "websocket":
             return await self._stream_frames(request)
-        if len(self._open_sockets) >= MAX_PAGES:
-            return error_response(503, f"{MAX_PAGES} pages are open already")
+        if len(self._open_sockets) >= access.MAX_PAGES:
+            return error_response(503, f"{access.MAX_PAGES} pages are open already")
         socket = web.WebSocketResponse(
-            protocols=(LIVE_PROTOCOL,), heartbeat=PING_SECONDS, max_msg_size=MAX_BODY, compress=False
+            protocols=(LIVE_PROTOCOL,), heartbeat=PING_SECONDS, max_msg_size=access.MAX_BODY, compress=False
         )
         await socket.prepare(request)
 
@@ -267,7 +265,7 @@ def _token_of_protocols(request: web.BaseRequest) -> str:
 def _subscriptions(text: str) -> Any:
     """The names in a message of the page; None for another message."""
     try:
-        message = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+        message = decode(text)
+    except ValueError:
         return None
     return message.get("subscribe") if isinstance(message, dict) else None

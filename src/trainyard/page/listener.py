@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from trainyard.page.access import LIMITS
 from trainyard.page.options import PageOptions
 from trainyard.page.sessions import Right, Sessions
+from trainyard.server.http.listeners import Listeners
 
 if TYPE_CHECKING:
     from trainyard.app.local import LocalCluster
@@ -38,14 +40,21 @@ class PageServer:
         self.sessions = Sessions(secret or secrets.token_bytes(32), time.time)
         self.url = ""
         """The address of the page, without an invitation."""
-        self._listener: asyncio.Server | None = None
+        self._listeners: Listeners | None = None
         self.pages: HttpPages | None = None
         """None until the first connection."""
 
     async def start(self, port: int = 0) -> None:
-        """Listen on 127.0.0.1; 0 is any free port. Raises OSError when the port is taken."""
-        self._listener = await asyncio.get_running_loop().create_server(self._new_connection, "127.0.0.1", port)
-        self.url = f"http://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}/ui/"
+        """Listen on 127.0.0.1; 0 is any free port. Raises OSError when the port is taken; then there is nothing to
+        stop."""
+        self._listeners = Listeners(
+            self._new_connection,
+            lambda: len(self.pages.connections) if self.pages else 0,
+            LIMITS,
+            lambda: self.pages is not None and self.pages.connections.close_idle(),
+            "page",
+        )
+        self.url = f"http://{await self._listeners.listen('127.0.0.1', port, None)}/ui/"
 
     def link(self, right: Right = "read") -> str:
         """A link that opens the page with that right, once and within a minute. The invitation is in the fragment:
@@ -54,9 +63,9 @@ class PageServer:
 
     async def stop(self, reason: str = "the cluster stops") -> None:
         """Tell the pages, close the listener and the watches. Idempotent."""
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.close()
+        listeners, self._listeners = self._listeners, None
+        if listeners is not None:
+            await listeners.close()
         pages, self.pages = self.pages, None
         if pages is not None:
             await pages.close(reason)
@@ -66,7 +75,7 @@ class PageServer:
             from trainyard.page.http import HttpPages
 
             self.pages = HttpPages(self._api, self._options, self.sessions, self.link, self._proxy_api)
-        return self.pages.new_connection()
+        return self.pages.connections.new_connection()
 
 
 def local_page_server(cluster: LocalCluster, options: PageOptions, secret: bytes = b"") -> PageServer:

@@ -5,7 +5,8 @@ Rules for this file:
 - One connection is accepted at a time, and other tasks of the event loop run in between.
 - When file descriptors run out, new clients wait in the kernel's accept queue until one is free; open connections
   continue. A warning is logged at most once a minute.
-- Above the connection limit a client gets 503 at once, so that descriptors remain for the rest of the process.
+- Above the connection limit a client gets 503 at once, so that descriptors remain for the rest of the process; or an
+  idle connection is closed for it. This too is logged at most once a minute.
 - A client that sends plain HTTP to a TLS listener gets 400 with the message of Go's net/http, which tools recognise.
 """
 
@@ -39,14 +40,23 @@ _WRONG_DOOR = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to a
 
 
 class Listeners:
-    """The listeners of the server. `make` creates the protocol of a connection; `connection_count` returns the number
-    of open connections."""
+    """The listeners of a server, the connections of which are limited together. `make` creates the protocol of a
+    connection; `connection_count` returns the number of open connections; `close_idle` closes a connection without a
+    request when there are too many, and returns False if there is none; `name`: that of the server in the log."""
 
     def __init__(
-        self, make: Callable[[], asyncio.Protocol], connection_count: Callable[[], int], limits: Limits
+        self,
+        make: Callable[[], asyncio.Protocol],
+        connection_count: Callable[[], int],
+        limits: Limits,
+        close_idle: Callable[[], bool] = lambda: False,
+        name: str = "API server",
     ) -> None:
         self._protocol_factory, self._connection_count, self._limits = make, connection_count, limits
+        self._close_idle = close_idle
         self._max_connections = limits.connection_limit()
+        fix = "" if limits.max_connections else "; raise `ulimit -n`"
+        self._full = f"{name}: {self._max_connections} connections are open, more are refused, or idle ones closed{fix}"
         self._listeners: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._warned_at = -WARN_EVERY
@@ -61,17 +71,21 @@ class Listeners:
         try:
             if os.name == "posix":
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.setblocking(False)
             listener.bind((address, port))
             listener.listen(BACKLOG)
         except OSError as error:
             listener.close()
             reason = (error.strerror or str(error)).lower()
             raise OSError(error.errno, f"cannot listen on {address} port {port}: {reason}") from None
-        self._listeners.append(listener)
-        self._start_task(self._accept(listener, context))
+        self.accept_from(listener, context)
         bound_port = listener.getsockname()[1]
         return f"[{address}]:{bound_port}" if family == socket.AF_INET6 else f"{address}:{bound_port}"
+
+    def accept_from(self, listener: socket.socket, context: asyncio.Future[ssl.SSLContext] | None = None) -> None:
+        """Accept the connections of a socket that listens on loopback, and close it at the end."""
+        listener.setblocking(False)
+        self._listeners.append(listener)
+        self._start_task(self._accept(listener, context))
 
     async def close(self) -> None:
         """Stop accepting connections and close the listeners."""
@@ -98,10 +112,12 @@ class Listeners:
                     await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 continue  # other errors: the client has disconnected already
             if self._connection_count() + len(self._tasks) - len(self._listeners) >= self._max_connections:
-                self._warn(f"{self._max_connections} connections are open, more are refused; raise `ulimit -n`")
-                _reject(client, secure=context is not None)
-            else:
-                self._start_task(self._handshake(client, context))
+                self._warn(self._full)
+                if not self._close_idle():
+                    _reject(client, secure=context is not None)
+                    await asyncio.sleep(0)
+                    continue
+            self._start_task(self._handshake(client, context))
             await asyncio.sleep(0)
 
     async def _handshake(self, client: socket.socket, context: asyncio.Future[ssl.SSLContext] | None) -> None:

@@ -11,7 +11,6 @@ import contextlib
 from typing import Any
 from urllib.parse import unquote
 
-import msgspec
 from aiohttp import (
     ClientError,
     ClientResponse,
@@ -26,6 +25,7 @@ from yarl import URL
 
 from trainyard.client import ApiClient, ApiError
 from trainyard.client.tls import system_context
+from trainyard.objects import decode
 from trainyard.page.responses import RequestRefused
 from trainyard.server.proxy.pod_proxy import (
     AUTOMATIC,
@@ -149,8 +149,8 @@ def _may_be_a_status(upstream: ClientResponse) -> bool:
 
 def _status_message(body: bytes) -> str:
     """The message of an API server that does not reach the pod; "" for an answer of the pod."""
-    with contextlib.suppress(msgspec.DecodeError):
-        answer = msgspec.json.decode(body)
+    with contextlib.suppress(ValueError):
+        answer = decode(body)
         if isinstance(answer, dict) and answer.get("kind") == "Status":
             return str(answer.get("message") or answer.get("reason"))
     return ""

@@ -7,7 +7,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from trainyard.objects import Json
+from trainyard.objects import Json, decode
+from trainyard.page.access import LIMITS, MAX_BODY
+from trainyard.server.http.bodies import read_body
+from trainyard.server.model.errors import StatusError
 
 
 class RequestRefused(Exception):
@@ -33,8 +36,10 @@ async def json_body(request: web.BaseRequest) -> Json:
     if request.content_type != "application/json":
         raise RequestRefused(415, "send application/json")
     try:
-        body = msgspec.json.decode(await request.read())
-    except msgspec.DecodeError:
+        body = decode(await read_body(request, MAX_BODY, LIMITS.body_seconds))
+    except StatusError as refused:
+        raise RequestRefused(refused.code, refused.message) from None
+    except ValueError:
         raise RequestRefused(400, "the body is not JSON") from None
     if not isinstance(body, dict):
         raise RequestRefused(400, "the body is not an object")

@@ -18,11 +18,12 @@ import asyncio
 import logging
 import re
 
-from aiohttp import HttpVersion11, web
+from aiohttp import web
 
 from trainyard.server.auth.authentication import Authenticator
 from trainyard.server.execution import execute
 from trainyard.server.http import responses
+from trainyard.server.http.bodies import read_body
 from trainyard.server.http.connections import Connection, connection_factory, error_response
 from trainyard.server.http.limits import Limits
 from trainyard.server.model import errors
@@ -104,19 +105,7 @@ class HttpHandler:
         if encoding != "identity" and not _PROXIED.search(path):
             text = f"the body is encoded as {errors.printable(encoding)[:100]}; send it as it is"
             raise StatusError(415, "UnsupportedMediaType", text)
-        if (request.content_length or 0) > MAX_BODY:
-            raise _too_large()
-        _send_continue(request)
-        try:
-            if request.content.is_eof():  # the body arrived with the head, as usual
-                return request.content.read_nowait()
-            async with asyncio.timeout(self._limits.body_seconds):
-                return await _read_all(request)
-        except TimeoutError:
-            text = f"the body of the request did not arrive within {self._limits.body_seconds:g} seconds"
-            raise StatusError(408, "Timeout", text) from None
-        except web.RequestPayloadError:
-            raise errors.bad_request("the body of the request is not what its head says") from None
+        return await read_body(request, MAX_BODY, self._limits.body_seconds)
 
     async def _watch(self, request: web.BaseRequest, watch: Watch) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
@@ -178,32 +167,6 @@ class HttpHandler:
 def _chunk(line: bytes) -> bytes:
     """A chunk of chunked transfer encoding."""
     return b"%x\r\n%b\r\n" % (len(line), line)
-
-
-def _send_continue(request: web.BaseRequest) -> None:
-    """Answer `Expect: 100-continue` with 100 Continue. Raises StatusError 417 for any other expectation."""
-    expected = request.headers.get("Expect")
-    if expected is None:
-        return
-    if expected.lower() != "100-continue":
-        raise StatusError(417, "ExpectationFailed", "Expect may say 100-continue and nothing else")
-    if request.version >= HttpVersion11 and request.transport is not None and not request.content.is_eof():
-        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-
-async def _read_all(request: web.BaseRequest) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.content.iter_any():
-        size += len(part)
-        if size > MAX_BODY:
-            raise _too_large()
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _too_large() -> StatusError:
-    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}")
 
 
 def _request_of(request: web.BaseRequest, path: str, body: bytes, user: User) -> Request:

@@ -20,7 +20,11 @@ from trainyard.cli.init import init
 from trainyard.cli.lint import lint
 from trainyard.cli.plan import plan
 from trainyard.cli.run import run
+from trainyard.cli.scripts.command_line import ProgramArguments
 from trainyard.cli.scripts.frameworks import FRAMEWORKS
+from trainyard.cli.scripts.job_maker import misplaced_option
+from trainyard.cli.scripts.launchers import launcher_of
+from trainyard.cli.scripts.program import program_of
 from trainyard.cli.session import submission
 from trainyard.objects import Json, templates_of
 from trainyard.objects.labels import WORKING_DIRECTORY
@@ -281,9 +285,76 @@ LAUNCHED: list[tuple[str, dict[str, Any], str, list[str], str]] = [
         ["/usr/bin/mpiexec", "-n", "2", "python", "train.py"],
         "",
     ),
+    (
+        "uv run --with torch --no-sync -p3.12 torchrun --nproc-per-node 2 train.py",
+        {},
+        "torch",
+        ["uv", "run", "--with", "torch", "--no-sync", "-p3.12", "torchrun", "--nproc-per-node", "2", "train.py"],
+        "",
+    ),
+    (
+        "uv --directory code run --extra=gpu -- python -m torch.distributed.run --standalone train.py",
+        {},
+        "torch",
+        [
+            "uv",
+            "--directory",
+            "code",
+            "run",
+            "--extra=gpu",
+            "--",
+            "python",
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "train.py",
+        ],
+        "with --standalone each of the 2 workers trains alone: leave it out, and they train together",
+    ),
+    (
+        "uv run -m torch.distributed.run train.py",
+        {},
+        "torch",
+        ["uv", "run", "-m", "torch.distributed.run", "train.py"],
+        "",
+    ),
+    (
+        "uv run --with deepspeed accelerate launch train.py --lr 3",
+        {},
+        "torch",
+        ["uv", "run", "--with", "deepspeed", "accelerate", "launch", "train.py", "--lr", "3"],
+        "accelerate launch starts a training of its own in each of the 2 workers: write `trainyard run --workers 2 "
+        "-- uv run --with deepspeed torchrun train.py --lr 3`, which torchrun starts in all of them",
+    ),
+    (
+        "uv run -m accelerate.commands.launch -m pack.train",
+        {},
+        "torch",
+        ["uv", "run", "-m", "accelerate.commands.launch", "-m", "pack.train"],
+        "accelerate launch starts a training of its own in each of the 2 workers: write `trainyard run --workers 2 "
+        "-- uv run torchrun -m pack.train`, which torchrun starts in all of them",
+    ),
     ("torchrun train.py", {"framework": "plain"}, "plain", ["python", "-m", "torch.distributed.run", "train.py"], ""),
     ("python train.py", {}, "plain", ["python", "train.py"], ""),
 ]
+
+
+def test_the_options_of_uv_are_no_misplaced_ones_of_trainyard() -> None:
+    words = ("run", "--python", "3.12", "torchrun", "--workers", "2", "train.py")
+    assert [misplaced(words[:count]) for count in (4, 7)] == ["", "--workers"]
+
+
+def misplaced(words: tuple[str, ...]) -> str:
+    arguments = ProgramArguments("command", "uv", words)
+    return misplaced_option(arguments, program_of(arguments))
+
+
+NO_LAUNCHER = ("uv", "uv run", "uv run --with deepspeed train.py", "uv pip install torchrun", "uv run --with torchrun")
+
+
+@pytest.mark.parametrize("line", NO_LAUNCHER)
+def test_what_uv_installs_or_runs_is_no_launcher(line: str) -> None:
+    assert launcher_of(tuple(line.split())) is None
 
 
 @pytest.mark.parametrize(("line", "options", "framework", "command", "warning"), LAUNCHED)

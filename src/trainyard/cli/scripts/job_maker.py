@@ -117,8 +117,9 @@ def make_job(arguments: ProgramArguments, options: dict[str, Any]) -> ProgramJob
 def misplaced_option(arguments: ProgramArguments, program: WorkerProgram) -> str:
     """The first of the script's arguments that is an option of trainyard and does not occur in the script; else ""."""
     text = program.source.read_text(errors="replace") if program.source else ""
-    names = (argument.partition("=")[0] for argument in arguments.arguments)
-    options = zip(names, arguments.arguments, strict=True)
+    uv_run = program.launcher.uv_run if program.launcher else ()  # uv has a --python, too
+    words = arguments.arguments[max(0, len(uv_run) - 1) :]
+    options = ((argument.partition("=")[0], argument) for argument in words)
     return next((argument for name, argument in options if name in _OWN_OPTIONS and name not in text), "")
 
 

@@ -19,14 +19,27 @@ _COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
 }
 """The words of each launcher, with the frameworks whose jobs have its variables; the first is that of a job without
 --framework."""
+_UV_OPTIONS = """
+--extra --no-extra --group --no-group --only-group --no-editable-package --env-file -w --with --with-editable
+--with-requirements --package --python-platform --index --default-index -i --index-url --extra-index-url -f
+--find-links --index-strategy --keyring-provider -P --upgrade-package --upgrade-group --resolution --prerelease
+--prerelease-package --fork-strategy --exclude-newer --exclude-newer-package --no-sources-package --reinstall-package
+--link-mode -C --config-setting --config-settings-package --no-build-isolation-package --no-build-package
+--no-binary-package --cache-dir --refresh-package -p --python --color --allow-insecure-host --directory --project
+--config-file
+"""
+"""The options of uv and `uv run` whose value may be the next word (`uv run --help`, uv 0.13). Behind one that is not
+here no launcher is recognised."""
 
 
 class Launcher(NamedTuple):
-    """A launcher, and its arguments: options, and the program with its own."""
+    """A launcher, and its arguments: options, and the program with its own. `uv_run`: the words up to it of a command
+    that begins with `uv run`."""
 
     name: str
     frameworks: tuple[str, ...]
     arguments: tuple[str, ...]
+    uv_run: tuple[str, ...] = ()
 
     @property
     def program(self) -> tuple[str, ...]:
@@ -64,6 +77,11 @@ def launcher_of(command: tuple[str, ...]) -> Launcher | None:
     if not command:
         return None
     words = (Path(command[0]).name, *command[1:])
+    if words[0] == "uv":
+        start = _command_of_uv(words)
+        rest = ("python", *words[start:]) if words[start : start + 1] in (("-m",), ("--module",)) else words[start:]
+        launcher = launcher_of(rest)
+        return launcher._replace(uv_run=words[:start]) if launcher else None
     if _PYTHON.fullmatch(words[0]):
         flags = next((index for index, word in enumerate(words[1:], 1) if not re.fullmatch(r"-[a-zA-Z]", word)), 0)
         if words[flags - 1] != "-m" or not flags:
@@ -77,6 +95,23 @@ def launcher_of(command: tuple[str, ...]) -> Launcher | None:
         if words[: len(names)] == names:
             return Launcher(" ".join(names), frameworks, words[len(names) :])
     return None
+
+
+def _command_of_uv(words: tuple[str, ...]) -> int:
+    """The index of the command that `uv run` starts, of its -m with a module, or of the end without either."""
+    has_run, index = False, 1
+    while index < len(words):
+        word = words[index]
+        if word == "--":
+            return index + 1
+        if not word.startswith("-"):
+            if has_run or word != "run":
+                break
+            has_run = True
+        elif has_run and word in ("-m", "--module"):
+            break
+        index += 2 if word in _UV_OPTIONS.split() else 1
+    return index if has_run else len(words)
 
 
 def launcher_of_script(text: str) -> Launcher | None:
@@ -102,7 +137,8 @@ def launcher_notes(launcher: Launcher, workers: int) -> list[str]:
         if workers == 1 or has_hosts:
             return []
         program = shlex.join(launcher.program or ("SCRIPT",))
-        fix = f"write `trainyard run --workers {workers} {program}`, which torchrun starts in all of them"
+        command = f"-- {shlex.join(launcher.uv_run)} torchrun {program}" if launcher.uv_run else program
+        fix = f"write `trainyard run --workers {workers} {command}`, which torchrun starts in all of them"
         return [f"{launcher.name} starts a training of its own in each of the {workers} workers: {fix}"]
     nodes = launcher.option("--nnodes")
     if workers > 1 and (launcher.has_flag("--standalone") or nodes in ("1", "1:1")):

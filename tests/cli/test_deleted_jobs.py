@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from trainyard.app.history.recorded_job import (
     gone_pods,
     kept_logs,
 )
-from trainyard.app.history.records import HistoryRecord, folder_name, read_record
+from trainyard.app.history.records import RESULT, HistoryRecord, folder_name, read_record, write_file
 from trainyard.app.history.retention import RetentionLimits
 from trainyard.cli.output.record_lines import _wrap_line, record_lines
 from trainyard.kinds import kind_of
@@ -166,3 +167,20 @@ def test_the_page_of_a_record_keeps_its_columns_at_80(tmp_path: Path, monkeypatc
 )
 def test_a_row_that_is_too_wide_keeps_its_columns(cells: str, expected: list[str]) -> None:
     assert _wrap_line(cells + "Created service: the- service-of-the-worker", 54) == expected
+
+
+def test_what_a_job_has_written_reaches_the_terminal_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its colours, too, which the stream would take for those of Trainyard."""
+    record = kept(tmp_path, monkeypatch, job(("Failed", "PodFailed", "red \x1b[31m, clear \x1b[2J\r")), worker(0, 1))
+    text = "\n".join(record_lines(record, NOW, 100))
+    assert "red \\x1b[31m, clear \\x1b[2J" in text and text.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("left_out", [[1], "x", 1, {"worker-0": 1}, {"worker-0": {}}, {"worker-0": {"pods": "x"}}])
+def test_a_damaged_record_is_shown_without_what_is_damaged(
+    left_out: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = kept(tmp_path, monkeypatch, job(("Failed", "PodFailed", "bad data"))).folder
+    write_file(folder / RESULT, json.dumps({**json.loads((folder / RESULT).read_bytes()), "leftOut": left_out}))
+    record = read_record(folder)
+    assert record is not None and any("bad data" in line for line in record_lines(record, NOW, 100))

@@ -38,7 +38,7 @@ import msgspec
 
 from trainyard.app.background.cluster_folders import HISTORY, state_folder
 from trainyard.app.background.folder import is_locked, make_private
-from trainyard.objects import Json, format_time, parse_time
+from trainyard.objects import Json, as_dict, format_time, parse_time
 from trainyard.objects.printable import quoted_path
 from trainyard.views.recorded import ID_LENGTH
 
@@ -205,9 +205,20 @@ def read_record(folder: Path) -> HistoryRecord | None:
         return None
     pods = bytes(fields.pop("pods", b"[]"))
     data = {name: msgspec.json.decode(value) for name, value in fields.items()}
+    if "leftOut" in data:
+        data["leftOut"] = _readable_counts(data["leftOut"])
     if not data.get("result") and not is_recorded(folder):
         data = as_interrupted(data, folder)
     return HistoryRecord(folder, data, pods)
+
+
+def _readable_counts(left_out: object) -> Json:
+    """What a record has of the pods that it left out, by replica; without what is damaged."""
+    return {
+        replica: counts
+        for replica, counts in as_dict(left_out).items()
+        if isinstance(counts, dict) and isinstance(counts.get("pods"), int)
+    }
 
 
 def as_interrupted(data: Json, folder: Path) -> Json:

@@ -11,6 +11,7 @@ from trainyard.cli.output.layout import wrapped
 from trainyard.cli.output.printing import align_columns, event_rows
 from trainyard.objects import parse_time
 from trainyard.objects.log_files import disk_size
+from trainyard.objects.printable import printable
 from trainyard.views.durations import format_age, format_clock
 from trainyard.views.event_view import event_view
 from trainyard.views.memory import format_bytes
@@ -27,8 +28,8 @@ def took(record: HistoryRecord, now: float) -> str:
 
 
 def record_lines(record: HistoryRecord, now: float, width: int) -> list[str]:
-    """The record of a job as lines of at most `width` columns."""
-    return [part for line in record_fields(record, now) for part in _wrap_line(line, width)]
+    """The record of a job as lines of at most `width` columns; control characters that the job wrote are escaped."""
+    return [part for line in record_fields(record, now) for part in _wrap_line(printable(line, True), width)]
 
 
 def _wrap_line(line: str, width: int) -> list[str]:

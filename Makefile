@@ -271,13 +271,14 @@ audit: $(VENV)/runtime ## known vulnerabilities of what requirements/runtime.loc
 sbom: $(VENV)/runtime ## a bill of materials (CycloneDX) of what requirements/runtime.lock pins, into dist/
 	@$(BIN)/python -m tools.sbom dist/trainyard.cdx.json
 
-lint: $(VENV)/dev ## style, types, sizes, vague names, and who may import whom
+lint: $(VENV)/dev ## style, types, sizes, vague names, reads of what jobs wrote, and who may import whom
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m tools.sizes
 	@$(BIN)/python -m tools.vague_names
+	@$(BIN)/python -m tools.job_file_reads
 
 lint-workflows: ## the workflows of GitHub, by actionlint (needs Go)
 	@go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7 .github/workflows/*.yml

@@ -44,20 +44,24 @@ def hole(file: FileIO) -> tuple[int, int] | None:
     return (begin, _data_from(file, begin)) if begin < size else None
 
 
-def tail_offset(file: FileIO, lines: int) -> int:
+def tail_offset(file: FileIO, lines: int, limit: int | None = None) -> int:
     """The offset in bytes at which the last `lines` lines begin. A last line without a newline counts.
 
-    The file is read backwards. Raises OSError.
+    The file is read backwards, at most its last `limit` bytes: of longer lines the offset is that of their first byte.
+    Raises OSError.
     """
     end = at = file.seek(0, _END)
     if lines == 0 or end == 0:
         return end
     missing = lines + 1 if _read(file, end - 1, 1) == b"\n" else lines  # newlines that are still to be read
     hole_begin, hole_end = hole(file) or (0, 0)
-    while at > 0:
+    first = 0 if limit is None else max(0, end - limit)
+    while at > first:
         if hole_begin < at <= hole_end:
             at = hole_begin
-        size = min(PIECE_SIZE, at)
+        size = min(PIECE_SIZE, at - first)
+        if size <= 0:
+            break
         at -= size
         piece = _read(file, at, size)
         newlines = piece.count(b"\n")
@@ -66,7 +70,7 @@ def tail_offset(file: FileIO, lines: int) -> int:
                 piece = piece[piece.index(b"\n") + 1 :]
             return at + size - (len(piece) - piece.index(b"\n") - 1)
         missing -= newlines
-    return 0
+    return first
 
 
 def disk_size(size: int, blocks: int) -> int:

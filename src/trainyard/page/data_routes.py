@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
+from trainyard.app.job_files import in_thread
 from trainyard.client import ApiClient
 from trainyard.objects import Json
 from trainyard.objects.numbers import json_numbers
@@ -73,7 +74,7 @@ class DataRoutes:
         except ValueError:
             return error_response(400, "offset and limit are numbers of bytes")
         async with self._looking():
-            record = await asyncio.to_thread(self._pages.record, uid)
+            record = await in_thread(self._pages.record, uid)
             part = await read_range(self._api, record, self._pods(uid), file, offset, limit)
         if part is None:
             return error_response(404, f"the job has no log {file}")
@@ -100,7 +101,7 @@ class DataRoutes:
             return replace(answer, corrupt=self._events.corrupt(uid))
 
         async with self._series_lock:
-            return json_response(await asyncio.to_thread(read))
+            return json_response(await in_thread(read))
 
     async def compare(self, request: web.BaseRequest) -> web.StreamResponse:
         """What differs between runs, and how they ended: `?jobs=UID,UID`."""
@@ -115,7 +116,7 @@ class DataRoutes:
             return self._series.last_values(record.logs, self._events.read(uid, record)) if record else {}
 
         async with self._series_lock:
-            metrics = await asyncio.to_thread(lambda: {uid: last_values(uid) for uid in known})
+            metrics = await in_thread(lambda: {uid: last_values(uid) for uid in known})
         runs = [replace(run, metrics=json_numbers(metrics[uid])) for uid, (_, run) in known.items()]
         unknown = [uid for uid in uids if uid not in known]
         return json_response(Comparison(runs, differences([job for job, _ in known.values()]), unknown))
@@ -153,8 +154,8 @@ class DataRoutes:
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         headers |= access.response_headers(request.headers.get("Host", ""))
         async with self._looking():
-            record = await asyncio.to_thread(self._pages.record, uid)
-            chunks = await asyncio.to_thread(whole_log, self._api, record, self._pods(uid), file)
+            record = await in_thread(self._pages.record, uid)
+            chunks = await whole_log(self._api, record, self._pods(uid), file)
         if chunks is None:
             return error_response(404, f"the job has no log {file}")
         response = web.StreamResponse(headers=headers)
@@ -177,8 +178,8 @@ class DataRoutes:
         return self._observation.pods(job_uid) if self._observation else []
 
     async def _files(self, job_uid: str) -> list[ListedLog]:
-        record = await asyncio.to_thread(self._pages.record, job_uid)
-        return await asyncio.to_thread(recorded_files, record) if record else pod_files(self._pods(job_uid))
+        record = await in_thread(self._pages.record, job_uid)
+        return await in_thread(recorded_files, record) if record else pod_files(self._pods(job_uid))
 
 
 def _list(text: str) -> list[str]:

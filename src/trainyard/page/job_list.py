@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from trainyard.app.history.records import HistoryRecord, read_records
+from trainyard.app.job_files import in_thread
 from trainyard.objects import parse_time, uid_of
 from trainyard.objects.structs import replace
 from trainyard.page.observation import Observation
@@ -135,7 +136,7 @@ class JobList:
     async def _recorded(self, max_age: float = HISTORY_SECONDS) -> list[HistoryRecord]:
         now = time.monotonic()
         if self._history is not None and now - self._read_at > max_age:
-            self._records, self._read_at = await asyncio.to_thread(read_records, self._history), now
+            self._records, self._read_at = await in_thread(read_records, self._history), now
         return self._records
 
 

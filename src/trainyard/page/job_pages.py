@@ -14,6 +14,7 @@ from trainyard.app.evidence.facts import gather_facts
 from trainyard.app.evidence.pod_metrics import read_usages
 from trainyard.app.history.recorded_job import diagnosis_of, events_of, facts_of, find_record, job_object, last_pods
 from trainyard.app.history.records import HistoryRecord
+from trainyard.app.job_files import in_thread
 from trainyard.client import ApiClient
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, name_of, namespace_of, uid_of
@@ -112,7 +113,7 @@ class JobPages:
         SECONDS_PER_REPLICA times the number of replicas, however many tabs ask for it."""
         job = self._observation.view.jobs.get(job_uid) if self._observation else None
         if self._observation is None or self._api is None or job is None:
-            return await asyncio.to_thread(self._recorded, job_uid)
+            return await in_thread(self._recorded, job_uid)
         revision, now = self._observation.revision(job_uid), time.monotonic()
         cached = self._made.get(job_uid)
         shortest = SECONDS_PER_REPLICA * len(self._observation.view.slots(job_uid))
@@ -126,7 +127,7 @@ class JobPages:
         """The job as YAML, without managedFields; None if it is not known."""
         job = self._observation.view.jobs.get(job_uid) if self._observation else None
         if job is None:
-            facts = await asyncio.to_thread(lambda: (record := self.record(job_uid)) and facts_of(record))
+            facts = await in_thread(lambda: (record := self.record(job_uid)) and facts_of(record))
             job = facts.job if facts else None
         if job is None:
             return None
@@ -164,11 +165,11 @@ class JobPages:
         """A job and its run for a comparison, without metrics; None if it is not known."""
         observation = self._observation
         if observation is None or job_uid not in observation.view.jobs:
-            return await asyncio.to_thread(self._recorded_run, job_uid)
+            return await in_thread(self._recorded_run, job_uid)
         usages = await self.usages(job_uid)
         job = observation.view.jobs.get(job_uid)
         if job is None:  # deleted meanwhile
-            return await asyncio.to_thread(self._recorded_run, job_uid)
+            return await in_thread(self._recorded_run, job_uid)
         slots = observation.view.slots(job_uid)
         row = job_row(observation.view, job_uid, slots)
         peaks = [*(usage.peak_memory or 0 for usage in usages), *(slot.peak_memory for slot in slots)]
@@ -200,7 +201,7 @@ class JobPages:
         present = {slot.name for slot in view.slots(uid_of(job))}
         usages = [usage for usage in usages if usage.replica in present]
         facts = await gather_facts(api, kind, job, pods=pods, usages=usages)
-        record = await asyncio.to_thread(self.record, uid_of(job))
+        record = await in_thread(self.record, uid_of(job))
         return _page(facts, diagnose(facts), record.pods if record else [], view=view if pods else None, is_live=True)
 
     def _recorded(self, job_uid: str) -> JobPage | None:

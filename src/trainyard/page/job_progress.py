@@ -20,6 +20,7 @@ import msgspec
 
 from trainyard.app.evidence.pod_metrics import read_pod_metrics
 from trainyard.app.history.records import HistoryRecord, job_folders, read_record
+from trainyard.app.job_files import in_thread, matching_files
 from trainyard.client import ApiClient, ApiError
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, as_dict, labels_of, namespace_of
@@ -114,15 +115,14 @@ def merged(losses: tuple[float, ...]) -> tuple[float, ...]:
 def recorded_progress(logs: Path) -> Progress:
     """What the first of the replicas that have reported something, the leading one first, has reported last. `logs`:
     the log folder of the job. Reads files."""
-    try:
-        replicas = sorted((path.name for path in logs.iterdir()), key=leading_first)
-    except OSError:
-        return Progress()
-    for replica in replicas[:LOOKED_AT]:
+    by_replica: dict[str, list[Path]] = {}
+    for path in matching_files(logs, f"*/attempt-*/{METRICS}"):
+        by_replica.setdefault(path.parts[-3], []).append(path)
+    for replica in sorted(by_replica, key=leading_first)[:LOOKED_AT]:
         series: dict[str, list[MetricPoint]] = {}
-        for path in sorted((logs / replica).glob(f"attempt-*/{METRICS}"), key=_attempt):
+        for path in sorted(by_replica[replica], key=_attempt):
             file = MetricsFile()
-            file.read(path)
+            file.read(path, logs)
             for name, column in file.columns.items():
                 series.setdefault(name, []).extend(column.points(name))
         if series:
@@ -171,7 +171,7 @@ class ProgressReader:
         if self._api is not None and self._observation is not None and time.monotonic() >= self._next_usages:
             await self._read_usages(self._api, self._observation)
         if self._history is not None and (pending := await self._pending()):
-            for uid, (progress, pause) in (await asyncio.to_thread(_read_records, self._history, pending)).items():
+            for uid, (progress, pause) in (await in_thread(_read_records, self._history, pending)).items():
                 self._recorded(uid, progress, pause)
         return {uid: job.row for uid, job in self._jobs.items() if job.row}
 

@@ -5,10 +5,11 @@ A file is named by `REPLICA/attempt-N-PODID/CONTAINER/RUN`, as in the history, o
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,10 +17,11 @@ import msgspec
 
 from trainyard.app.history.recorded_logs import LogFile, log_files
 from trainyard.app.history.records import HistoryRecord
+from trainyard.app.job_files import in_thread, open_file, status_of
 from trainyard.client import ApiClient
 from trainyard.objects import Json, name_of, namespace_of
 from trainyard.objects.container_statuses import container_statuses
-from trainyard.objects.log_files import pieces, read_piece
+from trainyard.objects.log_files import read_piece
 from trainyard.views.recorded import attempt_of
 from trainyard.views.replica_view import replica_view
 
@@ -50,7 +52,7 @@ class LogRange(NamedTuple):
 def recorded_files(record: HistoryRecord) -> list[ListedLog]:
     """The log files of a record."""
     return [
-        ListedLog(_file_name(log), log.replica, log.attempt, log.container, log.run, _size(log.path))
+        ListedLog(_file_name(log), log.replica, log.attempt, log.container, log.run, _size(log.path, record.logs))
         for log in log_files(record)
     ]
 
@@ -85,48 +87,54 @@ async def read_range(
 ) -> LogRange | None:
     """Up to `limit` bytes of a log from `offset`, which counts from the end if it is negative. None: no such file."""
     limit = min(limit, MAX_RANGE)
-    if (path := _recorded_path(record, file)) is not None:
-        return await asyncio.to_thread(_read_file, path, offset, limit)
+    path = await in_thread(_recorded_path, record, file)
+    if record is not None and path is not None:
+        return await in_thread(_read_file, path, record.logs, offset, limit)
     pod = _pod_of(pods, file)
     if pod is None or api is None:
         return None
-    text = b""
+    text = bytearray()
     async with aclosing(api.logs(namespace_of(pod), name_of(pod), file.rpartition("/")[2])) as chunks:
         async for chunk in chunks:
             text += chunk
             if len(text) > MAX_API_LOG:
                 break
     start = max(0, len(text) + offset) if offset < 0 else min(offset, len(text))
-    data = text[start : start + limit]
+    data = bytes(text[start : start + limit])
     return LogRange(data, start, start + len(data), len(text))
 
 
-def whole_log(
+async def whole_log(
     api: ApiClient | None, record: HistoryRecord | None, pods: list[Json], file: str
 ) -> AsyncIterator[bytes] | None:
-    """A log from its first byte to its present end, in pieces. None: no such file. Reads files."""
-    if (path := _recorded_path(record, file)) is not None:
-        return _pieces(path)
+    """A log from its first byte to its present end, in pieces. None: no such file."""
+    path = await in_thread(_recorded_path, record, file)
+    if record is not None and path is not None:
+        with contextlib.suppress(OSError):
+            return _pieces(await in_thread(open_file, path, record.logs))
+        return None
     pod = _pod_of(pods, file)
     if pod is None or api is None:
         return None
     return api.logs(namespace_of(pod), name_of(pod), file.rpartition("/")[2])
 
 
-async def _pieces(path: Path) -> AsyncIterator[bytes]:
-    with path.open("rb", buffering=0) as log:
-        for piece in pieces(log):
+async def _pieces(log: FileIO) -> AsyncIterator[bytes]:
+    with log:
+        piece, offset = await in_thread(read_piece, log, 0)
+        while piece:
             yield piece
+            piece, offset = await in_thread(read_piece, log, offset)
 
 
 def _pod_of(pods: list[Json], file: str) -> Json | None:
     return next((pod for pod in pods for pod_file in pod_files([pod]) if pod_file.file == file), None)
 
 
-def _read_file(path: Path, offset: int, limit: int) -> LogRange | None:
+def _read_file(path: Path, root: Path, offset: int, limit: int) -> LogRange | None:
     """A hole in the file (objects/log_files.py) is skipped."""
     try:
-        with path.open("rb", buffering=0) as log:
+        with open_file(path, root) as log:
             size = os.fstat(log.fileno()).st_size
             start = at = max(0, size + offset) if offset < 0 else min(offset, size)
             data = b""
@@ -141,8 +149,8 @@ def _read_file(path: Path, offset: int, limit: int) -> LogRange | None:
         return None
 
 
-def _size(path: Path) -> int | None:
+def _size(path: Path, root: Path) -> int | None:
     try:
-        return path.stat().st_size
+        return status_of(path, root).st_size
     except OSError:
         return None

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import time
@@ -20,6 +21,7 @@ from statistics import median
 
 import msgspec
 
+from trainyard.app.job_files import MAX_BYTES, matching_files, open_file
 from trainyard.objects.metric_points import METRICS, MetricPoint, decode_points, not_finite_since, thin_out
 from trainyard.objects.numbers import number_text
 
@@ -119,17 +121,20 @@ class MetricsFile:
         self.asked_at = 0.0
         self._inode = self._offset = 0
 
-    def read(self, path: Path) -> None:
-        """Read the lines that are new, or all of a file that was replaced. A file that cannot be read has none."""
+    def read(self, path: Path, root: Path) -> None:
+        """Read the lines that are new, or all of a file that was replaced. A file that cannot be read, or is too large,
+        has none. `root`: the log folder of the job."""
         try:
-            with path.open("rb") as file:
+            with open_file(path, root) as file:
                 stat = os.fstat(file.fileno())
                 if stat.st_ino != self._inode or stat.st_size < self._offset:
                     self.columns, self._inode, self._offset = {}, stat.st_ino, 0
                 if stat.st_size == self._offset:
                     return
+                if stat.st_size - self._offset > MAX_BYTES:
+                    raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
                 file.seek(self._offset)
-                text = file.read()
+                text = file.read(stat.st_size - self._offset) or b""
         except OSError:
             self.columns = {}
             return
@@ -283,10 +288,10 @@ class SeriesReader:
         """By replica, the leading one first: its attempts in their order."""
         now = time.monotonic()
         attempts: dict[str, list[tuple[int, MetricsFile]]] = {}
-        for path in logs.glob(f"*/attempt-*/{METRICS}"):
+        for path in matching_files(logs, f"*/attempt-*/{METRICS}"):
             file = self._files.setdefault(path, MetricsFile())
             file.asked_at = now
-            file.read(path)
+            file.read(path, logs)
             number = path.parent.name.split("-")[1]
             attempts.setdefault(path.parts[-3], []).append((int(number) if number.isdecimal() else 0, file))
         self._files = {path: file for path, file in self._files.items() if now - file.asked_at < KEPT_SECONDS}

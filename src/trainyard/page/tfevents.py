@@ -11,12 +11,15 @@ Scalars are `simple_value`, or tensors of one number, as `float_val` and the lik
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from trainyard.app.job_files import open_file
 
 MAX_EVENT = 1 << 30  # bytes; protobuf allows 2 GiB, TensorBoard writes less
 MAX_PARSED = 1 << 20  # bytes of an event that may hold scalars
@@ -63,7 +66,7 @@ class EventFile:
         scalars: list[Scalar] = []
         read, is_new = 0, False
         try:
-            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            with io.BufferedReader(open_file(path, path.parent)) as file:
                 stat = os.fstat(file.fileno())
                 if stat.st_ino != self._inode or stat.st_size < self._offset:
                     is_new, self._inode, self._offset, self.is_corrupt = self._offset > 0, stat.st_ino, 0, False

@@ -10,14 +10,14 @@ import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
-from pathlib import Path
 
-from trainyard.app.evidence.listeners import listeners
+from trainyard.app.evidence.listeners import boot_id, listeners
 from trainyard.app.evidence.modules import look_up_modules
 from trainyard.app.evidence.pod_metrics import read_usages
 from trainyard.app.evidence.related_objects import get_related_objects
 from trainyard.app.history.recorded_job import TAIL_LINES, find_record, gone_pods, kept_logs
 from trainyard.app.history.recorded_values import recorded_usages
+from trainyard.app.job_files import in_thread
 from trainyard.client import ApiClient, ApiError, NotFound
 from trainyard.core import Config, Kind, parse_job
 from trainyard.objects import Json, name_of, namespace_of, uid_of
@@ -40,7 +40,6 @@ from trainyard.views.usage_view import ReplicaUsage
 LOG_TIMEOUT = 10.0  # timeout of one log request
 MAX_LOG_BYTES = 1 << 16  # of the end of a log, and of its beginning
 MAX_NODES = 4  # nodes that are read
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 async def gather_facts(
@@ -67,7 +66,7 @@ async def gather_facts(
     read_uids = {uid for uid, _ in logs}  # a pod that ends with its job may be deleted after the list
     unread = [pod for pod in related.pods if in_doubt and uid_of(pod) not in read_uids]
     present = [pod for pod in related.pods if not in_doubt or uid_of(pod) in read_uids]
-    gone, gone_logs = _gone_pods(kind, job, present, [*deleted, *unread], in_doubt)
+    gone, gone_logs = await in_thread(_gone_pods, kind, job, present, [*deleted, *unread], in_doubt)
     logs = {**gone_logs, **logs}
     local_pods = [pod for pod in related.pods if process_nodes.get(node_name_of(pod))]
     return Facts(
@@ -93,7 +92,7 @@ def _gone_pods(
     kind: Kind, job: Json, pods: list[Json], deleted: Iterable[Json], in_doubt: bool
 ) -> tuple[tuple[Json, ...], Logs]:
     """The last pods, and their logs, of the replicas that have no pod now. Only for a job that deletes pods at its end
-    and whose end is to be explained: one that has failed, or whose success may be in doubt."""
+    and whose end is to be explained: one that has failed, or whose success may be in doubt. Reads files."""
     if job_result(job) != "Failed" and not in_doubt:
         return (), {}
     record = find_record(uid_of(job))
@@ -108,8 +107,8 @@ async def _usages(
 ) -> Sequence[ReplicaUsage]:
     """The usage of the replicas of a job; of one that has ended the last values in its record."""
     if job_result(job):
-        record = await asyncio.to_thread(find_record, uid_of(job))
-        return await asyncio.to_thread(recorded_usages, record, pods) if record else ()
+        record = await in_thread(find_record, uid_of(job))
+        return await in_thread(recorded_usages, record, pods) if record else ()
     return await read_usages(api, job, JobView.of([job], pods, time.time()), pods) if usages is None else usages
 
 
@@ -123,15 +122,8 @@ async def _process_nodes(api: ApiClient, pods: Iterable[Json]) -> dict[str, bool
         except ApiError:
             continue
         if str(node_info.get("containerRuntimeVersion")).startswith("processes://"):
-            process_nodes[name] = bool(node_info.get("bootID")) and node_info["bootID"] == _boot_id()
+            process_nodes[name] = bool(node_info.get("bootID")) and node_info["bootID"] == boot_id()
     return process_nodes
-
-
-def _boot_id() -> str:
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
 
 
 def _listeners(local: list[Json], logs: Logs) -> dict[int, str]:

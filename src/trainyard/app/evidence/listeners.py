@@ -1,4 +1,5 @@
-"""The processes that listen on TCP ports of this machine, as far as this user can read them in /proc."""
+"""What /proc has of this machine: the processes that listen on TCP ports, as far as this user can read them, and the
+id of its start."""
 
 from __future__ import annotations
 
@@ -25,6 +26,11 @@ def listeners(ports: Iterable[int], pods: Mapping[str, str], proc: Path = PROC) 
     for port in sockets.values():
         holders.setdefault(port, "a program of another user")
     return holders
+
+
+def boot_id(proc: Path = PROC) -> str:
+    """The id of this start of the machine's kernel, which nodes report; "" when it cannot be read."""
+    return _read_or_empty(proc / "sys/kernel/random/boot_id").decode("ascii", "replace").strip()
 
 
 def _listening_sockets(proc: Path) -> Iterator[tuple[str, int]]:

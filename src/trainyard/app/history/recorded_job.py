@@ -16,6 +16,7 @@ from trainyard.app.history.records import (
     read_record,
     with_tilde,
 )
+from trainyard.app.job_files import open_file, read_bytes, status_of
 from trainyard.core import Config, Kind, parse_job
 from trainyard.kinds import kind_of, notes
 from trainyard.objects import Json, parse_time
@@ -52,10 +53,18 @@ def find_record(uid: str) -> HistoryRecord | None:
 def job_object(record: HistoryRecord) -> Json | None:
     """The job as it was last recorded; None when the record has no job or it cannot be read."""
     try:
-        documents = read_manifest((record.folder / "job.yaml").read_bytes(), "job.yaml")
+        documents = read_manifest(read_bytes(record.folder / "job.yaml", record.folder), "job.yaml")
     except (OSError, ManifestError):
         return None
     return documents[0].obj if documents else None
+
+
+def job_written_at(record: HistoryRecord) -> int | None:
+    """When the record's job was written, in ns: another number when `job_object` may have changed; None without one."""
+    try:
+        return status_of(record.folder / "job.yaml", record.folder).st_mtime_ns
+    except OSError:
+        return None
 
 
 def last_pods(record: HistoryRecord, kind: Kind, job: Json) -> list[Json]:
@@ -78,17 +87,18 @@ def kept_logs(
             if failed_only and (terminated is None or not terminated.get("exitCode")):
                 continue
             run = container.restarts + (1 if container.state("terminated") or not failed_only else 0)
-            folder = record.logs / pod_log_folder(pod) / container.name if record else None
-            path = folder / f"{run}.log" if folder else None
-            lines = (NOT_KEPT,) if path is None else _last_lines(path) if failed_only else _first_and_last_lines(path)
+            lines: tuple[str, ...] = (NOT_KEPT,)
+            if record is not None:
+                read = _last_lines if failed_only else _first_and_last_lines
+                lines = read(record.logs / pod_log_folder(pod) / container.name / f"{run}.log", record.logs)
             logs[log_key(pod, container.name)] = lines
     return {container_key: lines for container_key, lines in logs.items() if lines}
 
 
-def _last_lines(path: Path) -> tuple[str, ...]:
+def _last_lines(path: Path, root: Path) -> tuple[str, ...]:
     try:
-        with path.open("rb", buffering=0) as log:
-            text, offset = b"", tail_offset(log, TAIL_LINES)
+        with open_file(path, root) as log:
+            text, offset = b"", tail_offset(log, TAIL_LINES, MAX_TAIL_BYTES)
             piece, offset = read_piece(log, offset)
             while piece:
                 text = (text + piece)[-MAX_TAIL_BYTES:]
@@ -98,14 +108,14 @@ def _last_lines(path: Path) -> tuple[str, ...]:
     return printable_lines(text)
 
 
-def _first_and_last_lines(path: Path) -> tuple[str, ...]:
+def _first_and_last_lines(path: Path, root: Path) -> tuple[str, ...]:
     try:
-        with path.open("rb") as log:
+        with open_file(path, root) as log:
             head = log.read(MAX_TAIL_BYTES)
     except OSError:
         return (NOT_KEPT,)
     first = printable_lines(head)
-    return first if len(head) < MAX_TAIL_BYTES else (*first, *_last_lines(path))
+    return first if len(head) < MAX_TAIL_BYTES else (*first, *_last_lines(path, root))
 
 
 def gone_pods(record: HistoryRecord, kind: Kind, job: Json, pods: Iterable[Json]) -> list[Json]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 
 from trainyard.app.history.records import HistoryRecord
+from trainyard.app.job_files import read_bytes
 from trainyard.objects import Json, name_of
 from trainyard.objects.metric_points import METRICS, MetricPoint, decode_points, not_finite_since
 from trainyard.views.recorded import pod_log_folder
@@ -20,7 +21,7 @@ def recorded_usages(record: HistoryRecord, pods: Iterable[Json]) -> list[Replica
     usages = []
     for pod in pods:
         try:
-            points = decode_points((record.logs / pod_log_folder(pod) / METRICS).read_bytes())
+            points = decode_points(read_bytes(record.logs / pod_log_folder(pod) / METRICS, record.logs))
         except OSError:
             continue
         if points:

@@ -38,6 +38,7 @@ import msgspec
 
 from trainyard.app.background.cluster_folders import HISTORY, state_folder
 from trainyard.app.background.folder import is_locked, make_private
+from trainyard.app.job_files import is_folder, matching_files, read_bytes, status_of
 from trainyard.objects import Json, as_dict, format_time, parse_time
 from trainyard.objects.printable import quoted_path
 from trainyard.views.recorded import ID_LENGTH
@@ -46,6 +47,7 @@ RESULT, RECORDING, LOGS, KEPT = "result.json", "recording", "logs", "kept"
 INTERRUPTED = "Interrupted"
 GIVEN_UP = "given up"  # begins the message of a job that was interrupted because it could not run here
 RECORDERS = ".recorders"
+MAX_LOCK_NAME = 4096  # bytes
 _NAME_LENGTH = 60  # characters of a namespace or a job's name in the name of a folder
 
 
@@ -63,9 +65,10 @@ def folder_name(uid: str, namespace: str, name: str, created: float) -> str:
 def write_file(path: Path, text: str) -> None:
     """Replace a file atomically; mode 0600. Its folder must exist. Raises OSError."""
     new_file = path.with_name(f".{path.name}.new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    new_file.unlink(missing_ok=True)  # a program could have put a FIFO there, whose open would block
     try:
-        with open(os.open(new_file, flags, 0o600), "w", encoding="utf-8") as file:
+        descriptor = os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError:
         new_file.unlink(missing_ok=True)  # on a full disk even a partial file takes space
@@ -159,7 +162,8 @@ class HistoryRecord(msgspec.Struct, frozen=True):
 
     def log_files(self) -> list[Path]:
         """The log files, sorted by replica, attempt, container and run."""
-        return sorted(self.logs.glob("*/*/*/*.log"), key=lambda path: [_natural(part) for part in path.parts[-4:]])
+        paths = matching_files(self.logs, "*/*/*/*.log")
+        return sorted(paths, key=lambda path: [_natural(part) for part in path.parts[-4:]])
 
     def events(self) -> list[Json]:
         """The recorded events, oldest first; [] when none were recorded."""
@@ -176,7 +180,8 @@ def _natural(text: str) -> list[tuple[int, str]]:
 def read_events(path: Path) -> list[Json]:
     """The events in an events.yaml: each line is an item of a YAML list, written as JSON. [] when it cannot be read."""
     with contextlib.suppress(OSError, ValueError):
-        lines = path.read_text(encoding="utf-8").split("\n")  # a message may have other line ends, such as U+2028
+        text = read_bytes(path, path.parent).decode()
+        lines = text.split("\n")  # a message may have other line ends, such as U+2028
         events = [json.loads(line.removeprefix("- ")) for line in lines if line.startswith("- ")]
         return [event for event in events if isinstance(event, dict)]
     return []
@@ -200,7 +205,7 @@ def read_record(folder: Path) -> HistoryRecord | None:
     """None when the record cannot be read. A record without a result that no process records any more is
     Interrupted."""
     try:
-        fields = _RESULT_DECODER.decode((folder / RESULT).read_bytes())
+        fields = _RESULT_DECODER.decode(read_bytes(folder / RESULT, folder))
     except (OSError, msgspec.MsgspecError, RecursionError):
         return None
     pods = bytes(fields.pop("pods", b"[]"))
@@ -224,17 +229,18 @@ def _readable_counts(left_out: object) -> Json:
 def as_interrupted(data: Json, folder: Path) -> Json:
     """The content of result.json for a job whose process was killed: its end is the time of the last write to its
     files."""
-    write_times = [
-        path.stat().st_mtime for path in (folder / RESULT, *folder.glob(f"{LOGS}/*/*/*/*.log")) if path.exists()
-    ]
+    write_times = []
+    for path in (folder / RESULT, *matching_files(folder, f"{LOGS}/*/*/*/*.log")):
+        with contextlib.suppress(OSError):
+            write_times.append(status_of(path, folder).st_mtime)
     message = data.get("message") or "its result is unknown: the process that ran it was killed, or its disk was full"
     return {**data, "result": INTERRUPTED, "ended": format_time(max(write_times, default=0.0)), "message": message}
 
 
 def job_folders(root: Path) -> list[Path]:
-    """The folders of all jobs, oldest first."""
+    """The folders of all jobs, oldest first. A link in the place of a folder is none."""
     with contextlib.suppress(OSError):
-        return sorted(path for path in root.iterdir() if not path.name.startswith(".") and path.is_dir())
+        return sorted(path for path in root.iterdir() if not path.name.startswith(".") and is_folder(path))
     return []
 
 
@@ -264,7 +270,7 @@ class RecorderLock:
 def is_recorded(folder: Path) -> bool:
     """Whether a live process writes into this job's folder."""
     try:
-        name = (folder / RECORDING).read_text().strip()
+        name = read_bytes(folder / RECORDING, folder, MAX_LOCK_NAME).decode("utf-8", "replace").strip()
     except OSError:
         return False
     return bool(name) and is_held(folder.parent / RECORDERS / name)

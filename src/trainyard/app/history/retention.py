@@ -31,6 +31,7 @@ from trainyard.app.history.records import (
     read_record,
     write_file,
 )
+from trainyard.app.job_files import open_file, status_of
 from trainyard.objects.log_files import disk_size, hole
 
 _REMOVED = ".removed-"
@@ -110,14 +111,15 @@ def prune(root: Path, limits: RetentionLimits, now: float) -> None:
             if is_beyond and folder != newest and not is_recorded(folder):
                 remove_record(folder)
                 total, count = total - size, count - 1
-        for leftover in root.glob(f"{_REMOVED}*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+        for leftover in root.iterdir():
+            if leftover.name.startswith(_REMOVED):
+                shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _is_older(folder: Path, days: int, now: float) -> bool:
     """Whether the record was last changed more than so many days before `now`; 0 days are no limit."""
     try:
-        return days > 0 and (folder / RESULT).stat().st_mtime < now - 86400 * days
+        return days > 0 and status_of(folder / RESULT, folder).st_mtime < now - 86400 * days
     except OSError:
         return False
 
@@ -154,11 +156,9 @@ def _trim_and_measure(folder: Path, max_log_size: int) -> int:
 def cut_log(path: Path, max_size: int) -> None:
     """Cut a log to `max_size` bytes in whole lines: a quarter from its beginning, three quarters from its end, and a
     note between them. Raises OSError."""
-    from trainyard.node.kubelet.api.pod_logs import open_log
-
     new_file = path.with_name(f".{path.name}.new")
     new_file.unlink(missing_ok=True)  # of a process that was killed, or had no space, while it wrote this
-    with os.fdopen(open_log(path), "rb", buffering=0) as log, new_file.open("xb") as kept:
+    with open_file(path, path.parent) as log, new_file.open("xb") as kept:
         size = log.seek(0, os.SEEK_END)
         # The part that the node left out while the program ran; the note about it is the first line of `last`.
         hole_start, hole_end = hole(log) or (size, 0)

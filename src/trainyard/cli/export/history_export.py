@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from trainyard.app.history.recorded_job import diagnosis_of, events_of, facts_of
 from trainyard.app.history.recorded_logs import LogFile, log_files
 from trainyard.app.history.records import INTERRUPTED, HistoryRecord, write_file
+from trainyard.app.job_files import open_file, read_bytes
 from trainyard.cli.command.cluster_command import CommandError
 from trainyard.cli.export.page import ExportedLog, ExportedRun, export_page
 from trainyard.cli.output.record_lines import took
@@ -121,7 +121,7 @@ def exported_curves(record: HistoryRecord, mask: Callable[[str], str]) -> Series
 def _masked_manifest(path: Path) -> tuple[str, list[str]]:
     """The manifest as text, and the values that are masked in it. "" when it cannot be read."""
     try:
-        documents = read_manifest(path.read_bytes(), path.name)
+        documents = read_manifest(read_bytes(path, path.parent), path.name)
     except (OSError, ManifestError):
         return "", []
     secrets: list[str] = []
@@ -161,13 +161,11 @@ def _chosen(pods: Sequence[Json], files: Sequence[LogFile]) -> list[LogFile]:
 
 def exported_log(file: LogFile, size: int, mask: Callable[[str], str]) -> ExportedLog:
     """The first and the last lines of a log: about `size` characters, a quarter of them at its beginning."""
-    from trainyard.node.kubelet.api.pod_logs import open_log
-
     name = f"{file.replica}, attempt {file.attempt}, container {file.container}, run {file.run}"
     lines = _BoundedLines(size // 4, size - size // 4)
     splitter = OutputLineSplitter()
     try:
-        with os.fdopen(open_log(file.path), "rb", buffering=0) as log:
+        with open_file(file.path, file.path.parents[3]) as log:
             for piece in pieces(log):
                 lines.add(splitter.feed(piece))
         lines.add(splitter.finish())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
+from pathlib import Path
 
 from trainyard.app.history.recorded_job import events_of
 from trainyard.app.history.records import HistoryRecord, with_tilde
+from trainyard.app.job_files import status_of
 from trainyard.cli.output.layout import wrapped
 from trainyard.cli.output.printing import align_columns, event_rows
 from trainyard.objects import parse_time
@@ -70,9 +71,8 @@ def record_fields(record: HistoryRecord, now: float) -> list[str]:
     for replica, left_out in (record.data.get("leftOut") or {}).items():
         lines.append(f"  {replica}: {left_out['pods']} pods between the first and the last ones are left out")
     files = record.log_files()
-    lines += (
-        ["Logs:", *(f"  {_file_size(path):>8}  {path.relative_to(record.logs)}" for path in files)] if files else []
-    )
+    lines += ["Logs:"] if files else []
+    lines += [f"  {_file_size(path, record.logs):>8}  {path.relative_to(record.logs)}" for path in files]
     return [*lines, *_event_lines(record, now)]
 
 
@@ -86,9 +86,9 @@ def _pod_rows(record: HistoryRecord) -> list[list[str]]:
     return rows
 
 
-def _file_size(path: os.PathLike[str]) -> str:
+def _file_size(path: Path, root: Path) -> str:
     try:
-        stat = os.stat(path)
+        stat = status_of(path, root)
     except OSError:
         return "?"
     return format_bytes(disk_size(stat.st_size, stat.st_blocks))

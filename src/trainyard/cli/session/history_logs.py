@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trainyard.app.history.recorded_logs import LogFile, init_containers_of, log_files
 from trainyard.app.history.records import INTERRUPTED, HistoryRecord, find_records, history_folder
+from trainyard.app.job_files import open_file
 from trainyard.cli.command.cluster_command import CommandError, note
 from trainyard.cli.output.log_prefixes import log_prefix
 from trainyard.cli.session.log_screen import with_screen
@@ -136,12 +136,11 @@ async def _print_files(
 
 async def _print_file(file: LogFile, prefix: str, tail: int | None, screen: Screen) -> None:
     """Print a log file from its first line, or its last `tail` lines."""
-    from trainyard.node.kubelet.api.pod_logs import open_log
     from trainyard.views.output_lines import OutputLineSplitter
 
     splitter = OutputLineSplitter()
     try:
-        with os.fdopen(open_log(file.path), "rb", buffering=0) as log:
+        with open_file(file.path, file.path.parents[3]) as log:
             for piece in pieces(log, 0 if tail is None else tail_offset(log, tail)):
                 for line in splitter.feed(piece):
                     screen.log(prefix, line)

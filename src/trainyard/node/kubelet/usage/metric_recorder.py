@@ -25,9 +25,10 @@ from trainyard.objects.metric_points import (
     thin_out,
 )
 
+MAX_BYTES = 64 << 20  # read of a file; one that the node has written has fewer
 MAX_SERIES = 64  # of one pod; a program may make up names for ever
 _NEW = f".{METRICS}.new"
-_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
 
 _Key = tuple[str, str]  # name and source of a series
 
@@ -59,10 +60,10 @@ class MetricRecorder:
                 kept.append(point)
         parent = safe_paths.open_directory(str(self._folder))
         try:
-            fd = os.open(METRICS, _APPEND, 0o600, dir_fd=parent)
+            fd = os.open(METRICS, _APPEND | os.O_NOFOLLOW, 0o600, dir_fd=parent)
         finally:
             os.close(parent)
-        with open(fd, "ab", buffering=0) as file:
+        with os.fdopen(fd, "ab", buffering=0) as file:
             file.write(text + encode_points(kept))
         if max(counts.values(), default=0) > self._limit:
             self._compact()
@@ -82,7 +83,7 @@ class MetricRecorder:
     def _read(self) -> bytes:
         try:
             with open(safe_paths.open_file(str(self._folder), METRICS), "rb") as file:
-                return file.read()
+                return file.read(MAX_BYTES)
         except FileNotFoundError:
             return b""
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from tests.page.tfevents_writer import event, frame, simple
+from trainyard.app.history.records import HistoryRecord
 from trainyard.objects import Json
 from trainyard.objects.labels import WORKING_DIRECTORY
+from trainyard.objects.yaml_text import as_yaml
 from trainyard.page import event_series
-from trainyard.page.event_series import EventSeries, event_folders
+from trainyard.page.event_series import EventReader, EventSeries, event_folders
 from trainyard.page.options import ClaimFolders
 from trainyard.page.series import SeriesReader
 
@@ -103,3 +105,14 @@ def test_a_file_that_cannot_be_read_to_its_end_is_named(tmp_path: Path) -> None:
     assert series.corrupt == []
     assert len(series.read([tmp_path], 0.0, None)["run/loss"]) == 2
     assert series.corrupt == [str(damaged)]
+
+
+def test_curves_are_read_although_somebody_looked_before_the_job_was_recorded(tmp_path: Path) -> None:
+    """A page that is open when the job is made asks every 2 seconds from then on."""
+    record = HistoryRecord(tmp_path / "record", {"created": "1970-01-01T00:01:00Z"})
+    record.folder.mkdir()
+    write(tmp_path / "work" / "runs" / "events.out.tfevents.1", 1, 2)
+    reader = EventReader(ClaimFolders())
+    assert reader.read("uid", record) == {}
+    (record.folder / "job.yaml").write_text(as_yaml({"apiVersion": "v1", "kind": "A", **job(str(tmp_path / "work"))}))
+    assert [point.step for point in reader.read("uid", record)["loss"]] == [1, 2]

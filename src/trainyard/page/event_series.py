@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from trainyard.app.history.recorded_job import job_object
+from trainyard.app.history.recorded_job import job_object, job_written_at
 from trainyard.app.history.records import HistoryRecord
 from trainyard.objects import Json, as_dict, namespace_of
 from trainyard.objects.labels import WORKING_DIRECTORY
@@ -126,8 +126,11 @@ class EventSeries:
 
 
 class _Job(msgspec.Struct):
-    folders: list[Path]
-    series: EventSeries
+    """`folders`: of the job as it was written at `written_at`."""
+
+    folders: list[Path] = []
+    written_at: int | None = None
+    series: EventSeries = msgspec.field(default_factory=EventSeries)
     asked_at: float = 0.0
 
 
@@ -145,9 +148,11 @@ class EventReader:
     def read(self, job_uid: str, record: HistoryRecord) -> dict[str, list[MetricPoint]]:
         """The points of a job's event files by name, see EventSeries. Reads files."""
         now = time.monotonic()
-        job = self._jobs.get(job_uid)
-        if job is None:
-            job = _Job(event_folders(job_object(record) or {"metadata": {}}, self._claims), EventSeries())
+        job = self._jobs.get(job_uid) or _Job()
+        written_at = job_written_at(record)
+        if job.written_at != written_at:  # a page may ask before the job is in its record
+            job.folders = event_folders(job_object(record) or {"metadata": {}}, self._claims)
+            job.written_at = written_at
         job.asked_at = now
         self._jobs = {uid: kept for uid, kept in self._jobs.items() if now - kept.asked_at < KEPT_SECONDS}
         self._jobs[job_uid] = job

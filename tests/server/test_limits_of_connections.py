@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import resource
 import ssl
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import pytest
 from tests.server.server_clients import MAPS, Client, config_map, until_listeners
 from trainyard.objects import decode, encode
 from trainyard.server import CertificateAuthority, Server
-from trainyard.server.http.limits import Limits
+from trainyard.server.http.limits import Limits, raise_descriptor_limit
 from trainyard.server.http.responses import accepts_gzip, warning_header
 from trainyard.server.model.requests import MAX_BODY
 
@@ -254,6 +255,12 @@ def test_the_server_raises_its_limit_of_descriptors() -> None:
     )
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert completed.stdout.split() == ["900", "900", "388", "7"]
+
+
+def test_a_limit_of_descriptors_is_not_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (20_000, 20_000))
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, values: pytest.fail(f"set to {values}"))
+    raise_descriptor_limit()
 
 
 @pytest.mark.slow

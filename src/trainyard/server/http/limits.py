@@ -49,8 +49,9 @@ class Limits(msgspec.Struct, frozen=True):
 def raise_descriptor_limit() -> None:
     """Raises the soft limit of open files to the hard limit: each watch takes a descriptor. Failures are ignored."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for limit in (hard, _ENOUGH):
-        if soft not in (limit, resource.RLIM_INFINITY):
-            with contextlib.suppress(ValueError, OSError):
-                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-                return
+    if soft in (hard, resource.RLIM_INFINITY):
+        return
+    for limit in (hard, max(_ENOUGH, soft)):
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            return

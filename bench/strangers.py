@@ -4,7 +4,8 @@ page, and ports that are taken.
     python -m bench.strangers --seconds 15
 
 Prints ratios, each within one run: the CPU of the process while its API answers requests, with silent connections to
-the page and without.
+the page and without; the time of the event loop that a port of a Service takes (network *shared*), with few, half and
+all of the ports in use.
 """
 
 from __future__ import annotations
@@ -14,20 +15,24 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.client import ApiClient
+from trainyard.node.network import shared
 from trainyard.objects.resources import NAMESPACE
+from trainyard.server.http.limits import raise_descriptor_limit
 
 CONNECTIONS = 1000
-REQUESTS_PER_SECOND = 50
+REQUESTS_PER_SECOND = 200
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -86,11 +91,47 @@ async def silent_connections(seconds: float) -> None:
     print(f"  lines in its log        {len(lines):5}")
 
 
+def taken_ports(ports: Sequence[int], stack: contextlib.ExitStack) -> None:
+    """Listen on these ports of loopback, as any user may."""
+    for port in ports:
+        with contextlib.suppress(OSError):  # it is in use already
+            stack.enter_context(socket.create_server(("127.0.0.1", port)))
+
+
+def milliseconds_of_a_port(count: int) -> float:
+    """The median time until a Service has a port or is told that there is none."""
+    taken = []
+    for number in range(count):
+        ports = shared.PortAllocator()  # which has not searched in vain
+        start = time.perf_counter()
+        with contextlib.suppress(OSError):
+            ports.allocate("default", f"service-{number}", 80, "bench")
+        taken.append((time.perf_counter() - start) * 1000)
+        ports.close()
+    return statistics.median(taken)
+
+
+def ports_in_use() -> None:
+    ports = shared._PORT_RANGE
+    raise_descriptor_limit()
+    with contextlib.ExitStack() as stack:
+        taken_ports(ports[:10], stack)
+        few = milliseconds_of_a_port(200)
+        taken_ports(ports[: len(ports) // 2], stack)
+        half = milliseconds_of_a_port(200)
+        taken_ports(ports, stack)
+        none = milliseconds_of_a_port(200)
+    print(f"a port for a Service, of {len(ports):,}")
+    print(f"  half of them in use     {half / few:5.2f} of ten in use ({half:.3f} ms beside {few:.3f})")
+    print(f"  all of them in use      {none / few:5.2f} of ten in use ({none:.3f} ms, to be at most 5)")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=15.0)
     options = parser.parse_args()
     asyncio.run(silent_connections(options.seconds))
+    ports_in_use()
 
 
 if __name__ == "__main__":

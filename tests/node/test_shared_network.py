@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import sys
 from typing import Any
 
 import pytest
@@ -56,4 +58,86 @@ async def test_the_service_of_a_replica_that_has_ended_is_not_forwarded() -> Non
         del network.directory.peers["u"]
         await network.services_changed()
     assert messages == [] and not network._forwarders
+    await network.stop()
+
+
+# Ports, all or many of which somebody else has.
+
+
+class Tries:
+    """Counts the ports that are looked at, and says which are in use."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, in_use: Any) -> None:
+        self.count, self.in_use = 0, in_use
+        monkeypatch.setattr(shared, "_is_unused", self.is_unused)
+
+    def is_unused(self, port: int) -> bool:
+        self.count += 1
+        return port not in self.in_use
+
+
+def test_a_search_among_ports_in_use_has_an_end_and_is_repeated_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries, seconds = Tries(monkeypatch, shared._PORT_RANGE), [100.0]
+    ports = shared.PortAllocator(lambda: seconds[0])
+    for number in range(50):
+        with pytest.raises(OSError, match="no port between 20000 and 31999 of this machine was found free"):
+            ports.allocate("default", f"service-{number}", 80)
+    assert tries.count == 64
+    seconds[0] += 1.0
+    with pytest.raises(OSError):
+        ports.allocate("default", "web", 80)
+    assert tries.count == 128
+    seconds[0] += 1.0
+    tries.in_use = ()
+    ports.allocate("default", "web", 80, "u")
+    tries.in_use = shared._PORT_RANGE
+    for _ in range(2):
+        with pytest.raises(OSError):
+            ports.allocate("default", "db", 80)
+    tries.in_use = ()
+    ports.release("u")  # there is one: no wait
+    assert ports.allocate("default", "db", 80)
+    ports.close()
+
+
+def test_a_port_is_found_at_once_while_half_of_them_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = Tries(monkeypatch, range(20_000, 26_000))
+    ports = shared.PortAllocator()
+    for number in range(200):
+        assert ports.allocate("default", f"service-{number}", 80, "u") >= 26_000
+    assert tries.count < 200 * 4
+    ports.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ports have names on Linux alone")
+def test_names_that_another_user_has_taken_leave_the_ports_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "_PORT_RANGE", range(31_900, 31_920))
+    tries = Tries(monkeypatch, ())
+    with contextlib.ExitStack() as stack:
+        for port in shared._PORT_RANGE:
+            taken = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+            taken.bind(f"\0trainyard-port-{port}")
+        ports = shared.PortAllocator()
+        allocated = {ports.allocate("default", f"service-{number}", 80, "u") for number in range(5)}
+        ports.close()
+    assert len(allocated) == 5 and tries.count == 5 * 8
+
+
+async def test_a_service_without_a_port_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    messages: list[str] = []
+    sandbox: Any = None
+    network = shared.SharedNetwork(sandbox, Directory(), lambda text: messages.append(str(text)))
+    spec = {"clusterIP": "10.96.0.7", "selector": {"job": "a"}, "ports": [{"port": 80, "targetPort": 8080}]}
+    network.directory.set_service({"metadata": {"name": "web", "namespace": "default"}, "spec": spec})
+    tries = Tries(monkeypatch, shared._PORT_RANGE)
+    for _ in range(3):
+        await network.services_changed()
+    text = "service default/web: port 80 is not served: no port between 20000 and 31999 of this machine was found free"
+    assert messages == [text] and not caplog.records and tries.count == 64
+    tries.in_use = ()
+    monkeypatch.setattr(network.ports, "_next_search", 0.0)
+    await network.services_changed()
+    assert len(network._forwarders) == 1 and messages == [text]
     await network.stop()

@@ -10,7 +10,10 @@ Rules:
 - A pod listens on the port allocated for its own name and port number, or on that port number itself.
 - A port is held by the pods whose texts contain it and by the Service that it forwards to, and is freed with the last
   of them.
-- Two nodes on one machine do not use the same port: each port is reserved by an abstract Unix socket name."""
+- Two nodes on one machine do not use the same port: each port is reserved by an abstract Unix socket name. Any user of
+  the machine can take such names, so a port is used without its name if several in a row are taken.
+- All of this runs on the event loop: a search has a bounded number of tries, and one that has found nothing is not
+  repeated for a second, however many Services wait for a port."""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ import os
 import random
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -35,6 +39,9 @@ from trainyard.objects import Json, NamespacedName, key_of, namespace_of, uid_of
 from trainyard.objects.labels import HOSTS, expand_hosts
 
 _PORT_RANGE = range(20000, 32000)  # below the ephemeral port range of common systems
+_TRIES = 64  # ports that are looked at in one search: with half of them in use it fails once in 2^64
+_RESERVED_TRIES = 8  # free ports in one search whose names are taken
+_SEARCH_SECONDS = 1.0  # after a search that has found none, unless a port is released
 Name = tuple[str, str, int]  # namespace, name, port
 Holder = str | NamespacedName  # a pod's uid, a Service's key
 _DOCUMENTATION_ADDRESS = "192.0.2.1"  # TEST-NET-1 (RFC 5737): the pods' address on a machine without network
@@ -44,12 +51,14 @@ class PortAllocator:
     """Allocates ports of this machine, one for each (namespace, name, port). Each call of `allocate` adds a holder, a
     pod by its uid or a Service by its key; the port is freed when its last holder has released it."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._by_name: dict[Name, int] = {}
+        self._allocated: set[int] = set()
+        self._now, self._next_search = now, float("-inf")
         self._marks: dict[Name, socket.socket] = {}
         self._holders: dict[Name, set[Holder]] = {}
         self._held: dict[Holder, set[Name]] = {}
-        self._random = random.Random(os.getpid())  # only for where the search for a free port starts
+        self._random = random.Random(os.getpid())  # only for which ports are looked at
 
     def allocate(self, namespace: str, name: str, port: int, holder: Holder = "") -> int:
         """The port allocated for (namespace, name, port), new or known. Raises OSError when none is free."""
@@ -70,7 +79,9 @@ class PortAllocator:
             holders = self._holders[key]
             holders.discard(holder)
             if not holders:
-                del self._holders[key], self._by_name[key]
+                self._allocated.discard(self._by_name.pop(key))
+                self._next_search = float("-inf")
+                del self._holders[key]
                 if mark := self._marks.pop(key, None):
                     mark.close()
 
@@ -83,13 +94,25 @@ class PortAllocator:
         return len(self._by_name)
 
     def _allocate(self, key: Name) -> int:
-        taken = set(self._by_name.values())
-        start = self._random.randrange(len(_PORT_RANGE))
-        for offset in range(len(_PORT_RANGE)):
-            port = _PORT_RANGE[(start + offset) % len(_PORT_RANGE)]
-            if port not in taken and _is_unused(port) and self._reserve(key, port):
+        if self._now() >= self._next_search:
+            if port := self._find_free(key):
+                self._allocated.add(port)
                 return port
-        raise OSError(f"no free port between {_PORT_RANGE[0]} and {_PORT_RANGE[-1]} on this machine")
+            self._next_search = self._now() + _SEARCH_SECONDS
+        text = f"no port between {_PORT_RANGE[0]} and {_PORT_RANGE[-1]} of this machine was found free"
+        raise OSError(errno.EADDRINUSE, text)
+
+    def _find_free(self, key: Name) -> int:
+        """A free port, reserved if possible; 0 if none was found."""
+        free_ports: list[int] = []
+        for port in self._random.choices(_PORT_RANGE, k=_TRIES):
+            if port not in self._allocated and _is_unused(port):
+                if self._reserve(key, port):
+                    return port
+                free_ports.append(port)
+                if len(free_ports) == _RESERVED_TRIES:
+                    break
+        return free_ports[0] if free_ports else 0
 
     def _reserve(self, key: Name, port: int) -> bool:
         if sys.platform != "linux":
@@ -171,6 +194,7 @@ class SharedNetwork(Network):
         # Services at the last sync: the ports of deleted ones are released.
         self._known_services: set[NamespacedName] = set()
         self._replica_services: set[NamespacedName] = set()  # Services that a pod had the name of
+        self._unserved: set[tuple[NamespacedName, int]] = set()  # those of which the user was told
         self._services_lock = asyncio.Lock()
         self._round_robin = 0
 
@@ -258,6 +282,7 @@ class SharedNetwork(Network):
             }
             for endpoint in [endpoint for endpoint in self._forwarders if endpoint not in wanted]:
                 self._forwarders.pop(endpoint).close()
+            self._unserved &= wanted.keys()
             for key in self._known_services - self.directory.services.keys():
                 self.ports.release(key)
             self._known_services = set(self.directory.services)
@@ -272,11 +297,15 @@ class SharedNetwork(Network):
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await forward(reader, writer, lambda: self._dial_backend(key, number))
 
-        port = self.ports.allocate(key.namespace, key.name, number, key)
         try:
+            port = self.ports.allocate(key.namespace, key.name, number, key)
             self._forwarders[key, number] = await asyncio.start_server(serve, LOOPBACK, port)
         except OSError as error:
-            self.say(f"service {key}: cannot listen on {LOOPBACK}:{port}: {error.strerror}")
+            if (key, number) not in self._unserved:
+                self.say(f"service {key}: port {number} is not served: {error.strerror}")
+            self._unserved.add((key, number))
+        else:
+            self._unserved.discard((key, number))
 
     async def _dial_backend(self, key: NamespacedName, number: int) -> Streams | None:
         if key == KUBERNETES and self.apiserver:

@@ -84,6 +84,8 @@ def _head(kind: Kind) -> Iterator[str]:
     yield f"- the container whose exit code counts is named `{kind.roles.container}`"
     child_kinds = ", ".join(f"{child.kind} (`{child.api_version}`)" for child in kind.roles.child_resources)
     yield f"- children: {child_kinds}"
+    if kind.diagnosis.doubts:  # of the kinds whose processes an MPI starts
+        yield "- MPI: Open MPI, MPICH or Intel MPI; with which versions it is tested: [images](../images.md#tested)"
     yield ""
 
 

@@ -89,14 +89,9 @@ class Queued(RuleBasedStateMachine):
         assert len(self.queue) == len(self.due)
 
     @invariant()
-    def the_next_time_is_known(self) -> None:
-        waiting = [due_time for key, due_time in self.due.items() if key not in self.processing]
-        expected = min(waiting, default=None)
-        next_time = self.queue.next_due_time()
-        if expected is None or next_time is None:
-            assert next_time is expected
-        else:
-            assert max(next_time, self.now) == max(expected, self.now)
+    def the_state_of_each_key_is_known(self) -> None:
+        queued = {(key, "due" if due_time <= self.now else "later") for key, due_time in self.due.items()}
+        assert set(self.queue.states()) == queued | {(key, "held") for key in self.processing}
 
 
 TestQueued = Queued.TestCase

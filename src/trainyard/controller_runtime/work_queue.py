@@ -133,10 +133,6 @@ class WorkQueue(Generic[K]):
         elif self._ready:
             self._wake()  # the namespace had its share
 
-    def next_due_time(self) -> float | None:
-        """The earliest due time of the queued keys that no worker processes; None when there is none."""
-        return self._clock() if self._ready else self._next_delayed()
-
     def _next_delayed(self) -> float | None:
         while self._delayed and not self._is_current(*self._delayed[0]):
             heapq.heappop(self._delayed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from trainyard.core.diagnosis import ContainerContext, OutputPattern
 from trainyard.core.job_state import WORKER_LOST
+from trainyard.objects.pod_network import POD_INTERFACE
 
 WORKER_ENDED = "see why that worker ended: its log, and the events of its pod"
 _MEMORY_FIX = "if nobody killed it: see that worker's memory limit, and the kernel log, `dmesg | grep -i oom`"
@@ -98,7 +99,7 @@ PATTERNS = (
     OutputPattern(
         r"unable to get host address for (\S+)",
         "a worker cannot resolve the host name of the launcher, {name}",
-        "set HYDRA_IFACE=eth0 (Intel MPI: I_MPI_HYDRA_IFACE), so that it is reached by its address",
+        f"set HYDRA_IFACE={POD_INTERFACE} (Intel MPI: I_MPI_HYDRA_IFACE), so that it is reached by its address",
         anywhere=True,
     ),
     OutputPattern(

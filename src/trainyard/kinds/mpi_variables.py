@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainyard.objects import Json
+from trainyard.objects.pod_network import POD_INTERFACE
 
 HYDRA_HOSTFILE = "hydra-hostfile"
 """The name of hydra's hostfile, beside the hostfile of Open MPI."""
@@ -29,8 +30,6 @@ POD_NAME_VARIABLE: Json = {
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
 }
 """The pod of the agent: it runs a command for this pod itself."""
-POD_INTERFACE = "eth0"
-"""The network interface of a pod: container runtimes name it so."""
 
 
 def exec_variables(agent: str, folder: str, slots: int, pod_spec: Json) -> dict[str, str]:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_POD_INTERFACE = "eth0"  # container runtimes name it so
+from trainyard.objects.pod_network import POD_INTERFACE
+
 _VARIABLES = ("HYDRA_IFACE", "I_MPI_HYDRA_IFACE", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 
 def without_pod_interface(env: Mapping[str, str]) -> dict[str, str]:
     """The environment without variables that name the interface of a pod."""
-    return {name: value for name, value in env.items() if name not in _VARIABLES or value != _POD_INTERFACE}
+    return {name: value for name, value in env.items() if name not in _VARIABLES or value != POD_INTERFACE}

@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from tests.cli.commands import (
-    PATIENCE,
     SLEEP,
     chainer,
     commands_of_cluster,
@@ -25,6 +24,7 @@ from tests.cli.commands import (
     tfjob,
 )
 from tests.faults.proxy import Journal, Proxy, Rates
+from tests.support.waiting import until_async
 from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import kubeconfig
 from trainyard.server import Server
@@ -194,9 +194,7 @@ async def test_delete_names_the_pods_that_have_not_ended_in_time(tmp_path: Path)
     master["template"]["spec"]["terminationGracePeriodSeconds"] = 3
     async with commands_of_cluster(tmp_path) as trainyard:
         await trainyard.submit(tfjob(master))
-        async with asyncio.timeout(PATIENCE):
-            while not ready.exists():  # noqa: ASYNC110  (a program makes it)
-                await asyncio.sleep(0.05)
+        await until_async(ready.exists, "the program ignores SIGTERM")
         exit_code, out, err = await trainyard("delete", "mnist", "--wait", "--timeout", "0.5")
         assert (exit_code, out) == (124, "tfjob/mnist deleted\n")
         assert re.match(r"pods have not ended within --timeout 0.5: tfjob/mnist has master-\S+; ", err), err
@@ -226,15 +224,13 @@ async def test_logs_of_all_of_one_and_of_the_run_before(tmp_path: Path, capfd: p
             assert (await trainyard("logs", "mnist", *arguments)).code == 0
             return capfd.readouterr().out
 
-        async with asyncio.timeout(PATIENCE):
-            while {"worker-0 | again", "worker-1 | again"} - set((await shown("-p")).splitlines()):
-                pass
-            while "master-0 | two" not in await shown():
-                pass
-        lines = (await shown()).splitlines()
-        assert lines[:2] == ["master-0 | one", "master-0 | two"] and {"worker-0 | again", "worker-1 | again"} < set(
-            lines
+        again = {"worker-0 | again", "worker-1 | again"}
+        await until_async(
+            lambda: shown("-p"), "both workers were restarted", accept=lambda out: again < set(out.split("\n"))
         )
+        await until_async(shown, "the master has printed", accept=lambda out: "master-0 | two" in out)
+        lines = (await shown()).splitlines()
+        assert lines[:2] == ["master-0 | one", "master-0 | two"] and again < set(lines)
         assert await shown("--role", "MASTER", "--index", "0") == "one\ntwo\n"
         assert await shown("--role", "master", "--tail", "1") == "master-0 | two\n"
         assert "worker-1 | again" in await shown("-p", "--role", "worker")

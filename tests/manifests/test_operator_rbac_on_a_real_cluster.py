@@ -16,6 +16,7 @@ import pytest
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_audit import AuditedRequest, of
 from tests.support.samples import sample
+from tests.support.waiting import until_async
 from tests.support.watched_objects import until_gone, until_object, until_objects
 from trainyard import kinds
 from trainyard.app.config import shipped_files
@@ -143,12 +144,11 @@ def never_asked() -> set[Permission]:
 async def test_every_right_is_used_and_none_is_missed() -> None:
     async with ControlPlane() as plane, operator(plane), plane.api() as api:
         await asyncio.gather(*(life(api, kind) for kind in kinds.per_api_group(KINDS)))
-        requests: list[AuditedRequest] = []
-        async with asyncio.timeout(PATIENCE):
-            while not any(
-                (request.resource, request.verb) == ("leases", "patch") for request in requests
-            ):  # a renewal, in its time
-                requests = of(USER, await asyncio.to_thread(plane.audit.since))
+        requests = await until_async(
+            lambda: asyncio.to_thread(lambda: of(USER, plane.audit.since())),
+            "the lease is renewed",
+            accept=lambda listed: ("leases", "patch") in {(request.resource, request.verb) for request in listed},
+        )
         assert [request for request in requests if not request.allowed or request.code == 403] == []
         held = operator_rbac.default_permissions(KINDS) | operator_rbac.opt_in_permissions(KINDS)
         held |= {Permission(*operator_rbac.LEASES, verb) for verb, _ in operator_rbac.LEASE_CALLS}

@@ -38,6 +38,7 @@ FILES = {
     "two-masters.yaml": TWO_MASTERS,
     "documents.yaml": f"{TWO_MASTERS}---\n{MISSPELT}",
     "elastic.yaml": ELASTIC,
+    "bounds.yaml": f"{ELASTIC.replace('restartPolcy: Never', 'replicas: 1')}  minReplicas: 3\n  maxReplicas: 2\n",
     "ray.yaml": "apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {name: a}\n",
     "config.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n",
     "list.yaml": "apiVersion: v1\nkind: List\nitems:\n- 3\n",
@@ -85,12 +86,16 @@ CASES = [
     *(
         Case(
             [*command, "two-masters.yaml", "ray.yaml", "syntax.yaml"],
-            [*places],
+            ["two-masters.yaml:13: spec.replicaSpecs", "ray.yaml:2: kind", "syntax.yaml:2: YAML"],
         )
-        for command, places in (
-            (["lint"], ("two-masters.yaml:13: spec.replicaSpecs", "ray.yaml:2: kind", "syntax.yaml:2: YAML")),
-            (["run"], ("syntax.yaml:2: YAML", "ray.yaml:2: kind", "two-masters.yaml:13: spec.replicaSpecs")),
+        for command in (["lint"], ["run"], SUBMIT)
+    ),
+    *(
+        Case(
+            [*command, "bounds.yaml"],
+            ["bounds.yaml:8: spec.replicaSpecs.Worker.replicas", "bounds.yaml:10: spec.minReplicas"],
         )
+        for command in (["lint"], ["run"], ["plan"], ["convert"], SUBMIT)
     ),
     Case(["run", "config.yaml"], ["config.yaml:2: kind"]),
     Case(["lint", "twice.yaml", "twice.yaml"], ["twice.yaml:43: metadata.name"]),

@@ -46,7 +46,7 @@ def convert(files: tuple[str, ...], target: str, output: str | None) -> None:
     """
     try:
         sources = _load(files)
-        _check([document for source in sources for document in source.objects], target)
+        _check(files, [document for source in sources for document in source.objects], target)
         texts, unmapped = [], 0
         for source in sources:
             text, count = _converted_text(source, target)
@@ -84,7 +84,7 @@ def _load(files: tuple[str, ...]) -> list[SourceDocument]:
     return sources
 
 
-def _check(documents: list[Document], target: str) -> None:
+def _check(files: tuple[str, ...], documents: list[Document], target: str) -> None:
     """Raise ManifestError with the problems of the jobs that are to be converted, as `lint` finds them."""
     problems: list[Problem] = []
     for document in documents:
@@ -92,7 +92,7 @@ def _check(documents: list[Document], target: str) -> None:
         if kind and is_convertible(document.obj, target):
             problems += manifests.admit(document, kind)[1]
     if problems:
-        raise ManifestError(problems)
+        raise ManifestError(manifests.by_line(problems, files))
 
 
 def _converted_text(source: SourceDocument, target: str) -> tuple[str, int]:

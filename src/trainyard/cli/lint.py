@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Sequence
 from itertools import groupby
 
 import click
@@ -13,7 +11,6 @@ from trainyard import kinds
 from trainyard.cli.command import manifests
 from trainyard.cli.output.layout import note, note_problems
 from trainyard.cli.scripts import local_image
-from trainyard.objects import Problem
 
 
 @click.command()
@@ -46,19 +43,10 @@ def lint(files: tuple[str, ...]) -> None:
             note(manifests.remark(document, "note", remark))
             notes += 1
     if problems:
-        problems.sort(key=lambda problem: _place(problem, files))
-        note_problems(problems)
+        note_problems(manifests.by_line(problems, files))
         sys.exit(2)
     notes_text = f", {_count(notes, 'note')}" if notes else ""
     click.echo(f"{_count(len(jobs), 'job')}, no problem, {_count(warnings, 'warning')}{notes_text}")
-
-
-def _place(problem: Problem, files: Sequence[str]) -> tuple[int, int]:
-    """The index of the file and the line of a problem, whose path begins with file:line."""
-    for index, file in enumerate(files):
-        if match := re.match(rf"{re.escape(manifests.source_name(file))}:(\d+):", problem.path):
-            return index, int(match[1])
-    return len(files), 0
 
 
 def _count(number: int, word: str) -> str:

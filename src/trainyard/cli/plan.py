@@ -84,7 +84,7 @@ def read_world(files: tuple[str, ...], now: float, config_file: Path | None) -> 
     others = [document for document in documents if document.kind is None]
     problems += _shape_problems(others)
     if problems:
-        raise ManifestError(problems)
+        raise ManifestError(manifests.by_line(problems, files))
     return offline.OfflineCluster(jobs, [document.obj for document in others], config, now)
 
 

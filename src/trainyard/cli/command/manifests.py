@@ -5,6 +5,7 @@ All problems are reported at once, each with its file and line, before any proce
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,7 +50,7 @@ def load(paths: Sequence[str]) -> list[ManifestDocument]:
     have no object at all."""
     documents, problems = read_files(paths)
     if problems:
-        raise ManifestError(problems)
+        raise ManifestError(by_line(problems, paths))
     return documents
 
 
@@ -68,6 +69,19 @@ def read_files(paths: Sequence[str]) -> tuple[list[ManifestDocument], list[Probl
         text = f"there is no job; {kinds_that_run(kinds.all_versions())}"
         problems += [Problem(f"{source_name(path)}:1: items", text) for path in paths]
     return documents, problems
+
+
+def by_line(problems: Sequence[Problem], files: Sequence[str]) -> list[Problem]:
+    """The problems as they are printed: of one file after the other, in the order of the command line, by line. Those
+    without a line come last."""
+
+    def place(problem: Problem) -> tuple[int, int]:
+        for index, file in enumerate(files):
+            if match := re.match(rf"{re.escape(source_name(file))}:(\d+):", problem.path):
+                return index, int(match[1])
+        return len(files), 0
+
+    return sorted(problems, key=place)
 
 
 def unreadable(path: str, error: OSError) -> Problem:

@@ -138,7 +138,7 @@ def read(
         if local:
             working_directory.annotate(document, is_job=document.kind is not None)
     if problems:
-        raise ManifestError(problems)
+        raise ManifestError(manifests.by_line(problems, files))
     submission.other_objects.sort(key=lambda item: OTHER_KINDS.index(item[0]))
     return submission
 

@@ -50,6 +50,8 @@ KUBECTL_SECONDS = 120.0
 class ControlPlane:
     """One control plane. Nothing runs before `up`."""
 
+    users: Mapping[str, tuple[str, ...]] = TOKENS  # with a token, and their groups
+
     def __init__(self, options: Options | None = None, parent: Path | None = None) -> None:
         self.options = options or Options()
         self.programs: Mapping[str, Path] = {}
@@ -124,18 +126,20 @@ class ControlPlane:
     def _settle(self) -> None:
         """The folder, the users' credentials, and the commands."""
         self._folder = PrivateFolder(self._parent)
-        self._reaper = reaper.start(self._folder.path)
+        self._reaper = self._start_reaper()
         (self.folder / "logs").mkdir(mode=0o700)
-        self.identities = Identities.new(self.folder / "pki")
+        self.identities = Identities.new(self.folder / "pki", self.users)
         self._place()
+
+    def _start_reaper(self) -> subprocess.Popen[bytes]:
+        return reaper.start(self.folder)
 
     def _place(self) -> None:
         """Ports, and everything that names them."""
         self.places = Places(self.folder, *free_ports(3))
         write_policy(self.places)
-        for user in (*TOKENS, CERTIFIED):
-            short = user.removeprefix("system:")
-            write_private_file(self.places.kubeconfig(short), self.identities.kubeconfig(self.url, user))
+        for user in (*self.users, CERTIFIED):
+            write_private_file(self.places.kubeconfig(user), self.identities.kubeconfig(self.url, user))
         for name, arguments in flags(self.places, self.options).items():
             self._parts[name] = self._process(name, arguments)
         self.audit = Audit(self.places.audit, partial(self.ask, "GET"), self._part(SERVER).wait_until)

@@ -19,7 +19,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,7 +171,7 @@ def _build(go: Go, place: Path, say: Say) -> None:
     part = place.with_name(f"{place.name}.part")
     shutil.rmtree(part, ignore_errors=True)  # of a build that was killed
     (part / "work").mkdir(parents=True)
-    settings = {"GOTMPDIR": str(part / "work")}
+    settings: dict[str, str] = {}
     if _free(part) < NEEDED:
         text = f"{part.parent}: building the control plane takes {NEEDED} GB for a while, and {_free(part)} are free"
         raise BuildError(f"{text}; make room, or name a larger disk with XDG_CACHE_HOME")
@@ -179,20 +179,25 @@ def _build(go: Go, place: Path, say: Say) -> None:
     if _free(go.cache) < PLENTY:
         say(f"little room on the disk of {go.cache}: what Go compiles is removed after the build")
         settings["GOCACHE"] = str(part / "work" / "cache")
-    _run(go, part, settings)
+    run_go(go, ["build", *arguments(), "-o", str(part / "kube"), "."], MODULE, part / "work", **settings)
     for name in NAMES:
         (part / name).symlink_to("kube")
     shutil.rmtree(part / "work", ignore_errors=True)
     part.rename(place)
 
 
-def _run(go: Go, part: Path, settings: Mapping[str, str]) -> None:
-    """`go build`, which ends when we do, and whose words are shown when it fails."""
-    command = [*LAUNCH, str(os.getpid()), go.path, "build", *arguments(), "-o", str(part / "kube"), "."]
-    log = part / "work" / "log"
+def run_go(go: Go, words: Sequence[str], module: Path, work: Path, **settings: str) -> None:
+    """Run Go in the folder of a module. It ends when this process does; raises BuildError with what it printed."""
+    command = [*LAUNCH, str(os.getpid()), go.path, *words]
+    log = work / "log"
     with log.open("wb") as output:
         child = subprocess.Popen(
-            command, cwd=MODULE, env=go_environment(**settings), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            command,
+            cwd=module,
+            env=go_environment(GOTMPDIR=str(work), **settings),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
         )
         try:
             code = child.wait()
@@ -201,7 +206,7 @@ def _run(go: Go, part: Path, settings: Mapping[str, str]) -> None:
             child.wait()
     if code:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
-        text = "`go build` failed; a module proxy must be reachable (see `go env GOPROXY`) and the disk not full"
+        text = f"`go {words[0]}` failed; a module proxy must be reachable (see `go env GOPROXY`) and the disk not full"
         raise BuildError(f"{text}:\n{tail}")
 
 

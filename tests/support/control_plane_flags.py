@@ -64,7 +64,7 @@ class Places:
         return self.folder / "logs" / "audit.log"
 
     def kubeconfig(self, name: str) -> Path:
-        return self.folder / f"{name}.kubeconfig"
+        return self.folder / f"{name.removeprefix('system:')}.kubeconfig"
 
 
 def flags(places: Places, options: Options) -> dict[str, list[str]]:

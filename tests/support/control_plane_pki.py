@@ -49,12 +49,12 @@ class Identities:
     certificate: Certificate
 
     @staticmethod
-    def new(folder: Path) -> Identities:
+    def new(folder: Path, users: Mapping[str, tuple[str, ...]] = TOKENS) -> Identities:
         """Make all of them, and write ca.crt, apiserver.*, accounts.* (of ServiceAccounts) and tokens.csv."""
         folder.mkdir(mode=0o700)
         authority = CertificateAuthority.new(time.time())
         accounts = ec.generate_private_key(ec.SECP256R1())
-        tokens = {user: secrets.token_urlsafe(32) for user in TOKENS}
+        tokens = {user: secrets.token_urlsafe(32) for user in users}
         write_private_file(folder / "ca.crt", authority.pem.encode())
         authority.server_certificate("kube-apiserver", addresses=ADDRESSES).write(folder / "apiserver")
         authority.client_certificate("kube-apiserver-kubelet-client").write(folder / "kubelet-client")
@@ -63,7 +63,7 @@ class Identities:
             folder / "accounts.pub", accounts.public_key().public_bytes(serialization.Encoding.PEM, form)
         )
         write_private_file(folder / "accounts.key", private_key_pem(accounts))
-        rows = (f'{tokens[user]},{user},{user},"{",".join(groups)}"\n' for user, groups in TOKENS.items())
+        rows = (f'{tokens[user]},{user},{user},"{",".join(groups)}"\n' for user, groups in users.items())
         write_private_file(folder / "tokens.csv", "".join(rows).encode())
         carol = authority.client_certificate(CERTIFIED, "researchers")
         carol.write(folder / CERTIFIED)

@@ -38,8 +38,11 @@ class ControlPlaneError(Exception):
 class ControlPlaneProcess:
     """A program and its log."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str], descriptors: Sequence[int] = ()
+    ) -> None:
         self.name, self.command, self.log, self.env = name, list(command), log, dict(env)
+        self._descriptors = descriptors  # open files that it has, too
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -64,6 +67,7 @@ class ControlPlaneProcess:
                 stderr=output,
                 start_new_session=True,
                 cwd=self.log.parent,
+                pass_fds=self._descriptors,
             )
 
     def send(self, number: signal.Signals) -> None:

@@ -117,7 +117,7 @@ test: ## every test, all frameworks trained for real included
 	@$(MAKE) --no-print-directory test-frameworks
 
 test-local: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks browser ## every test that needs neither a framework nor a real control plane
-	@$(PYTEST) -n 4 --dist worksteal -m "not frameworks and not cluster"
+	@$(PYTEST) -n 4 --dist worksteal -m "not frameworks and not cluster and not node"
 
 # With stand-ins for the CUDA libraries, which are four times as large: docs/decisions/0023-torch-without-cuda.md
 torch-environment: $(VENV)/dev ## build or find an environment with the torch of PyPI, for tests on CPUs: needs gcc, 550 MB
@@ -161,6 +161,13 @@ test-control-plane: $(VENV)/dev control-plane frameworks ## the tests that need 
 
 test-pods: $(VENV)/dev control-plane frameworks ## the tests that train in pods of a real control plane
 	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "cluster and frameworks" $(CLUSTER_FILES)
+
+# As root, in namespaces of its own. A machine that cannot is told what it lacks: docs/real-node.md
+real-node: $(VENV)/dev control-plane ## a real Kubernetes node (kubelet, containerd) that runs until Ctrl-C: needs root and Go
+	@$(BIN)/python -m tests.support.real_node
+
+test-node: $(VENV)/dev control-plane ## the tests in containers of a real node; no part of .ci/run
+	@$(PYTEST) -m node $(call with_marker,node)
 
 KEPT_FILES := tests/control_plane/test_check_server_real.py tests/control_plane/test_definitions_on_a_real_server.py
 

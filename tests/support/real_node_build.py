@@ -1,0 +1,243 @@
+"""What a real node consists of beside the control plane: found in a cache, or built into it once.
+
+    $XDG_CACHE_HOME/trainyard/real-node/KEY/
+        bin/          kubelet, kube-proxy, containerd with its shim and ctr, the CNI plugins, CoreDNS, pause
+        root/usr      Debian packages for the node: runc, nft, mount, busybox
+        pause.tar, python.tar    images as OCI archives
+
+Rules:
+- The versions are pinned: of Go programs by go.mod and go.sum of the two modules in tools/real-node, of Debian packages
+  with their hashes by the lock files in tools/real-node/debian. Debian's `main` of bookworm no longer changes.
+- No package is installed, and no script of a package runs: apt downloads, dpkg-deb unpacks.
+- One process builds, others wait for it. A folder KEY is complete.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.support.control_plane_build import (
+    BuildError,
+    Go,
+    Say,
+    arguments,
+    build_lock,
+    cache_folder,
+    find_go,
+    run_go,
+)
+from tools.oci import archive
+from tools.oci.archive import Blob, File, Image, digest_of
+
+MODULES = Path(__file__).resolve().parents[2] / "tools" / "real-node"
+CONTAINERD = "github.com/containerd/containerd/v2"
+CONTAINERD_VERSION = "2.3.7"  # as in go.mod
+PLUGINS = "github.com/containernetworking/plugins/plugins"
+KUBERNETES_PACKAGES = ("k8s.io/kubernetes/cmd/kubelet", "k8s.io/kubernetes/cmd/kube-proxy")
+CONTAINERS_PACKAGES = (
+    *(f"{CONTAINERD}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")),
+    *(f"{PLUGINS}/{name}" for name in ("main/ptp", "main/loopback", "ipam/host-local")),
+    "./coredns",
+    "./pause",
+)
+SUITE, MIRROR, KEYRING = "bookworm", "http://deb.debian.org/debian", "/usr/share/keyrings/debian-archive-keyring.gpg"
+MERGED = ("bin", "sbin", "lib", "lib64")  # links into usr, as Debian has them
+
+LAYOUT = "1"  # counted up when the folder is to have other files
+
+PAUSE_IMAGE, PYTHON_IMAGE = "registry.k8s.io/pause:3.10.1", "docker.io/library/python:3.11"
+PATH = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
+PASSWD = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
+GROUP = "root:x:0:\nnogroup:x:65534:\n"
+
+
+def missing() -> str:
+    """What this machine lacks to build and run a node, in one sentence; empty if it lacks nothing."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return f"a real node needs Linux on x86_64, and this is {platform.system()} on {platform.machine()}"
+    if os.geteuid() != 0:
+        return "a real node needs root, to mount file systems and make namespaces"
+    if lacking := _lacking_kernel():
+        return lacking
+    if absent := [name for name in ("unshare", "nsenter", "apt-get", "dpkg-deb", "tar") if shutil.which(name) is None]:
+        return f"a real node needs {', '.join(absent)} in PATH"
+    if not Path(KEYRING).exists():
+        return f"a real node needs {KEYRING}, of Debian's package debian-archive-keyring"
+    command = ["unshare", "--mount", "--net", "--uts", "--ipc", "--cgroup", "--pid", "--fork", "true"]
+    completed = subprocess.run(command, capture_output=True, text=True)
+    return f"a real node needs namespaces: {completed.stderr.strip()}" if completed.returncode else ""
+
+
+def _lacking_kernel() -> str:
+    if not Path("/sys/fs/cgroup/memory/cgroup.procs").exists():
+        return "a real node needs the controllers of cgroup v1 below /sys/fs/cgroup, as it has not been tried with v2"
+    if "overlay" not in Path("/proc/filesystems").read_text().split():
+        return "a real node needs a kernel with overlayfs: `modprobe overlay`"
+    return ""
+
+
+def built(say: Say) -> Path:
+    """The folder of the build, which is made if there is none. Raises BuildError."""
+    go = find_go()
+    place = cache_folder("real-node") / _key(go)
+    if not place.is_dir():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with build_lock(place.parent, "the real node", say):
+            if not place.is_dir():
+                _build(go, place, say)
+    return place
+
+
+def _key(go: Go) -> str:
+    sources = sorted(path for path in MODULES.rglob("*") if path.is_file())
+    digest = hashlib.sha256(f"{go.version}\0{LAYOUT}\0".encode())
+    for path in sources:
+        content = path.read_bytes()
+        digest.update(f"{path.name} {len(content)}\0".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def _build(go: Go, place: Path, say: Say) -> None:
+    part = place.with_name(f"{place.name}.part")
+    shutil.rmtree(part, ignore_errors=True)  # of a build that was killed
+    (part / "work").mkdir(parents=True)
+    say("building a real node (kubelet, containerd, CoreDNS): four to six minutes on two cores, once")
+    _debian_trees(part)
+    _programs(go, part)
+    empty = Image({"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}}, ())
+    pause = [File("/pause", (part / "bin" / "pause").read_bytes(), executable=True)]
+    image = archive.with_layer(empty, pause, {"Entrypoint": ["/pause"]}, "pause")
+    archive.write([image], PAUSE_IMAGE, part / "pause.tar")
+    archive.write([python_image(part / "work" / "python")], PYTHON_IMAGE, part / "python.tar")
+    shutil.rmtree(part / "work")
+    part.rename(place)
+
+
+def _programs(go: Go, part: Path) -> None:
+    """The Go programs into bin. kubelet and kube-proxy have the dependencies of the control plane, at its versions, so
+    that Go finds most of them compiled."""
+    link = f"-ldflags=-s -w -X {CONTAINERD}/version.Version={CONTAINERD_VERSION}"
+    flags = ["-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", link]
+    work, target = part / "work", f"{part / 'bin'}/"
+    run_go(go, ["build", *arguments(), "-o", target, *KUBERNETES_PACKAGES], MODULES / "kubernetes", work)
+    run_go(go, ["build", *flags, "-o", target, *CONTAINERS_PACKAGES], MODULES / "containers", work)
+
+
+# --- Debian
+
+
+def _debian_trees(part: Path) -> None:
+    """root and work/python, each with the packages of its lock file."""
+    work = part / "work"
+    apt = ["apt-get", "-q", *_apt_options(work)]
+    _command([*apt, "update"])
+    for name, target in (("node", part / "root"), ("python", work / "python")):
+        packages = _locked(name)
+        _command([*apt, "install", "--yes", "--download-only", *packages])
+        for link in MERGED:
+            (target / "usr" / link).mkdir(parents=True)
+            (target / link).symlink_to(f"usr/{link}")
+        for package, expected in packages.items():
+            _unpack(work / "cache" / "archives", package, expected, target)
+        _complete(target)
+
+
+def _apt_options(work: Path) -> list[str]:
+    """Of an apt that knows the one suite, and no installed package."""
+    for folder in ("state/lists/partial", "cache/archives/partial"):
+        (work / folder).mkdir(parents=True)
+    (work / "status").touch()
+    (work / "sources").write_text(f"deb [signed-by={KEYRING}] {MIRROR} {SUITE} main\n")
+    options: Mapping[str, object] = {
+        "APT::Architecture": "amd64",
+        "APT::Install-Recommends": "false",
+        "APT::Sandbox::User": "root",  # its own user may not read our folder
+        "Acquire::Languages": "none",
+        "Acquire::Retries": 3,
+        "Dir::Cache": work / "cache",
+        "Dir::Etc::sourcelist": work / "sources",
+        "Dir::Etc::sourceparts": "/dev/null",
+        "Dir::State": work / "state",
+        "Dir::State::status": work / "status",
+    }
+    return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+
+
+def _locked(name: str) -> dict[str, str]:
+    """package=version -> its SHA-256."""
+    lines = (MODULES / "debian" / f"{name}.lock").read_text().splitlines()
+    return dict(line.split() for line in lines)
+
+
+def _unpack(folder: Path, package: str, expected: str, target: Path) -> None:
+    name, version = package.split("=")
+    (file,) = folder.glob(f"{name}_{version.replace(':', '%3a')}_*.deb")
+    if (digest := hashlib.sha256(file.read_bytes()).hexdigest()) != expected:
+        raise BuildError(f"{package}: its SHA-256 is {digest}, not {expected} as in {MODULES / 'debian'}")
+    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(file)], stdout=subprocess.PIPE) as tar:
+        # /bin and the like of a package go through the links
+        options = ["-x", "--keep-directory-symlink", "-f", "-"]
+        completed = subprocess.run(
+            ["tar", "-C", str(target), *options], stdin=tar.stdout, capture_output=True, text=True
+        )
+    if completed.returncode or tar.returncode:
+        raise BuildError(f"{file.name} cannot be unpacked into {target}: {completed.stderr}")
+
+
+def _complete(root: Path) -> None:
+    """What scripts of packages would do: users, and the commands of busybox that no package has."""
+    (root / "etc").mkdir(exist_ok=True)
+    (root / "etc" / "passwd").write_text(PASSWD)
+    (root / "etc" / "group").write_text(GROUP)
+    busybox = root / "usr" / "bin" / "busybox"
+    for path in _command([str(busybox), "--list-full"]).split():
+        command = root / (path if path.startswith("usr/") else f"usr/{path}")
+        if not os.path.lexists(command) and command.parent.is_dir():
+            command.symlink_to("/usr/bin/busybox")
+    for name in ("share/doc", "share/man", "share/locale"):
+        shutil.rmtree(root / "usr" / name, ignore_errors=True)
+
+
+def _command(command: Sequence[str]) -> str:
+    """Its output. Raises BuildError with what it printed."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    completed = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if completed.returncode:
+        tail = "\n".join((completed.stderr or completed.stdout).splitlines()[-20:])
+        raise BuildError(f"`{' '.join(command[:2])}` failed; {MIRROR} must be reachable:\n{tail}")
+    return completed.stdout
+
+
+# --- images
+
+
+def python_image(tree: Path) -> Image:
+    """The image of a tree with Debian's Python."""
+    local = tree / "usr" / "local" / "bin"
+    local.mkdir(parents=True, exist_ok=True)
+    for name in ("python", "python3"):
+        (local / name).symlink_to("/usr/bin/python3")
+    for name in ("root", "proc", "sys", "dev"):
+        (tree / name).mkdir(exist_ok=True)
+    (tree / "tmp").mkdir(exist_ok=True)
+    (tree / "tmp").chmod(0o1777)
+    with tempfile.TemporaryFile() as file:
+        options = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"]
+        subprocess.run(["tar", "-C", str(tree), *options, "-c", "."], stdout=file, check=True)
+        file.seek(0)
+        tar = file.read()
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Env": [f"PATH={PATH}", "LANG=C.UTF-8"], "Cmd": ["python3"]},
+        "rootfs": {"type": "layers", "diff_ids": [digest_of(tar)]},
+    }
+    return Image(config, (Blob(archive.LAYER, gzip.compress(tar, 1, mtime=0)),))

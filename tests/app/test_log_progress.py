@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.app.evidence.log_progress import progress_of_lines
+from trainyard.app.evidence.log_progress import progress_of_lines, without_times
 from trainyard.objects import parse_time
 from trainyard.objects.usage import Progress
 
@@ -60,3 +60,8 @@ def test_lines_without_a_step_or_a_time_have_none(text: bytes) -> None:
 
 def test_patterns_can_be_switched_off() -> None:
     assert progress_of_lines(log(*STEPS), has_patterns=False) is None
+
+
+def test_a_line_without_a_time_is_kept() -> None:
+    """The first one is cut where the log is long."""
+    assert without_times(b"of a line\n" + log(STEPS[0], ("05.0", ""))) == b"of a line\nstep=1 loss=2\n\n"

@@ -154,6 +154,12 @@ async def test_a_user_without_the_permission_reads_which_one_to_ask_for(trainyar
     printed = " ".join(answer.err.split())
     assert "you may not list pods of metrics.k8s.io in namespace default" in printed and "verbs: [list]" in printed
     assert "you may not get pods/log in namespace default" in printed
+    answer = await trainyard("get", "tfjob/mnist")
+    assert answer.code == 0 and answer.err == "no steps: you may not get pods/log in namespace default\n"
+    answer = await trainyard("why", "tfjob/mnist")
+    assert (
+        answer.code == 0 and "You may not" in answer.err and "get pods/log: what depends on it is missing" in answer.err
+    )
 
 
 @contextmanager

@@ -15,8 +15,9 @@ KIND = kinds.PYTORCHJOB
 
 
 def usage(index: int, step: float | None, **more: Any) -> ReplicaUsage:
-    fields = {"state": "Running", "pod": f"a-worker-{index}", "node": "local", "metrics_source": "file", **more}
-    return ReplicaUsage(replica=f"worker-{index}", role="worker", step=step, **fields)
+    fields = {"state": "Running", "pod": f"a-worker-{index}", "node": "local", "metrics_source": "file"}
+    measured: dict[str, Any] = {**fields, "memory_measure": "PSS", **more}
+    return ReplicaUsage(replica=f"worker-{index}", role="worker", step=step, **measured)
 
 
 def facts(*usages: ReplicaUsage) -> Facts:

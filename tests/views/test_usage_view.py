@@ -11,7 +11,7 @@ import pytest
 
 from tests.views.why_values import RUNNING, pod, tfjob
 from trainyard.objects import Json
-from trainyard.objects.usage import Progress, peak_annotation
+from trainyard.objects.usage import MEMORY_MEASURE, Progress, peak_annotation
 from trainyard.views.job_row import job_row
 from trainyard.views.job_view import JobView
 from trainyard.views.usage_view import ReplicaUsage, Spread, by_pod, job_usage, replica_usages, spreads
@@ -22,7 +22,8 @@ MIB = 1 << 20
 
 def metrics(slot: str, cpu: str = "0", memory: str = "0", step: float | None = None, **annotations: str) -> Json:
     progress = Progress({"step": step, "loss": 0.5}, 2.5, "file").annotation if step is not None else {}
-    meta = {"name": f"{slot.lower()}-abcd-x", "namespace": "default", "annotations": {**annotations, **progress}}
+    annotations |= {MEMORY_MEASURE: "PSS"} | progress
+    meta = {"name": f"{slot.lower()}-abcd-x", "namespace": "default", "annotations": annotations}
     return {"metadata": meta, "containers": [{"name": "tensorflow", "usage": {"cpu": cpu, "memory": memory}}]}
 
 
@@ -34,7 +35,6 @@ def usages(pods: list[Json], *items: Json) -> list[ReplicaUsage]:
 def test_a_replica_has_the_sums_of_its_containers_and_its_progress() -> None:
     item = metrics("WORKER-0", "1500m", "2Gi", 10, **peak_annotation({"tensorflow/1": 5 * MIB, "side/1": MIB}))
     item["containers"].append({"name": "side", "usage": {"cpu": "250000000n", "memory": "1024Ki"}})
-    item["metadata"]["annotations"]["trainyard.dev/memory-measure"] = "PSS"
     (usage,) = usages([pod("WORKER-0")], item)
     assert msgspec.to_builtins(usage) == {
         "replica": "worker-0",

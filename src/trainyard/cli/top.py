@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -15,15 +15,13 @@ from trainyard.cli.command import options
 from trainyard.cli.command.cluster_command import ClusterContext, CommandError, note, print_output, run_with_cluster
 from trainyard.cli.command.job_names import job_names
 from trainyard.cli.output.layout import UNKNOWN_WIDTH, colour_on, prose, table_lines, terminal_table, terminal_width
-from trainyard.objects import Json
 from trainyard.objects.printable import printable
 
 if TYPE_CHECKING:
-    from trainyard.cli.output.log_steps import LogSteps
-    from trainyard.objects.usage import Progress
     from trainyard.views.usage_view import JobUsage, ReplicaUsage, Spread
 
 INTERVAL = 2.0  # seconds between two readings, which is how often a Trainyard node measures
+MAX_LOGS = 32  # that are read for the steps of a job where no Trainyard node measures
 REPLICA_HEADS = ["REPLICA", "STATE", "STEP", "STEP/S", "CPU", "MEM", "PEAK", "NODE"]
 JOB_HEADS = ["JOB", "KIND", "STATE", "RUNNING", "STEP", "STEP/S", "CPU", "MEM", "PEAK"]
 UNKNOWN = "-"
@@ -98,41 +96,21 @@ class UsageReader:
 
     def __init__(self, context: ClusterContext, job: str) -> None:
         self._context, self._job = context, job
-        self._log_steps: LogSteps | None = None
 
     async def read(self) -> Reading:
         """The usage now. Raises CommandError when there is no such job, ApiError."""
         return await (self._replicas() if self._job else self._jobs())
 
     async def _replicas(self) -> Reading:
-        from trainyard.app.evidence.pod_metrics import read_pod_metrics
+        from trainyard.app.evidence.pod_metrics import read_usages_and_steps
         from trainyard.cli.command.jobs import get_job, list_pods
-        from trainyard.objects import uid_of
-        from trainyard.objects.labels import OWNER
         from trainyard.views.diagnosis.brief import brief_progress
-        from trainyard.views.job_view import JobView
-        from trainyard.views.usage_view import by_pod, replica_usages
 
         context, info = self._context, await get_job(self._context, self._job)
-        pods, (items, missing) = await asyncio.gather(
-            list_pods(context, info.job), read_pod_metrics(context.api, info.namespace, f"{OWNER}={uid_of(info.job)}")
-        )
-        slots = JobView.of([info.job], pods, time.time()).slots(uid_of(info.job))
-        progress, refusal = await self._steps_of_logs(pods, items)
-        usages = replica_usages(info.namespace, slots, by_pod(items), progress)
+        pods = await list_pods(context, info.job)
+        usages, missing, refusal = await read_usages_and_steps(context.api, info.job, pods, MAX_LOGS)
         warnings = tuple(filter(None, [brief_progress(info.kind, info.job, usages, time.time())]))
         return Reading(info.reference, tuple(usages), (), "; ".join(filter(None, (missing, refusal))), warnings)
-
-    async def _steps_of_logs(self, pods: list[Json], items: list[Json]) -> tuple[Mapping[str, Progress], str]:
-        """The progress by pod where no Trainyard node measures, and why there is none."""
-        from trainyard.objects.usage import MEMORY_MEASURE
-
-        if any(MEMORY_MEASURE in (item["metadata"].get("annotations") or {}) for item in items):
-            return {}, ""
-        from trainyard.cli.output.log_steps import LogSteps
-
-        self._log_steps = self._log_steps or LogSteps(self._context.api)
-        return await self._log_steps.read(pods), self._log_steps.refusal
 
     async def _jobs(self) -> Reading:
         from trainyard.app.evidence.pod_metrics import read_pod_metrics

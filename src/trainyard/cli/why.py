@@ -9,7 +9,7 @@ import click
 from trainyard.cli.command import options
 from trainyard.cli.command.cluster_command import ClusterContext, is_local, print_output, run_with_cluster
 from trainyard.cli.command.job_names import recorded_job_names
-from trainyard.cli.output.layout import terminal_width
+from trainyard.cli.output.layout import note, terminal_width
 from trainyard.cli.output.printing import as_json, as_yaml
 from trainyard.objects import Json
 from trainyard.objects.structs import replace
@@ -71,6 +71,8 @@ def _print(facts: Facts, diagnosis: JobDiagnosis, form: str) -> None:
         print_output((as_json if form == "json" else as_yaml)(diagnosis.to_json()))
     else:
         print_output("\n".join(format_findings(facts, diagnosis.findings, width=terminal_width(1))))
+    if facts.refused:
+        note(f"You may not {', '.join(facts.refused)}: what depends on it is missing here.")
 
 
 async def finding_lines(context: ClusterContext, info: JobInfo, job: Json, max_evidence_lines: int = 5) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from statistics import median
-from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -53,6 +53,11 @@ class ReplicaUsage(msgspec.Struct, frozen=True, rename="camel"):
     waits_for: str = ""  # what its main process waits for: sleep, disk; "" if that is not known
     waiting_pid: int = 0  # that process, on its node
 
+    def place_of(self, value: str) -> str:
+        """Where a value was read, as a finding names it."""
+        place = f"metrics.k8s.io, pod {self.pod}" if self.memory_measure else f"log of pod {self.pod}"
+        return f"{place}: {value}, from {self.metrics_source or 'no source'}"
+
     def to_json(self) -> Json:
         """The fields as JSON, which has no number that is not finite: such a value in `metrics` is a string."""
         return {**msgspec.to_builtins(self), "metrics": json_numbers(self.metrics)}
@@ -91,15 +96,25 @@ def by_pod(pod_metrics: Iterable[Json]) -> Metrics:
     return {(namespace_of(item), name_of(item)): item for item in pod_metrics}
 
 
-def replica_usages(
-    namespace: str,
-    slots: Iterable[ReplicaView],
-    metrics: Metrics,
-    progress: Mapping[str, Progress] = MappingProxyType({}),
-) -> list[ReplicaUsage]:
-    """The usage of the replicas of a job, in the order above. `progress`: of pods by name, where their PodMetrics have
-    none."""
-    usages = [_replica_usage(slot, metrics.get((namespace, slot.pod), {}), progress.get(slot.pod)) for slot in slots]
+def replica_usages(namespace: str, slots: Iterable[ReplicaView], metrics: Metrics) -> list[ReplicaUsage]:
+    """The usage of the replicas of a job, in the order above."""
+    return _compared([_replica_usage(slot, metrics.get((namespace, slot.pod), {})) for slot in slots])
+
+
+def with_progress(usages: Iterable[ReplicaUsage], progress: Mapping[str, Progress]) -> list[ReplicaUsage]:
+    """The usages with the progress of pods, by name, that no Trainyard node measures."""
+    return _compared(
+        [
+            usage
+            if usage.memory_measure
+            else msgspec.structs.replace(usage, **_progress_fields(progress.get(usage.pod)))
+            for usage in usages
+        ]
+    )
+
+
+def _compared(usages: list[ReplicaUsage]) -> list[ReplicaUsage]:
+    """The usages with their lag, in the order above."""
     steps: dict[str, list[float]] = {}
     for usage in usages:
         if usage.step is not None:
@@ -112,10 +127,9 @@ def replica_usages(
     )
 
 
-def _replica_usage(slot: ReplicaView, pod_metrics: Json, log_progress: Progress | None) -> ReplicaUsage:
+def _replica_usage(slot: ReplicaView, pod_metrics: Json) -> ReplicaUsage:
     annotations = as_dict(as_dict(pod_metrics.get("metadata")).get("annotations"))
     containers = [as_dict(as_dict(entry).get("usage")) for entry in pod_metrics.get("containers") or ()]
-    progress = progress_of(annotations) or log_progress
     peak = sum(peaks_of(annotations).values()) or slot.peak_memory
     waits_for, _, waiting_pid = str(annotations.get(WAITING_PROCESS) or "").partition(" ")
     return ReplicaUsage(
@@ -124,21 +138,29 @@ def _replica_usage(slot: ReplicaView, pod_metrics: Json, log_progress: Progress 
         state=slot.state,
         pod=slot.pod,
         node=slot.node,
-        step=progress.values.get("step") if progress else None,
-        steps_per_second=progress.steps_per_second if progress else None,
         cpu=_total(containers, "cpu"),
         memory=None if (memory := _total(containers, "memory")) is None else int(memory),
         peak_memory=peak or None,
         memory_measure=str(annotations.get(MEMORY_MEASURE) or ""),
-        metrics=dict(progress.values) if progress else {},
-        metrics_source=progress.source if progress else "",
-        not_finite_since=dict(progress.not_finite_since) if progress else {},
-        step_time=progress.step_time if progress else None,
-        seconds_per_step=progress.seconds_per_step if progress else None,
         stopped_pid=_pid(annotations.get(STOPPED_PROCESS)),
         waits_for=waits_for,
         waiting_pid=_pid(waiting_pid),
+        **_progress_fields(progress_of(annotations)),
     )
+
+
+def _progress_fields(progress: Progress | None) -> dict[str, Any]:
+    if progress is None:
+        return {}
+    return {
+        "step": progress.values.get("step"),
+        "steps_per_second": progress.steps_per_second,
+        "metrics": dict(progress.values),
+        "metrics_source": progress.source,
+        "not_finite_since": dict(progress.not_finite_since),
+        "step_time": progress.step_time,
+        "seconds_per_step": progress.seconds_per_step,
+    }
 
 
 def _pid(text: object) -> int:
@@ -152,8 +174,9 @@ def _total(usages: Sequence[Json], resource: str) -> float | None:
 
 def _lag(usage: ReplicaUsage, median_step: float | None) -> float:
     """A replica without a step lags behind those of its role that have one, whose median is `median_step`: it has not
-    begun."""
-    if median_step is None or usage.state == "Succeeded":
+    begun. Not one that no Trainyard node measures: its log need not have been read."""
+    is_unknown = usage.step is None and not usage.memory_measure
+    if median_step is None or is_unknown or usage.state == "Succeeded":
         return 0.0
     return max(0.0, median_step - (usage.step or 0.0))
 

@@ -8,24 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
+from typing import NamedTuple
 
 from trainyard.app.evidence.listeners import boot_id, listeners
+from trainyard.app.evidence.log_progress import (
+    LOG_TIMEOUT,
+    MAX_LOG_BYTES,
+    first_container,
+    progress_of_log,
+    read_tail,
+    without_times,
+)
 from trainyard.app.evidence.modules import look_up_modules
-from trainyard.app.evidence.pod_metrics import read_usages
+from trainyard.app.evidence.pod_metrics import add_progress, read_usages
 from trainyard.app.evidence.related_objects import get_related_objects
 from trainyard.app.history.recorded_job import TAIL_LINES, find_record, gone_pods, kept_logs
 from trainyard.app.history.recorded_values import recorded_usages
 from trainyard.app.job_files import in_thread
-from trainyard.client import ApiClient, ApiError, NotFound
+from trainyard.client import ApiClient, ApiError, Forbidden, NotFound
 from trainyard.core import Config, Kind, parse_job
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.resources import NODE, POD, SERVICE
+from trainyard.objects.usage import Progress
 from trainyard.views.diagnosis import Endpoint, Facts
 from trainyard.views.diagnosis.doubts import may_be_doubted
 from trainyard.views.diagnosis.inputs import Logs, log_key
 from trainyard.views.diagnosis.lookups import (
+    LogToRead,
     has_unscheduled,
     logs_to_read,
     node_name_of,
@@ -37,8 +48,6 @@ from trainyard.views.job_view import JobView, job_result
 from trainyard.views.replica_view import replica_view
 from trainyard.views.usage_view import ReplicaUsage
 
-LOG_TIMEOUT = 10.0  # timeout of one log request
-MAX_LOG_BYTES = 1 << 16  # of the end of a log, and of its beginning
 MAX_NODES = 4  # nodes that are read
 
 
@@ -56,18 +65,18 @@ async def gather_facts(
     names, from the caller's watch, else they are listed. usages: those of the replicas, else they are read."""
     related = await get_related_objects(api, kind, job, pods)
     in_doubt = may_be_doubted(parse_job(kind, job, Config()))
-    logs, nodes, endpoint, process_nodes, known_usages = await asyncio.gather(
-        _read_logs(api, related.pods, in_doubt),
+    known_usages = await _usages(api, job, related.pods, usages)
+    read_logs, nodes, endpoint, process_nodes = await asyncio.gather(
+        _read_logs(api, logs_to_read(related.pods, in_doubt, known_usages), known_usages),
         _list_nodes_if_unscheduled(api, related.pods),
         _look_up_endpoint(api, kind, job),
         _process_nodes(api, related.pods),
-        _usages(api, job, related.pods, usages),
     )
-    read_uids = {uid for uid, _ in logs}  # a pod that ends with its job may be deleted after the list
+    read_uids = {uid for uid, _ in read_logs.lines}  # a pod that ends with its job may be deleted after the list
     unread = [pod for pod in related.pods if in_doubt and uid_of(pod) not in read_uids]
     present = [pod for pod in related.pods if not in_doubt or uid_of(pod) in read_uids]
     gone, gone_logs = await in_thread(_gone_pods, kind, job, present, [*deleted, *unread], in_doubt)
-    logs = {**gone_logs, **logs}
+    logs = {**gone_logs, **read_logs.lines}
     local_pods = [pod for pod in related.pods if process_nodes.get(node_name_of(pod))]
     return Facts(
         kind=kind,
@@ -81,8 +90,8 @@ async def gather_facts(
         nodes=nodes,
         endpoint=endpoint,
         process_nodes=frozenset(process_nodes),
-        usages=tuple(known_usages),
-        refused=tuple(f"list {gvk.plural}" for gvk in related.refused),
+        usages=tuple(add_progress(job, related.pods, known_usages, read_logs.progress)),
+        refused=(*(f"list {gvk.plural}" for gvk in related.refused), *read_logs.refused),
         listeners=_listeners(local_pods, logs),
         modules=await asyncio.to_thread(look_up_modules, [*local_pods, *gone], logs),
     )
@@ -109,7 +118,7 @@ async def _usages(
     if job_result(job):
         record = await in_thread(find_record, uid_of(job))
         return await in_thread(recorded_usages, record, pods) if record else ()
-    return await read_usages(api, job, JobView.of([job], pods, time.time()), pods) if usages is None else usages
+    return await read_usages(api, job, JobView.of([job], pods, time.time())) if usages is None else usages
 
 
 async def _process_nodes(api: ApiClient, pods: Iterable[Json]) -> dict[str, bool]:
@@ -135,31 +144,47 @@ def _listeners(local: list[Json], logs: Logs) -> dict[int, str]:
     return listeners(ports, hosts)
 
 
-async def _read_logs(api: ApiClient, pods: Iterable[Json], doubtful: bool) -> Logs:
-    """The last lines of the containers whose logs are evidence."""
-    reads = logs_to_read(pods, doubtful)
-    tails = await asyncio.gather(*(_read_tail(api, *read) for read in reads))
-    return {log_key(read.pod, read.container): lines for read, lines in zip(reads, tails, strict=True) if lines}
+class _ReadLogs(NamedTuple):
+    """`lines`: the last lines of containers; `progress`: by name of the pod, where no Trainyard node measures;
+    `refused`: see Facts."""
+
+    lines: Logs
+    progress: Mapping[str, Progress]
+    refused: tuple[str, ...]
 
 
-async def _read_tail(api: ApiClient, pod: Json, container: str, previous: bool, whole: bool = False) -> tuple[str, ...]:
-    head = await _read_head(api, pod, container) if whole else b""
-    if whole and len(head) < MAX_LOG_BYTES:
-        return printable_lines(head)
-    tail = b""
-    try:
-        async with asyncio.timeout(LOG_TIMEOUT):
-            async for chunk in api.logs(
-                namespace_of(pod), name_of(pod), container, previous=previous, tail_lines=TAIL_LINES
-            ):
-                tail = (tail + chunk)[-MAX_LOG_BYTES:]
-    except (ApiError, TimeoutError):
-        return ()
-    return (*printable_lines(head), *printable_lines(tail))
+async def _read_logs(api: ApiClient, reads: Sequence[LogToRead], usages: Sequence[ReplicaUsage]) -> _ReadLogs:
+    """The last lines of these containers, and the steps in them."""
+    lines, progress, refused = dict[tuple[str, str], tuple[str, ...]](), dict[str, Progress](), set[str]()
+    measured = {usage.pod for usage in usages if usage.memory_measure}
+
+    async def read(log: LogToRead) -> None:
+        name, has_times = name_of(log.pod), not (log.previous or log.whole or name_of(log.pod) in measured)
+        try:
+            text = await _read_log(api, log, has_times)
+        except Forbidden:
+            refused.add("get pods/log")
+            return
+        if has_times and log.container == first_container(log.pod) and (steps := progress_of_log(log.pod, text)):
+            progress[name] = steps
+        if printed := printable_lines(without_times(text) if has_times else text):
+            lines[log_key(log.pod, log.container)] = printed
+
+    await asyncio.gather(*map(read, reads))
+    return _ReadLogs(lines, progress, tuple(refused))
+
+
+async def _read_log(api: ApiClient, log: LogToRead, has_times: bool) -> bytes:
+    """The end of a log, and its beginning if it is wanted. Raises Forbidden."""
+    head = await _read_head(api, log.pod, log.container) if log.whole else b""
+    if log.whole and len(head) < MAX_LOG_BYTES:
+        return head
+    tail = await read_tail(api, log.pod, log.container, TAIL_LINES, previous=log.previous, timestamps=has_times)
+    return head + tail
 
 
 async def _read_head(api: ApiClient, pod: Json, container: str) -> bytes:
-    """The first MAX_LOG_BYTES of a log, or all of it; b"" where it cannot be read."""
+    """The first MAX_LOG_BYTES of a log, or all of it; b"" where it cannot be read. Raises Forbidden."""
     head = b""
     try:
         async with asyncio.timeout(LOG_TIMEOUT), aclosing(api.logs(namespace_of(pod), name_of(pod), container)) as log:
@@ -167,6 +192,8 @@ async def _read_head(api: ApiClient, pod: Json, container: str) -> bytes:
                 head += chunk
                 if len(head) >= MAX_LOG_BYTES:
                     break
+    except Forbidden:
+        raise
     except (ApiError, TimeoutError):
         return b""
     return head[:MAX_LOG_BYTES]

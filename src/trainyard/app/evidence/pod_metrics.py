@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from trainyard.app.evidence.log_progress import read_log_progress
 from trainyard.client import ApiClient, ApiError, Forbidden, NotFound, Unavailable
 from trainyard.kinds import kind_of
-from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of
+from trainyard.objects import GVK, Json, labels_of, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
-from trainyard.objects.structs import replace
-from trainyard.objects.usage import MEMORY_MEASURE
+from trainyard.objects.usage import Progress
 from trainyard.views.diagnosis.brief import brief_progress
+from trainyard.views.diagnosis.lookups import suspicion
 from trainyard.views.job_view import NO_REPLICAS, JobView, job_result, job_state
-from trainyard.views.usage_view import ReplicaUsage, by_pod, replica_usages
+from trainyard.views.usage_view import ReplicaUsage, by_pod, replica_usages, with_progress
 
 POD_METRICS = GVK("metrics.k8s.io", "v1beta1", "PodMetrics", "pods")
 
@@ -36,27 +37,52 @@ async def read_pod_metrics(api: ApiClient, namespace: str, labels: str) -> tuple
         return [], f"no CPU and memory: metrics.k8s.io cannot answer now ({error.message}); see its metrics-server"
 
 
-async def read_usages(
-    api: ApiClient, job: Json, view: JobView, pods: Sequence[Json] | None = None
-) -> list[ReplicaUsage]:
-    """The usage of the replicas of a job of `view`; [] where nobody measures it, or the API server refuses it. `pods`:
-    those whose logs tell the steps where no Trainyard node measures; None: no log is read."""
+async def read_usages(api: ApiClient, job: Json, view: JobView) -> list[ReplicaUsage]:
+    """The usage of the replicas of a job of `view`; [] where nobody measures it, or the API server refuses it."""
     try:
         items, _ = await read_pod_metrics(api, namespace_of(job), f"{OWNER}={uid_of(job)}")
     except ApiError:
         items = []
-    is_measured = any(MEMORY_MEASURE in (item["metadata"].get("annotations") or {}) for item in items)
-    progress = await read_log_progress(api, pods or ()) if not is_measured else {}
-    if not items and not progress:
-        return []
-    usages = replica_usages(namespace_of(job), view.slots(uid_of(job)), by_pod(items), progress)
-    # Not all logs are read: a replica without a step need not lag.
-    return [replace(usage, lag=0.0) if usage.pod not in progress and not is_measured else usage for usage in usages]
+    return replica_usages(namespace_of(job), view.slots(uid_of(job)), by_pod(items)) if items else []
 
 
-async def progress_warnings(api: ApiClient, namespace: str, jobs: Sequence[Json], pods: Iterable[Json]) -> list[str]:
+class JobUsages(NamedTuple):
+    """The usage of the replicas of a job, why they have no CPU and memory, and why no steps are read in logs."""
+
+    usages: list[ReplicaUsage]
+    missing: str
+    refusal: str
+
+
+async def read_usages_and_steps(api: ApiClient, job: Json, pods: Sequence[Json], most_logs: int) -> JobUsages:
+    """The usage of a job that has these pods, others may be among them; the steps in at most `most_logs` logs where no
+    Trainyard node measures. Raises ApiError."""
+    items, missing = await read_pod_metrics(api, namespace_of(job), f"{OWNER}={uid_of(job)}")
+    slots = JobView.of([job], pods, time.time()).slots(uid_of(job))
+    usages = replica_usages(namespace_of(job), slots, by_pod(items))
+    by_name = {name_of(pod): pod for pod in pods if labels_of(pod).get(OWNER) == uid_of(job)}
+    unmeasured = [usage for usage in usages if not usage.memory_measure and usage.pod in by_name]
+    first = [by_name[usage.pod] for usage in sorted(unmeasured, key=suspicion)]
+    progress, refusal = await read_log_progress(api, first, most_logs)
+    return JobUsages(with_progress(usages, progress), missing, refusal)
+
+
+def add_progress(
+    job: Json, pods: Sequence[Json], usages: Sequence[ReplicaUsage], progress: Mapping[str, Progress]
+) -> Sequence[ReplicaUsage]:
+    """The usages of a job with the progress in logs. `usages`: [] where nobody measures."""
+    if not progress:
+        return usages
+    slots = JobView.of([job], pods, time.time()).slots(uid_of(job))
+    return with_progress(usages or replica_usages(namespace_of(job), slots, {}), progress)
+
+
+async def progress_warnings(
+    api: ApiClient, namespace: str, jobs: Sequence[Json], pods: Sequence[Json], most_logs: int = 0
+) -> list[str]:
     """What is wrong with those of these jobs that run, `KIND/NAME: text`: with their progress, where it is measured; or
-    that they have no replicas. `namespace`: of the jobs, "" for several. Makes a request if a job runs."""
+    that they have no replicas. `namespace`: of the jobs, "" for several. Makes a request if a job runs. `most_logs`:
+    for a single job, read the steps in so many logs where no Trainyard node measures."""
     now = time.time()
     view = JobView.of(jobs, pods, now)
     known = [(kind, job) for job in jobs if (kind := kind_of(job)) is not None]
@@ -70,13 +96,17 @@ async def progress_warnings(api: ApiClient, namespace: str, jobs: Sequence[Json]
     running = [(kind, job) for kind, job in known if job_state(job) == "Running"]
     if not running:
         return warnings
+    refusal, usages_of = "", dict[str, list[ReplicaUsage]]()
     try:
-        items, _ = await read_pod_metrics(api, namespace, OWNER)
+        if most_logs:
+            job = running[0][1]
+            usages_of[uid_of(job)], _, refusal = await read_usages_and_steps(api, job, pods, most_logs)
+        elif metrics := by_pod((await read_pod_metrics(api, namespace, OWNER))[0]):
+            slots_of = {uid_of(job): (namespace_of(job), view.slots(uid_of(job))) for _, job in running}
+            usages_of = {uid: replica_usages(*slots, metrics) for uid, slots in slots_of.items()}
     except ApiError:
         return warnings
-    metrics = by_pod(items)
-    for kind, job in running if items else ():
-        usages = replica_usages(namespace_of(job), view.slots(uid_of(job)), metrics)
-        if text := brief_progress(kind, job, usages, now):
+    for kind, job in running:
+        if text := brief_progress(kind, job, usages_of.get(uid_of(job), ()), now):
             warnings.append(f"{kind.api.singular}/{name_of(job)}: {text}")
-    return warnings
+    return [*warnings, *filter(None, [refusal])]

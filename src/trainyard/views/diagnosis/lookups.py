@@ -14,8 +14,11 @@ from trainyard.objects.structs import replace
 from trainyard.views.diagnosis.containers import declared_ports
 from trainyard.views.diagnosis.inputs import Logs, log_key
 from trainyard.views.diagnosis.output import port_in_use, ports_in
+from trainyard.views.usage_view import ReplicaUsage
 
 MAX_LOGS = 8  # containers whose last lines are read
+_NEVER = float("inf")
+_UNKNOWN = (0.0, _NEVER, _NEVER)
 
 
 class LogToRead(NamedTuple):
@@ -28,9 +31,17 @@ class LogToRead(NamedTuple):
     whole: bool = False
 
 
-def logs_to_read(pods: Iterable[Json], may_doubt: bool = False) -> list[LogToRead]:
-    """At most MAX_LOGS containers: failed ones first, then running ones. `may_doubt`: the logs may put the success of
-    the job in doubt, so that those of containers that ended with 0 are read first, and the beginnings of all."""
+def suspicion(usage: ReplicaUsage) -> tuple[float, float, float]:
+    """The order in which running replicas are looked at: those that are behind, then those whose last step was first,
+    then those that compute least. A replica that has raised and waits for the others is among them."""
+    step_time = _NEVER if usage.step_time is None else usage.step_time
+    return -usage.lag, step_time, _NEVER if usage.cpu is None else usage.cpu
+
+
+def logs_to_read(pods: Iterable[Json], may_doubt: bool = False, usages: Iterable[ReplicaUsage] = ()) -> list[LogToRead]:
+    """At most MAX_LOGS containers: failed ones first, then running ones by their usage. `may_doubt`: the logs may put
+    the success of the job in doubt, so that those of containers that ended with 0 are read first, and the beginnings of
+    all."""
     failed, running = [], []
     if may_doubt:
         names = [

@@ -41,8 +41,8 @@ def not_finite(facts: Facts) -> Iterator[Finding]:
         level = NOTE if facts.has_ended or not is_loss(name) else WAIT if sources == {"pattern"} else BLOCK
         verb = "was" if facts.has_ended else "is"
         summary = f"{join_names(usage.replica for usage in usages)}: {name} {verb} {text}{since}"
-        place = "metrics.jsonl of" if facts.has_ended else "metrics.k8s.io,"
-        where = f"{place} pod {first.pod}: {name}, from {first.metrics_source or 'no source'}"
+        recorded = f"metrics.jsonl of pod {first.pod}: {name}, from {first.metrics_source or 'no source'}"
+        where = recorded if facts.has_ended else first.place_of(name)
         yield Finding(level, summary, where, (), DIVERGED_FIX if is_loss(name) else "")
 
 
@@ -57,7 +57,7 @@ def no_step(facts: Facts) -> Iterator[Finding]:
     summary = f"{join_names(usage.replica for usage in stalled)}: no step for {format_age(_silence(first, facts.now))}"
     summary = "; ".join(filter(None, [summary + pace, _activity(running, stalled)]))
     evidence = tuple(_state(usage, facts.now) for usage in stalled[:MAX_EVIDENCE])
-    where = f"metrics.k8s.io, pod {first.pod}: step, from {first.metrics_source or 'no source'}"
+    where = first.place_of("step")
     pids = [usage.waiting_pid for usage in stalled if usage.waiting_pid]
     fix = f"`py-spy dump --pid {pids[0]}` on that machine shows" if pids else "`py-spy dump --pid PID` shows"
     yield Finding(WAIT, summary, where, evidence, f"`{facts.command('logs')}` has its last words; {fix} where it waits")

@@ -51,5 +51,5 @@ def _behind(facts: Facts, usages: list[ReplicaUsage]) -> Iterator[Finding]:
     ]
     role, index = slowest.role, slowest.replica.rpartition("-")[2]
     fix = f"`{facts.command('top')}` compares the replicas; `{facts.command('logs')} --role {role} --index {index}`"
-    where = f"metrics.k8s.io, pod {slowest.pod}: step, from {slowest.metrics_source or 'no source'}"
+    where = slowest.place_of("step")
     yield Finding(NOTE if is_guess else WAIT, summary, where, tuple(rates), f"{fix} shows what it does")

@@ -61,6 +61,8 @@ def logs_to_read(pods: Iterable[Json], may_doubt: bool = False, usages: Iterable
                 failed.append(LogToRead(pod, container.name, previous))
             elif container.state("running") is not None and not container.init:
                 running.append(LogToRead(pod, container.name, False))
+    order = {usage.pod: suspicion(usage) for usage in usages}
+    running.sort(key=lambda log: order.get(name_of(log.pod), _UNKNOWN))
     return [*failed, *running][:MAX_LOGS]
 
 

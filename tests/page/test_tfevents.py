@@ -6,13 +6,16 @@ import math
 import os
 import struct
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.page.tfevents_writer import VERSION, event, field, frame, simple, tensor
+from trainyard.page import tfevents
 from trainyard.page.tfevents import MAX_EVENT, MAX_PARSED, EventFile, Scalar, event_scalars
 
 MANY = 1 << 30
@@ -92,6 +95,24 @@ def test_a_large_event_is_skipped_by_its_length(tmp_path: Path) -> None:
         file.write(frame(event(1, 10.0, simple("a", 1))))
     scalars, read, _ = EventFile().read(path, MANY)
     assert len(scalars) == 1 and read < MAX_PARSED
+
+
+def test_a_shape_of_many_dimensions_is_read_as_far_as_it_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product of 70,000 sizes of 63 bits takes a core for 20 seconds."""
+    dimension = field(2, field(1, (1 << 63) - 1))
+    count = 0
+
+    def counted(message: bytes) -> Iterator[tuple[int, int, Any]]:
+        nonlocal count
+        for read in fields(message):
+            count += 1
+            yield read
+
+    fields = tfevents._fields
+    monkeypatch.setattr(tfevents, "_fields", counted)
+    assert tfevents._tensor_scalar(field(1, 1) + field(2, dimension * 70_000) + field(5, 0.25)) is None
+    assert count == 4
+    assert tfevents._tensor_scalar(field(1, 1) + field(2, field(2, field(1, 1)) * 1_000) + field(5, 0.25)) == 0.25
 
 
 def test_a_reading_has_a_budget(tmp_path: Path) -> None:

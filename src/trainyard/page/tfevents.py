@@ -130,7 +130,7 @@ def _tensor_scalar(tensor: bytes) -> float | None:
     for number, wire, value in _fields(tensor):
         if (number, wire) == (_TENSOR_DTYPE, _VARINT):
             dtype = int(value)
-        elif number == _TENSOR_SHAPE and _elements(value) != 1:
+        elif number == _TENSOR_SHAPE and not _has_one_element(value):
             return None
         elif number > _TENSOR_SHAPE:
             contents[number] = value
@@ -146,14 +146,14 @@ def _tensor_scalar(tensor: bytes) -> float | None:
     return float(integer - (1 << 64 if integer >> 63 else 0))
 
 
-def _elements(shape: int | bytes) -> int:
-    """The number of elements of a TensorShapeProto; 0 if a dimension is unknown."""
-    count = 1
+def _has_one_element(shape: int | bytes) -> bool:
+    """Whether a TensorShapeProto is that of one number. No product of what a file says: it could be of any length."""
     for number, _, dimension in _fields(shape) if isinstance(shape, bytes) else ():
         if number == _SHAPE_DIM and isinstance(dimension, bytes):
-            sizes = [size for field, wire, size in _fields(dimension) if (field, wire) == (_DIM_SIZE, _VARINT)]
-            count *= int(sizes[0]) if sizes else 0
-    return count
+            sizes = (size for field, wire, size in _fields(dimension) if (field, wire) == (_DIM_SIZE, _VARINT))
+            if next(sizes, 0) != 1:
+                return False
+    return True
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, Any]]:

@@ -32,6 +32,13 @@ def test_a_browser_on_this_machine_is_served(headers: dict[str, str]) -> None:
         ({"Host": "localhost.evil.example"}, 421),
         ({"Host": "10.0.0.5:4000"}, 421),
         ({"Host": "0.0.0.0:4000"}, 421),
+        ({"Host": "::1%;script-src *"}, 421),  # a zone, as ipaddress reads it
+        ({"Host": "[::1%25lo]:4000"}, 421),
+        ({"Host": "[::1%lo]"}, 421),
+        ({"Host": "127.0.0.1:4000;script-src *"}, 421),
+        ({"Host": "127.0.0.1:\u0663"}, 421),  # a digit, but not of a port
+        ({"Host": "]127.0.0.1["}, 421),
+        ({"Host": "localhost "}, 421),
         ({"Host": "127.0.0.1:4000", "Origin": "http://evil.example"}, 403),
         ({"Host": "127.0.0.1:4000", "Origin": "http://127.0.0.1:4001"}, 403),  # the web server of a pod
         ({"Host": "127.0.0.1:4000", "Origin": "https://127.0.0.1:4000"}, 403),

@@ -230,6 +230,8 @@ async def test_the_server_answers_to_its_names(locked: Server, host: str) -> Non
         "",
         "127.0.0.1evil",
         "2130706433",
+        "[::1%25evil]",
+        "::1%;x",
     ],
 )
 async def test_a_host_name_that_resolves_to_us_by_dns_rebinding_is_refused(locked: Server, host: str) -> None:

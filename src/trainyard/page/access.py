@@ -93,12 +93,16 @@ def refusal(headers: Mapping[str, str]) -> Refusal | None:
     return None
 
 
+_HOST = re.compile(r"(localhost|[0-9.]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?")
+"""Nothing else may stand in the policy of the page. ipaddress takes any text after a `%` for the zone of an address."""
+
+
 def _is_loopback(host: str) -> bool:
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-    if name == "localhost":
-        return True
+    match = _HOST.fullmatch(host)
+    if match is None or match[1] == "localhost":
+        return match is not None
     try:
-        return ipaddress.ip_address(name.strip("[]")).is_loopback
+        return ipaddress.ip_address(match[1].strip("[]")).is_loopback
     except ValueError:
         return False
 

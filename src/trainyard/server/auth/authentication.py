@@ -108,6 +108,8 @@ def _is_own_host(authority: str) -> bool:
     host, _, port = authority.rpartition(":") if _has_port(authority) else (authority, "", "")
     if not (port.isascii() and port.isdigit()) and port:
         return False
+    if "%" in host:  # ipaddress takes any text after it for the zone of an address
+        return False
     host = host.lower().removesuffix(".")
     if host in NAMES:
         return True

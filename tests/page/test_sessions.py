@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from trainyard.page.sessions import (
@@ -48,9 +50,21 @@ def test_guesses_are_limited_and_the_limit_passes() -> None:
     for _ in range(MAX_TRIES):
         assert sessions.accept("guess") is None
     with pytest.raises(TooManyTries):
-        sessions.accept(sessions.invite())
+        sessions.accept("guess")
     clock.seconds += TRY_SECONDS + 1
-    assert sessions.accept(sessions.invite()) is not None
+    assert sessions.accept("guess") is None
+
+
+def test_guesses_of_another_user_lock_no_owner_out() -> None:
+    sessions = Sessions(b"a", Clock())
+    for _ in range(3 * MAX_TRIES):
+        with contextlib.suppress(TooManyTries):
+            sessions.accept("guess")
+    for right in ("read", "write"):
+        session = sessions.accept(sessions.invite(right))
+        assert session is not None and sessions.right_of(session) == right
+    with pytest.raises(TooManyTries):
+        sessions.accept("guess")
 
 
 def test_a_ticket_is_for_one_path_once_and_soon() -> None:

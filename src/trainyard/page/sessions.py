@@ -18,7 +18,7 @@ from typing import Literal
 INVITATION_SECONDS = 60.0
 SESSION_SECONDS = 12 * 3600.0
 TICKET_SECONDS = 30.0
-MAX_TRIES = 10  # exchanges of invitations in TRY_SECONDS, valid or not
+MAX_TRIES = 10  # invitations in TRY_SECONDS that were not valid
 TRY_SECONDS = 60.0
 
 
@@ -28,7 +28,7 @@ _PURPOSES: dict[Right, str] = {"read": "session", "write": "writing session"}  #
 
 
 class TooManyTries(Exception):
-    """More than MAX_TRIES invitations were shown within TRY_SECONDS."""
+    """More than MAX_TRIES invitations within TRY_SECONDS were not valid."""
 
 
 class Sessions:
@@ -58,13 +58,14 @@ class Sessions:
         return invitation
 
     def accept(self, invitation: str) -> str | None:
-        """A session in exchange for an invitation; None for one that is not valid (any more). Raises TooManyTries."""
+        """A session in exchange for an invitation; None for one that is not valid (any more). Raises TooManyTries for
+        such a one: those of another user keep no owner out."""
         now = self._now()
-        if len(self._tries) == MAX_TRIES and now - self._tries[0] < TRY_SECONDS:
-            raise TooManyTries
-        self._tries.append(now)
         expires, right = self._invitations.pop(invitation, (float("-inf"), "read"))
         if expires < now:
+            if len(self._tries) == MAX_TRIES and now - self._tries[0] < TRY_SECONDS:
+                raise TooManyTries
+            self._tries.append(now)
             return None
         end = f"{now + SESSION_SECONDS:.0f}"
         return f"{end}.{self._sign(_PURPOSES[right], end)}"

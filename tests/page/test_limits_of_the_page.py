@@ -15,7 +15,7 @@ import pytest
 
 from tests.page.browsing import Browser
 from tests.support.waiting import until_async
-from trainyard.page import PageOptions, PageServer
+from trainyard.page import PageOptions, PageServer, access, live
 from trainyard.page.access import LIMITS
 
 
@@ -70,6 +70,31 @@ async def test_a_connection_that_says_nothing_is_closed(
     monkeypatch.setattr("trainyard.page.access.LIMITS", type(LIMITS)(head_seconds=0.1))
     async with AsyncExitStack() as stack, asyncio.timeout(30):
         assert await (await connect(stack, page_server.url)).read() == b""
+
+
+async def test_streams_of_lines_are_open_pages_too(page_server: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "MAX_PAGES", 3)
+    monkeypatch.setattr(live, "PING_SECONDS", 0.05)  # by a ping it is noticed that a client has gone
+    async with aiohttp.ClientSession() as http, AsyncExitStack() as stack:
+        browser = Browser(page_server.url, http)
+        assert await browser.log_in(page_server.link()) == 200
+
+        async def stream() -> aiohttp.ClientResponse:
+            return await stack.enter_async_context(http.get(f"{page_server.url}v1/live", headers=browser.headers))
+
+        async with browser.live():
+            streams = [await stream() for _ in range(4)]
+            assert [response.status for response in streams] == [200, 200, 503, 503]
+            assert await streams[2].json() == {"error": "3 pages are open already"}
+            with pytest.raises(aiohttp.WSServerHandshakeError):
+                async with browser.live():
+                    pass
+        streams[0].close()
+
+        async def is_admitted() -> bool:
+            return (await stream()).status == 200
+
+        await until_async(is_admitted, "a page is open when another was closed")
 
 
 SCARCE = """

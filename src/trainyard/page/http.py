@@ -66,6 +66,8 @@ class HttpPages:
         self._data = DataRoutes(api, self._observation, self._pages, sessions, options.claims, proxy_api)
         self.connections = Connections(self._answer, access.LIMITS)
         self._open_sockets: set[web.WebSocketResponse] = set()
+        self._open_pages = 0
+        """Sockets, and streams of lines, which `ping` frames end within seconds of their clients."""
 
     @property
     def observes(self) -> bool:
@@ -150,10 +152,17 @@ class HttpPages:
         return json_response({"message": await self._actions.act(await json_body(request))})
 
     async def _live(self, request: web.BaseRequest) -> web.StreamResponse:
-        if request.headers.get("Upgrade", "").lower() != "websocket":
-            return await self._stream_frames(request)
-        if len(self._open_sockets) >= access.MAX_PAGES:
+        if self._open_pages >= access.MAX_PAGES:
             return error_response(503, f"{access.MAX_PAGES} pages are open already")
+        self._open_pages += 1
+        try:
+            if request.headers.get("Upgrade", "").lower() == "websocket":
+                return await self._serve_socket(request)
+            return await self._stream_frames(request)
+        finally:
+            self._open_pages -= 1
+
+    async def _serve_socket(self, request: web.BaseRequest) -> web.StreamResponse:
         socket = web.WebSocketResponse(
             protocols=(LIVE_PROTOCOL,), heartbeat=PING_SECONDS, max_msg_size=access.MAX_BODY, compress=False
         )
@@ -194,12 +203,18 @@ class HttpPages:
         await response.prepare(request)
 
         async def send(frame: bytes) -> None:
-            await response.write(frame + b"\n")
+            async with asyncio.timeout(SEND_SECONDS):
+                await response.write(frame + b"\n")
 
         page = LivePage(self._sources, send, self._hello_to(request))
         page.subscribe(request.query.getall("subscribe", []))
-        with contextlib.suppress(ConnectionError):
+        try:
             await page.run()
+        except ConnectionError:
+            pass
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
         return response
 
     def _open_log(self, job_uid: str, replica: str) -> LogLines | None:

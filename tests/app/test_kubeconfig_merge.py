@@ -162,6 +162,8 @@ def test_a_link_stays_a_link(tmp_path: Path, source: Path) -> None:
         ("kind: Config\nusers: [a]\n", "users is not a list"),
         ("\xff\x00", "not YAML"),
         ("a: 1\n---\nb: 2\n", "not YAML"),
+        ("[" * 5_000, "not YAML"),
+        ("#" * (5 << 20), "larger than 4194304 bytes"),
     ],
 )
 def test_a_file_that_is_no_kubeconfig_is_never_written_to(
@@ -175,6 +177,24 @@ def test_a_file_that_is_no_kubeconfig_is_never_written_to(
         assert str(path) in str(refused.value) and "It was not changed" in str(refused.value)
     assert path.read_bytes() == text.encode("latin-1")
     assert {path.name for path in tmp_path.iterdir()} == {"config", "source"}
+
+
+@pytest.mark.parametrize("kind", ["a FIFO", "a link to a device", "a folder"])
+def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path, source: Path, kind: str) -> None:
+    """As root /dev/null was replaced by a file with a token; a FIFO has no writer, and its reader waits for ever."""
+    path = tmp_path / "config"
+    if kind == "a FIFO":
+        os.mkfifo(path)
+    elif kind == "a folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/null")
+    before = path.lstat()
+    for command in (lambda: check_mergeable(path), lambda: merge(path, source, NAME), lambda: remove(path, NAME)):
+        with pytest.raises(KubeconfigError, match="not a regular file; name another file with") as refused:
+            command()
+        assert str(path) in str(refused.value)
+    assert path.lstat() == before and Path("/dev/null").is_char_device()
 
 
 def test_a_write_of_another_program_is_waited_for(

@@ -3,7 +3,7 @@
 Rules:
 - The file belongs to the user. All other entries are kept as they are, with unknown fields and the style of the values;
   only comments are lost. The current context is set only when there is none.
-- A file that is not a kubeconfig is never written.
+- A file that is not a kubeconfig, or not a regular file, is never written.
 - A write replaces the file atomically, readable for its owner alone, since it holds a token; of a symlink the target is
   replaced. The lock is that of kubectl: FILE.lock.
 """
@@ -11,7 +11,9 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,6 +24,7 @@ import yaml
 from trainyard.app.kubeconfig import SECTIONS, KubeconfigError
 
 LOCK_TIMEOUT = 5.0  # seconds to wait for another program that holds the lock
+MAX_BYTES = 4 << 20  # of a kubeconfig, whose nodes take a hundred times as much memory
 POLL_SECONDS = 0.05  # seconds between two attempts to lock
 _SEQUENCE, _TEXT = "tag:yaml.org,2002:seq", "tag:yaml.org,2002:str"
 _NULL = "tag:yaml.org,2002:null"
@@ -83,14 +86,13 @@ def remove(path: Path, name: str) -> bool:
 def _load(path: Path) -> yaml.MappingNode:
     """The kubeconfig as YAML nodes; an empty one when the file does not exist. Raises KubeconfigError."""
     try:
-        text = path.read_text("utf-8")
-        document = yaml.compose(text, Loader=yaml.SafeLoader)
+        document = yaml.compose(_read(path).decode(), Loader=yaml.SafeLoader)
     except FileNotFoundError:
         document = None
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise KubeconfigError(f"{path}: {reason}; name another file with $KUBECONFIG") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise KubeconfigError(f"{path}: {reason}; name another file with $KUBECONFIG. It was not changed") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         raise KubeconfigError(
@@ -103,6 +105,17 @@ def _load(path: Path) -> yaml.MappingNode:
     for section in SECTIONS:
         _items(path, document, section)
     return document
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of a file that may be replaced. Raises OSError, also for a FIFO or a device: $KUBECONFIG is /dev/null
+    where somebody switches kubeconfigs off."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+    if status.st_size > MAX_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {MAX_BYTES} bytes")
+    return path.read_bytes()
 
 
 def _get(document: yaml.MappingNode, key: str) -> yaml.Node | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from click import Command
 from click.testing import CliRunner
 
-from trainyard.app.background.cluster_folders import BackgroundError, cluster_names, state_folder
+from trainyard.app.background.cluster_folders import BackgroundError, cluster_names, folder_error, state_folder
 from trainyard.app.background.clusters import Background
 from trainyard.app.background.folder import PREFIX
 from trainyard.app.kubeconfig import KubeconfigError, find_cluster
@@ -89,6 +91,37 @@ def test_the_error_of_a_state_folder_that_cannot_be_created_names_the_fix(
     with pytest.raises(BackgroundError, match="set XDG_STATE_HOME") as refused:
         Background().start({}, print)
     assert refused.value.code == 3
+
+
+@pytest.mark.parametrize("name", ["daemon.log", "daemon.log.1", "lock"])
+def test_a_folder_in_the_place_of_a_file_is_named(home: Path, name: str) -> None:
+    """The folder of the state is all right."""
+    (home / "default" / name).mkdir(parents=True)
+    other = {"daemon.log": "daemon.log.1", "daemon.log.1": "daemon.log"}.get(name)
+    if other:
+        (home / "default" / other).touch()
+    with pytest.raises(BackgroundError) as refused:
+        Background().start({}, print)
+    place = home / "default" / name
+    assert str(refused.value) == f"{place}: a folder is in the place of a file of the cluster; move it away"
+
+
+def test_a_python_that_may_not_be_executed_is_named(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python3"
+    python.touch(mode=0o600)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(
+        BackgroundError, match="permission denied; Trainyard runs the cluster with it; install"
+    ) as refused:
+        Background().start({}, print)
+    assert str(refused.value).startswith(str(python)) and refused.value.code == 3
+
+
+def test_a_process_without_descriptors_is_not_told_to_move_its_state(tmp_path: Path) -> None:
+    error = folder_error(tmp_path, OSError(errno.EMFILE, "Too many open files"))
+    assert str(error).startswith("too many open files; end other programs")
 
 
 def test_a_state_folder_that_is_a_link_is_not_trusted(home: Path, tmp_path: Path) -> None:

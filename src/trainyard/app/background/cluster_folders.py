@@ -17,11 +17,14 @@ The folder of the cluster NAME is $XDG_STATE_HOME/trainyard/NAME (or ~/.local/st
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
+import sys
 from pathlib import Path
 
 CLUSTER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 HISTORY = "history"  # beside the clusters' folders: the records of all jobs (history/records.py)
 
 
@@ -66,6 +69,21 @@ def command_line(verb: str, name: str) -> str:
 
 
 def folder_error(folder: Path, error: OSError) -> BackgroundError:
-    """The error of a command that cannot create or write the folder of a cluster."""
+    """The error of a command that cannot start or stop a cluster in this folder."""
     reason = (error.strerror or str(error)).lower()
+    if error.errno in EXHAUSTED:
+        return BackgroundError(f"{reason}; end other programs, or raise the limits of your user (`ulimit -a`)")
+    if error.filename == sys.executable:
+        fix = "Trainyard runs the cluster with it; install Trainyard again, with a Python that you may execute"
+        return BackgroundError(f"{error.filename}: {reason}; {fix}")
+    for name in (error.filename, error.filename2):
+        if isinstance(name, str | os.PathLike) and (kind := _wrong_kind(folder, Path(name), error.errno)):
+            return BackgroundError(f"{name}: {kind} is in the place of a file of the cluster; move it away")
     return BackgroundError(f"{error.filename or folder}: {reason}; set XDG_STATE_HOME to a folder that you can write")
+
+
+def _wrong_kind(folder: Path, path: Path, code: int | None) -> str:
+    """What is at a path below the folder of a cluster, if that is the cause of the error; else ""."""
+    if code not in (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.ELOOP) or folder not in path.parents:
+        return ""
+    return "a symbolic link" if path.is_symlink() else "a folder" if path.is_dir() else ""

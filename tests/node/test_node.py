@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -385,9 +386,29 @@ async def test_containers_of_a_killed_supervisor_are_started_again(cluster: Node
     pod = await cluster.until("lasting", lambda status: restarts(status) == 1 and status["phase"] == "Running")
     assert pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
     ended = terminated((await cluster.phase("once", "Failed"))["status"])
-    assert ended is not None and ended["exitCode"] == 137
+    assert ended is not None and (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
     await cluster.pod("after", "print('goes on')")
     assert await cluster.result("after") == "goes on\n"
+
+
+async def test_a_killed_init_is_not_reported_as_the_end_of_its_program(cluster: NodeCluster) -> None:
+    await cluster.pod("once", "import time; print('of a killed init', flush=True); time.sleep(60)")
+    await cluster.phase("once", "Running")
+    await printed(cluster, "once")
+    (init,) = parents_of(b"of a killed init")
+    os.kill(init, signal.SIGKILL)
+    ended = terminated((await cluster.phase("once", "Failed"))["status"])
+    assert ended is not None and (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
+
+
+def parents_of(program: bytes) -> set[int]:
+    """The parents of the processes with that text in their command line."""
+    parents = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            if program in (process / "cmdline").read_bytes():
+                parents.add(int((process / "stat").read_text().rpartition(")")[2].split()[1]))
+    return parents
 
 
 async def test_a_stopping_node_lets_programs_end_by_themselves(cluster: NodeCluster) -> None:

@@ -154,5 +154,5 @@ def test_a_file_that_may_not_be_used_is_named(line: str, explanation: str, fix: 
 
 def test_a_pod_lost_with_its_node_is_not_reported_as_killed() -> None:
     lost = cause_of(["step 1"], 137, "ContainerStatusUnknown", LOCAL)
-    assert "the process that ran its node ended" in lost.explanation
+    assert "the process of its node that ran it ended" in lost.explanation
     assert "SIGKILL" not in lost.explanation and "oom" not in lost.fix

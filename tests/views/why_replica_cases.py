@@ -155,7 +155,7 @@ REPLICA_CASES = (
         tfjob(RUNNING),
         (pod("WORKER-0", {"state": ended(137, "ContainerStatusUnknown")}, "Failed"),),
         WAIT,
-        ("ContainerStatusUnknown): the process that ran its node ended, and its pods with it", "nothing needs to be"),
+        ("ContainerStatusUnknown): the process of its node that ran it ended", "nothing needs to be"),
         {"process_nodes": frozenset({"here"})},
     ),
     Case(

@@ -17,6 +17,7 @@ from trainyard.node.kubelet.pod_cleanup import PodCleanup
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.pod_state import Cancel, ContainerState, Ended, Over, Signal, Start, Stop, Tick, Wake
 from trainyard.node.kubelet.pod_status_writer import PodStatusWriter
+from trainyard.node.kubelet.restore import LOST
 from trainyard.node.kubelet.spec.pod_spec import container_images
 from trainyard.node.network.directory import peer_of
 from trainyard.objects.structs import replace
@@ -70,7 +71,7 @@ class LifecycleRunner:
                 message = "the process that holds this node's pods was killed"
                 run_id = self._record.run_id(container.name, container.run)
                 peak = self._node_context.usage.container_ended(run_id, 0)
-                self.feed(Ended(self._node_context.now(), container.name, 137, "Error", message, peak))
+                self.feed(Ended(self._node_context.now(), container.name, 137, LOST[0], message, peak))
 
     def delete(self, grace: float) -> None:
         """The object is deleted, now or after the pod's end: the pod ends within `grace` seconds."""

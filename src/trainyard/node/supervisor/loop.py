@@ -17,7 +17,8 @@ whose `fds` is their number. Every request of the node process has `do` and `id`
     event      "ready" | "failed" (why) | "output_loss" (container, report: the first output that could not be
                written, log_file.py) | "exited" (container, code, reason, report: the last messages of its init, merged:
                the files that went with it, unsaved_count.py; lost_output: the reports on all output that could not be
-               written; max_rss: the largest resident size of one of its processes, bytes)  from the supervisor, unasked
+               written; max_rss: the largest resident size of one of its processes, bytes. An init that was killed has
+               not written it, and its reason is ContainerStatusUnknown)  from the supervisor, unasked
 
 Rule: a failure in one request is sent as its response; a failure for one container is logged and does not affect
 others; the supervisor itself ends only with the control socket."""
@@ -291,7 +292,8 @@ class Supervisor:
                 reaper.end_all_below(os.getpid(), spare=frozenset(self._inits))
         finally:  # the exit of a container is reported even when the cleanup fails
             if container is not None:
-                reason = last_message.pop("reason", "")
+                was_killed = code == 128 + signal.SIGKILL and "max_rss" not in last_message
+                reason = last_message.pop("reason", "ContainerStatusUnknown" if was_killed else "")
                 self.channel.send(
                     {"event": "exited", "container": container, "code": code, "reason": reason, "report": last_message}
                 )

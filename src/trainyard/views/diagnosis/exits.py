@@ -70,7 +70,7 @@ def _lost_cause(surroundings: ContainerContext) -> Cause:
         "make the job again" if surroundings.job_ended else "nothing needs to be mended: its replica is started again"
     )
     if surroundings.on_process_node:
-        return Cause("the process that ran its node ended, and its pods with it; the program did not fail", repeat)
+        return Cause("the process of its node that ran it ended, and the program with it; it did not fail", repeat)
     return Cause("its node lost the container, as after a restart; how the program ended is not known", repeat)
 
 

@@ -190,7 +190,7 @@ RANK 0/2 pod vm sum 3 3 | Intel(R) MPI Library 2021.18.1 f
 ===================================================================================
 """,
         137,
-        "processes were ended by signal 9 (Killed)",
+        "rank 0 PID 10340 RUNNING AT vm was ended by signal 9 (Killed)",
         "memory limit",
     ),
     "Intel MPI, the agent fails": (

@@ -92,6 +92,24 @@ TORCHRUN = (
 )
 KILLED = "  traceback : Signal 9 (SIGKILL) received by PID 6"
 
+
+def torchrun_summary(*codes: int) -> tuple[str, ...]:
+    """The end of torchrun 2.15 whose processes, of rank 0 and so on, had these exit codes; the last one ended first."""
+    *others, first = (
+        (
+            f"[{len(codes) - 1 - rank}]:",
+            "  time      : 2026-11-29_09:27:19",
+            "  host      : train-master-0",
+            f"  rank      : {rank} (local_rank: {rank})",
+            f"  exitcode  : {code} (pid: {5 + rank})  (SIGKILL)",
+            "  error_file: <N/A>",
+        )
+        for rank, code in enumerate(codes)
+    )
+    root = "Root Cause (first observed failure):"
+    return (*TORCHRUN[1:8], "Failures:", *(line for lines in others for line in lines), root, *first)
+
+
 JOB_CASES = (
     # --- the job is not ours to look at, or nobody looks at it
     Case(
@@ -246,6 +264,31 @@ JOB_CASES = (
         END,
         ("one of its processes, pid 6, was killed with SIGKILL", "dmesg"),
         {"logs": {("p-Worker-0", "elasticjob-worker"): ("step 1", *TORCHRUN[:-1], KILLED)}},
+    ),
+    Case(
+        "the rank that SIGKILL ended, while another one lost its peer",
+        torch_failed(),
+        (torch_pod("Worker-0", ago=40), torch_pod("Worker-1", ago=30)),
+        END,
+        (
+            "worker-1 ended with exit code 1 (Error): one of its processes, rank 1 (pid 6), was killed with SIGKILL",
+            "; worker-0 lost a peer by that, and ended, too",
+            "dmesg",
+        ),
+        {
+            "logs": {
+                ("p-Worker-0", "elasticjob-worker"): (*PEER_LOST, *TORCHRUN),
+                ("p-Worker-1", "elasticjob-worker"): (*PEER_LOST, *torchrun_summary(1, -9)),
+            }
+        },
+    ),
+    Case(
+        "a process that torchrun killed because another one had failed",
+        torch_failed(),
+        (torch_pod("Worker-0"),),
+        END,
+        ("worker-0 ended with exit code 1 (Error): KeyError: 'rate' at /a/f1.py:4", "mend /a/f1.py:4"),
+        {"logs": {("p-Worker-0", "elasticjob-worker"): (*RATE, *torchrun_summary(-9, 1))}},
     ),
     Case(
         "one failure of a ChainerJob is told once",

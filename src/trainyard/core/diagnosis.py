@@ -35,11 +35,12 @@ class Cause(NamedTuple):
 
 class OutputPattern(msgspec.Struct, frozen=True):
     """What a line of a program's output tells. `pattern`: a regular expression that is searched for in any case, and
-    compiled at its first use. `{name}` in `explanation` and `fix` stands for its first group that matched. `anywhere`:
-    a line with which a launcher explains its own end, so that neither its place nor the exit code matters: mpirun ends
-    with the code of the process that it lost; it is searched for in each two lines together, too, because mpirun wraps
-    its messages. Without `before_exceptions` an uncaught exception is the cause, if there is one: the launcher prints
-    that line after it, too."""
+    compiled at its first use. `{name}` in `explanation` and `fix` stands for its first group that matched, and in
+    `explanation` the name of a group for that group. `anywhere`: lines with which a launcher explains its own end, so
+    that neither their place nor the exit code matters: mpirun ends with the code of the process that it lost. The
+    pattern is searched for in each two lines together, too, because mpirun wraps its messages, and in the whole output.
+    Without `before_exceptions` an uncaught exception is the cause, if there is one: the launcher prints that line after
+    it, too."""
 
     pattern: str
     explanation: str
@@ -54,12 +55,14 @@ class LauncherOutput(msgspec.Struct, frozen=True):
 
     files: source files that only the launcher's own tracebacks have. lines: further lines of the launcher. exit_code:
     its line with the exit code of a process, the first group. lost_peer: exceptions (`KIND: MESSAGE`) of a process or
-    launcher whose peers ended first, so that the cause is theirs."""
+    launcher whose peers ended first, so that the cause is theirs. killed: lines about the process that ended first,
+    of SIGKILL."""
 
     files: str
     lines: str
     exit_code: str
     lost_peer: str
+    killed: str = ""
 
 
 class SessionLog(msgspec.Struct, frozen=True):

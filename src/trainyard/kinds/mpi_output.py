@@ -49,6 +49,13 @@ PATTERNS = (
         before_exceptions=False,
     ),
     OutputPattern(
+        r"RANK (\d+ PID \d+ RUNNING AT \S+) =\s+KILLED BY SIGNAL: (?P<signal>\d+ \([^)]*\))",
+        "rank {name} was ended by signal {signal}: from outside, or because another process had ended",
+        _MEMORY_FIX,
+        anywhere=True,
+        before_exceptions=False,
+    ),
+    OutputPattern(
         r"KILLED BY SIGNAL: (\d+ \([^)]*\))",
         "processes were ended by signal {name}: one from outside, or all because another one had ended",
         _MEMORY_FIX,

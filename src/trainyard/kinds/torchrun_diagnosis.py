@@ -21,6 +21,11 @@ KERNEL_LOG_FIX = (
     "if nobody killed it, the machine may have run out of memory: see the kernel log, `dmesg | grep -i oom`"
 )
 NATIVE_CRASH_FIX = "set PYTHONFAULTHANDLER=1 in its env to see where, then check the versions of its native libraries"
+# Of the process that ended first: the failures before that in the summary are of those that torchrun stopped then.
+_KILLED_FIRST = (
+    r"Root Cause \(first[^\n]*(?:\n[^\n]*){0,4}?"
+    r"\n +rank *: (?P<rank>\d+) [^\n]*\n +exitcode *: -9 \(pid: (?P<pid>\d+)\)"
+)
 TORCHRUN = LauncherOutput(
     files=r"/torch/distributed/(?:run|launch|launcher/\w+|elastic/agent/[\w/]+)\.py$|/torchelastic/|/bin/torchrun$",
     lines=(
@@ -36,9 +41,16 @@ TORCHRUN = LauncherOutput(
         r"|ncclRemoteError|ncclSystemError"
         r"|^DistNetworkError|^Rendezvous\w*Error|^SignalException"
     ),
+    killed=_KILLED_FIRST,
 )
 
 OUTPUT_PATTERNS = (
+    OutputPattern(
+        _KILLED_FIRST,
+        "one of its processes, rank {rank} (pid {pid}), was killed with SIGKILL",
+        KERNEL_LOG_FIX,
+        anywhere=True,
+    ),
     OutputPattern(
         r"Connection (?:closed|reset) by peer|Connection was likely closed|remote process exited",
         "it lost a peer: another process of the job ended",

@@ -37,6 +37,8 @@ def process_failure(lines: Sequence[str], launcher: LauncherOutput | None) -> Tr
 
 def is_consequence(lines: Sequence[str], launcher: LauncherOutput | None) -> bool:
     """True when the output tells only that peers ended, or that the launcher was stopped."""
+    if launcher is not None and launcher.killed and re.search(launcher.killed, "\n".join(lines)):
+        return False
     failure = process_failure(lines, launcher)
     if launcher is not None and failure is None:
         failure = next(iter(reversed(tracebacks(lines))), None)

@@ -239,14 +239,17 @@ def _launcher_cause(lines: Sequence[str], surroundings: ContainerContext) -> Cau
     has_exception = last_exception(lines) is not None
     patterns = [pattern for pattern in surroundings.output_patterns if pattern.anywhere]
     patterns = [pattern for pattern in patterns if pattern.before_exceptions or not has_exception]
-    texts = [*lines, *(" ".join(pair) for pair in pairwise(lines))]
+    texts = [*lines, *(" ".join(pair) for pair in pairwise(lines)), "\n".join(lines)]
     return next(filter(None, (_match(pattern, text, surroundings) for pattern in patterns for text in texts)), None)
 
 
 def _match(pattern: OutputPattern, line: str, surroundings: ContainerContext) -> Cause | None:
     if (match := re.search(pattern.pattern, line, re.IGNORECASE)) is None:
         return None
-    return _pattern_cause(pattern, next((group for group in match.groups() if group), ""), surroundings)
+    cause = _pattern_cause(pattern, next((group for group in match.groups() if group), ""), surroundings)
+    for name, text in match.groupdict("").items():
+        cause = cause._replace(explanation=cause.explanation.replace(f"{{{name}}}", text))
+    return cause
 
 
 def _pattern_cause(pattern: OutputPattern, name: str, surroundings: ContainerContext) -> Cause:

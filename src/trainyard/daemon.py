@@ -22,11 +22,12 @@ import signal
 import sys
 import time
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from trainyard.app.background.cluster_folders import HISTORY, BackgroundError, command_line
+from trainyard.app.background.cluster_folders import HISTORY, STALL, BackgroundError, command_line
 from trainyard.app.background.clusters import error_text
 from trainyard.app.background.hand_over import HandOver, receive
 from trainyard.app.config import ConfigError
@@ -36,6 +37,7 @@ from trainyard.app.history.retention import RetentionLimits
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.logging_setup import configure_logging
 from trainyard.app.stack_dump import dump_stacks_on_signal
+from trainyard.app.watchdog import Stall
 from trainyard.client import ApiError
 from trainyard.garbage_collection import collect_seldom, skip_present_objects
 from trainyard.node.kubelet.node import NodeError
@@ -166,6 +168,7 @@ def parse_options(received: HandOver, pipe: StartupPipe) -> LocalClusterOptions:
         state_folder=folder / "state",
         certificates=None if received.certificates is None else os.fdopen(received.certificates, "rb"),
         # These folders have the kubeconfigs of all background clusters, and the user's own.
+        on_stall=partial(_write_stall, folder),
         hidden=(folder.parent, Path(os.path.expanduser("~/.kube"))),
         history=HistoryOptions(
             folder.parent / HISTORY,
@@ -188,6 +191,14 @@ def _write_facts(folder: Path, cluster: LocalCluster, again: bool) -> None:
     new_file = folder / "cluster.json.new"
     new_file.write_text(json.dumps(facts))
     new_file.replace(folder / "cluster.json")
+
+
+def _write_stall(folder: Path, stall: Stall) -> None:
+    """Called in a thread, while the event loop writes and answers nothing."""
+    new_file = folder / f"{STALL}.new"
+    with contextlib.suppress(OSError):
+        new_file.write_text(json.dumps({"time": time.time(), "seconds": stall.seconds, "where": stall.where}))
+        new_file.replace(folder / STALL)
 
 
 async def _run_unless(first: asyncio.Event, second: asyncio.Event, work: Coroutine[Any, Any, Any]) -> bool:

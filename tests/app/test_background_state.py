@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,12 @@ from trainyard.app.background.cluster_folders import BackgroundError, cluster_na
 from trainyard.app.background.clusters import Background
 from trainyard.app.background.folder import PREFIX
 from trainyard.app.kubeconfig import KubeconfigError, find_cluster
+from trainyard.app.watchdog import Stall
+from trainyard.cli.doctor import _cluster as check_cluster
 from trainyard.cli.down import down
-from trainyard.cli.status import status
+from trainyard.cli.status import State, status
 from trainyard.cli.up import up
+from trainyard.daemon import _write_stall
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +80,24 @@ def test_down_says_that_the_daemon_was_killed_and_what_is_kept(home: Path) -> No
     assert code == 0 and "The cluster is not up: its daemon was killed.\n" in text
     assert "Its jobs and files are kept. Go on: trainyard up\n" in text
     assert run_in_process(down) == (0, "The cluster is not up.\n")
+
+
+def test_a_stall_is_shown_for_a_minute(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Background()
+    lock = held(cluster)
+    (cluster.folder / "cluster.json").write_text("{}")
+    _write_stall(cluster.folder, Stall(13.25, "logs (api.py:1) > read_log (server.py:175)", 0.0))
+    text = "in the last minute it answered nobody for 13.2 s, at logs (api.py:1) > read_log (server.py:175)"
+    assert text in " ".join(run_in_process(status)[1].split())
+    assert check_cluster().text == f"default: {text}"
+    assert State(cluster, {}).data()["longestStall"]["seconds"] == 13.25
+    written = time.time()
+    monkeypatch.setattr(time, "time", lambda: written + 61)
+    assert cluster.longest_stall() is None
+    for damaged in ("", "[]", "{}", '{"time": [], "seconds": 1, "where": ""}'):
+        (cluster.folder / "stall.json").write_text(damaged)
+        assert cluster.longest_stall() is None
+    os.close(lock)
 
 
 def test_stopping_a_cluster_that_never_was_creates_no_folder(home: Path) -> None:

@@ -78,6 +78,7 @@ def test_it_serves_a_cluster_without_an_operator_of_its_own(tmp_path: Path) -> N
                 text = answer.read().decode()
             running_jobs = 'trainyard_jobs{job_namespace="default",kind="TfJob",state="Running"} 1.0'
             assert running_jobs in text and "trainyard_leader 1.0" in text
+            assert "\ntrainyard_event_loop_longest_stall_seconds{where=" in text
             end.touch()
             home.until("Succeeded", "get")
             began = time.time()

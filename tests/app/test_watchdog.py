@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from trainyard.app.watchdog import Watchdog
+from tests.support.waiting import until
+from trainyard.app.watchdog import Stall, Watchdog
 
 
 async def test_a_blocked_event_loop_is_logged_once_with_its_stack(
@@ -28,6 +29,26 @@ async def test_a_blocked_event_loop_is_logged_once_with_its_stack(
         await watchdog.stop()
     (message,) = [record.getMessage() for record in caplog.records]
     assert "event loop is blocked" in message and "a_long_sum (test_watchdog.py:" in message
+
+
+async def test_the_longest_stall_of_the_last_minute_is_known_with_its_place() -> None:
+    seconds = [0.0]
+    stalls: list[Stall] = []
+    watchdog = Watchdog(clock=lambda: time.monotonic() + seconds[0], on_stall=stalls.append)
+    watchdog.start()
+    assert watchdog.longest_stall() is None
+
+    def block_until_noted(count: int) -> None:
+        until(lambda: len(stalls) >= count, "the stall is noted while it lasts")
+
+    block_until_noted(3)
+    await asyncio.sleep(0.5)
+    stall = watchdog.longest_stall()
+    assert stall is not None and stall.seconds >= 1.0 and "block_until_noted" in stall.where
+    assert stall == stalls[-1] and len({stall.since for stall in stalls}) == 1
+    seconds[0] += 62
+    assert watchdog.longest_stall() is None
+    await watchdog.stop()
 
 
 async def test_a_running_event_loop_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:

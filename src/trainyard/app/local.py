@@ -40,7 +40,7 @@ from trainyard.app.config import shipped_config
 from trainyard.app.history.record_index import HistoryOptions
 from trainyard.app.history.recorder import HistoryRecorder
 from trainyard.app.install.installed_kinds import install_kinds
-from trainyard.app.watchdog import Watchdog
+from trainyard.app.watchdog import Stall, Watchdog
 from trainyard.client import AlreadyExists, ApiClient
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.core import Config, Kind
@@ -85,6 +85,7 @@ class LocalClusterOptions(msgspec.Struct, frozen=True):
     hidden: tuple[Path, ...] = ()  # folders that pods see empty, in addition to the cluster's own
     history: HistoryOptions | None = None  # the history of jobs; None: no history
     served_first: frozenset[GVK] | None = None  # served when `start` returns, the others after INSTALL_DELAY; None: all
+    on_stall: Callable[[Stall], object] = lambda stall: None  # of the Watchdog
     early: EarlyStart | None = None  # parts of a cluster without a state folder that run already; None: none
 
 
@@ -115,7 +116,8 @@ class LocalCluster:
         # `kubectl get tfjobs` prints the TfJobs of tensorflow.org, as their README has it, not those of kubeflow.org.
         self.server.registry.preferred_groups = tuple(dict.fromkeys(kind.gvk.group for kind in kinds.KINDS))
         self._api: ApiClient | None = None
-        self._watchdog = Watchdog()  # all components share one event loop: one that blocks it stops all
+        # All components share one event loop: one that blocks it stops all.
+        self._watchdog = Watchdog(on_stall=options.on_stall)
 
     @property
     def api(self) -> ApiClient:

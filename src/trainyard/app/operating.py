@@ -183,9 +183,10 @@ class OperatorProcess:
         self._operator: Operator | None = None
         self._credentials = options.access.credentials()
         self._election = LeaderElector(self._api(), options.lease, options.timings) if options.lease else None
-        self.metrics = Metrics(options.kinds, self._leads, self._standby)
-        self.tasks = TaskSupervisor("operator")
         self._watchdog, self._answer_count = Watchdog(), 0
+        self.metrics = Metrics(options.kinds, self._leads, self._standby)
+        self.metrics.observe_stalls(self._longest_stall)
+        self.tasks = TaskSupervisor("operator")
         self.health = HealthServer(self.alive, self.ready, self.metrics.render, self.checks)
         self.probes = HealthServer(self.alive, self.ready, None, self.checks)
 
@@ -235,6 +236,10 @@ class OperatorProcess:
         return self._watchdog.unhealthy_reason(
             operator.queue.processing_count, (operator.counts.get("reconciles"), self._answer_count)
         )
+
+    def _longest_stall(self) -> tuple[float, str]:
+        stall = self._watchdog.longest_stall()
+        return (stall.seconds, stall.where.rpartition(" > ")[2]) if stall else (0.0, "")
 
     def ready(self) -> str:
         """Why this process is not ready, "" when it is. A standby that knows the lease is ready."""

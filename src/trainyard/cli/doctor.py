@@ -220,11 +220,16 @@ async def _index() -> Check:
 def _cluster() -> Check:
     from trainyard.app.background.cluster_folders import BackgroundError, cluster_names
     from trainyard.app.background.clusters import Background
+    from trainyard.cli.status import stall_text
 
     try:
         up = [name for name in cluster_names() if Background(name).facts() is not None]
     except BackgroundError as error:
         return Check("cluster of `up`", LIMITED, str(error), "set XDG_STATE_HOME to a folder of yours")
+    for name in up:
+        if stall := Background(name).longest_stall():
+            fix = "give it a CPU of its own, or report the place if that does not help"
+            return Check("cluster of `up`", LIMITED, f"{name}: {stall_text(stall)}", fix)
     if up:
         return Check("cluster of `up`", OK, f"up: {', '.join(up)}")
     return Check("cluster of `up`", OK, "none is up; `trainyard up` starts one, `trainyard run` needs none")

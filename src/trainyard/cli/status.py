@@ -104,6 +104,7 @@ class State(msgspec.Struct, frozen=True):
             ("Log", str(cluster.log_path)),
             ("Pods' files", str(self.facts.get("folder") or "")),
             ("Process", str(self.facts.get("pid") or "")),
+            *([("Stall", stall_text(stall))] if (stall := cluster.longest_stall()) else []),
             *([("Jobs", "unknown")] if self.jobs is None else []),
             *(
                 ("Jobs" if index == 0 else "", text)
@@ -116,6 +117,7 @@ class State(msgspec.Struct, frozen=True):
     def data(self) -> dict[str, Any]:
         """The object for -o json and -o yaml; it always has all fields (docs/commands.md)."""
         cluster, facts = self.cluster, self.facts or {}
+        stall = cluster.longest_stall() if self.facts is not None else None
         daemon_state = ("up" if self.jobs is not None else "unreachable") if self.facts is not None else "down"
         killed = self.facts is None and cluster.daemon_killed
         counts: dict[str, dict[str, int]] = {}
@@ -139,9 +141,15 @@ class State(msgspec.Struct, frozen=True):
             "storage": str(cluster.state) if cluster.state.exists() else None,
             "podFolder": facts.get("folder"),
             "pid": facts.get("pid"),
+            "longestStall": {"seconds": stall[0], "where": stall[1]} if stall else None,
             "jobs": None if self.jobs is None else {"total": len(self.jobs), "byKind": counts},
             "warnings": list(self.warnings),
         }
+
+
+def stall_text(stall: tuple[float, str]) -> str:
+    """The longest stall of the last minute, in words."""
+    return f"in the last minute it answered nobody for {stall[0]:.1f} s, at {stall[1]}"
 
 
 def _cluster_state(cluster: Background) -> State:

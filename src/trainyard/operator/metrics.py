@@ -1,9 +1,9 @@
 """The Prometheus metrics of the operator.
 
 Rules for this file:
-- The set of label values is bounded: kinds, resources, verbs, codes, outcomes and states; never a job's name. The
-  metrics of jobs (job_metrics.py) have its namespace. The standby metric names a Lease and its holder, which the
-  administrator controls.
+- The set of label values is bounded: kinds, resources, verbs, codes, outcomes, states and lines of the program; never a
+  job's name. The metrics of jobs (job_metrics.py) have its namespace. The standby metric names a Lease and its holder,
+  which the administrator controls.
 - Counters and histograms are updated by each reconcile and request; gauges (queue, watches, jobs) are computed at each
   scrape.
 - This package's `__init__` does not import this file: a local cluster runs without prometheus_client.
@@ -99,6 +99,11 @@ class Metrics:
             operator.set_reconcile_callback(self._observe_reconcile)
             operator.on_job_changed = self._jobs.observe_change
 
+    def observe_stalls(self, longest_stall: Callable[[], tuple[float, str]]) -> None:
+        """`longest_stall` returns the seconds of the longest stall of the event loop in the last minute, and where it
+        was."""
+        self._state_collector.longest_stall = longest_stall
+
     def observe_request(self, request: ApiRequest, code: int, seconds: float) -> None:
         """Count a request, its status code (0: no answer) and its latency in seconds. To be set as an ApiClient's
         `on_response`."""
@@ -124,6 +129,7 @@ class _StateCollector(Collector):
         self._jobs = jobs
         self._leads = leads
         self._standby = standby
+        self.longest_stall: Callable[[], tuple[float, str]] = lambda: (0.0, "")
 
     def collect(self) -> Iterator[Metric]:
         build_info = {"version": __version__, "python": platform.python_version()}
@@ -134,6 +140,11 @@ class _StateCollector(Collector):
         yield InfoMetricFamily(
             "trainyard_standby", help_text, value={"lease": lease, "holder": holder} if lease else None
         )
+        seconds, where = self.longest_stall()
+        help_text = "The longest time of the last minute in which the event loop did one thing alone, and where."
+        stall = GaugeMetricFamily("trainyard_event_loop_longest_stall_seconds", help_text, labels=["where"])
+        stall.add_metric([where], seconds)
+        yield stall
         if self.operator is not None:
             help_text = "Events of jobs that were not recorded."
             yield CounterMetricFamily("trainyard_events_dropped", help_text, self.operator.dropped_events)

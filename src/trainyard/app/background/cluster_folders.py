@@ -10,6 +10,7 @@ The folder of the cluster NAME is $XDG_STATE_HOME/trainyard/NAME (or ~/.local/st
     turn          lock file of the process that starts or stops the cluster: concurrent `up` and `down` run in turn
     lock          lock file that the daemon holds as long as it lives: the only proof that it lives; has its process id
     cluster.json  facts about the running cluster; written when it is ready, removed when it stops
+    stall.json    the longest stall of the daemon's event loop, while it was the longest of a minute
     kubeconfig    for kubectl and for the commands of Trainyard; kept too, and valid again when the cluster is up again
     daemon.log    output of the daemon; daemon.log.1 is the output of the daemon before it
 """
@@ -25,6 +26,7 @@ from pathlib import Path
 
 CLUSTER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+STALL = "stall.json"
 HISTORY = "history"  # beside the clusters' folders: the records of all jobs (history/records.py)
 
 

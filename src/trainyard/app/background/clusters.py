@@ -19,6 +19,7 @@ from typing import Any
 from trainyard.app.background.cluster_folders import (
     CLUSTER_NAME,
     HISTORY,
+    STALL,
     BackgroundError,
     cluster_names,
     command_line,
@@ -28,6 +29,8 @@ from trainyard.app.background.cluster_folders import (
 from trainyard.app.background.daemon_process import KILL_TIMEOUT, DaemonProcess, Print
 from trainyard.app.background.file_locks import exclusive
 from trainyard.app.background.folder import remove
+
+STALL_AGE = 60.0  # seconds after which a stall is no news
 
 
 def background_of(kubeconfig: str) -> Background | None:
@@ -99,6 +102,16 @@ class Background:
         except (OSError, ValueError):
             return None
         return facts if isinstance(facts, dict) else None
+
+    def longest_stall(self) -> tuple[float, str] | None:
+        """How many seconds the daemon's event loop answered nobody, and where it was; None if it always did in the last
+        minute. Also while it lasts."""
+        try:
+            stall = json.loads((self.folder / STALL).read_bytes())
+            age = time.time() - float(stall["time"])
+            return (float(stall["seconds"]), str(stall["where"])) if 0 <= age < STALL_AGE else None
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
 
     def merged_kubeconfigs(self) -> list[Path]:
         """The user's kubeconfigs into which the cluster was written."""

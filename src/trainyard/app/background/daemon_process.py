@@ -18,7 +18,7 @@ from typing import Any
 
 from trainyard.app.background import daemon_interpreter, hand_over
 from trainyard.app.background.certificate_process import CertificateProcess
-from trainyard.app.background.cluster_folders import BackgroundError, command_line, folder_error
+from trainyard.app.background.cluster_folders import STALL, BackgroundError, command_line, folder_error
 from trainyard.app.background.daemon_interpreter import DaemonInterpreter
 from trainyard.app.background.file_locks import POLL_SECONDS, try_lock
 from trainyard.app.background.folder import PREFIX, is_locked, remove_abandoned
@@ -128,7 +128,8 @@ class DaemonProcess:
     def remove_leftovers(self) -> None:
         """Remove what a dead daemon left behind. The supervisor of a killed daemon may still be running, so this
         retries for KILL_TIMEOUT seconds."""
-        (self.folder / "cluster.json").unlink(missing_ok=True)
+        for name in ("cluster.json", STALL):
+            (self.folder / name).unlink(missing_ok=True)
         deadline = time.monotonic() + KILL_TIMEOUT
         remove_abandoned(self.folder)
         while list(self.folder.glob(f"{PREFIX}*")) and time.monotonic() < deadline:

@@ -206,7 +206,7 @@ class NamespaceNetwork(Network):
         try:
             await asyncio.get_running_loop().sock_connect(sock, (address, port))
             return await asyncio.open_connection(sock=sock)
-        except OSError:
+        except BaseException:  # also when a probe has timed out
             sock.close()
             raise
 

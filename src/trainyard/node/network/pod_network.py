@@ -95,6 +95,10 @@ class Network(abc.ABC):
     async def forward_to_service(self, service: NamespacedName, port: int) -> int:
         """A port on loopback that forwards to that port of the Service, for a browser of this machine."""
 
+    def endpoint(self, pod: str, address: str, port: int) -> tuple[str, int]:
+        """Where a port of a pod is reached: address and port. `pod` is its namespace/hostname."""
+        return address, port
+
     @abc.abstractmethod
     async def dial(self, pod: str, address: str, port: int) -> Streams:
         """Connect to a port of a pod; `pod` is its namespace/hostname. Raises OSError."""

@@ -174,6 +174,10 @@ def _own_target(directory: Directory, pod: Json, service: Json, number: int) -> 
     return int(port.target) if port.target.isdecimal() else peer.ports.get(port.target, 0)
 
 
+def _has_selector(service: Json) -> bool:
+    return bool((service.get("spec") or {}).get("selector"))
+
+
 class SharedNetwork(Network):
     """All pods use the network of this machine; ports of Services are allocated on loopback."""
 
@@ -275,7 +279,7 @@ class SharedNetwork(Network):
             wanted = {
                 (key, port.number): port
                 for key, service in self.directory.services.items()
-                if key not in pods and self._is_served(key, service)
+                if key not in pods and (_has_selector(service) or (key == KUBERNETES and self.apiserver))
                 for port in ports_of(service)
                 if port.protocol == "TCP" and port.number
                 if key not in self._replica_services or self.directory.backends(service, port)
@@ -289,9 +293,6 @@ class SharedNetwork(Network):
             for endpoint in wanted:
                 if endpoint not in self._forwarders:
                     await self.isolate_errors(endpoint[0], self._listen(*endpoint))
-
-    def _is_served(self, key: NamespacedName, service: Json) -> bool:
-        return bool((service.get("spec") or {}).get("selector") or (key == KUBERNETES and self.apiserver))
 
     async def _listen(self, key: NamespacedName, number: int) -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -323,7 +324,11 @@ class SharedNetwork(Network):
         """A loopback port that forwards to a port of the Service."""
         return self.ports.allocate(service.namespace, service.name, port, service)
 
-    async def dial(self, pod: str, address: str, port: int) -> Streams:
-        """Connect to the port allocated for the pod's name and port number, or else to the port number itself."""
+    def endpoint(self, pod: str, address: str, port: int) -> tuple[str, int]:
+        """The port allocated for the pod's name and port number, or else the port number itself."""
         namespace, _, hostname = pod.partition("/")
-        return await asyncio.open_connection(LOOPBACK, self.ports.known(namespace, hostname, port) or port)
+        return LOOPBACK, self.ports.known(namespace, hostname, port) or port
+
+    async def dial(self, pod: str, address: str, port: int) -> Streams:
+        """Connect to the endpoint of the pod's port."""
+        return await asyncio.open_connection(*self.endpoint(pod, address, port))

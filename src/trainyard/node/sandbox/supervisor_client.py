@@ -249,10 +249,14 @@ class Sandbox:
         )
         return response.pid
 
-    async def execute(self, process: Process, streams: tuple[int, int, int, int], tty: bool) -> None:
+    async def execute(
+        self, process: Process, streams: tuple[int, int, int, int], tty: bool = False, timeout: float = 0.0
+    ) -> None:
         """Start another program (exec) in a running container. `streams`: its stdin, stdout and stderr, and the pipe
-        for its result (supervisor/init.py). Raises StartError, SandboxError."""
+        for its result (supervisor/init.py). `timeout`: seconds after which it is killed, 0 for none. Raises StartError,
+        SandboxError."""
         spec = {**_credentials(), "argv": process.argv, "env": process.env, "cwd": process.cwd, "tty": tty}
+        spec["timeout"] = timeout
         with tempfile.TemporaryFile() as file:  # an unnamed file: the spec may be larger than a message
             file.write(json.dumps(spec).encode())
             file.flush()

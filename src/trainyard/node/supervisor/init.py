@@ -9,7 +9,8 @@ Rules:
 - Exec requests of the node process come through the exec socket: one byte per program with five file
   descriptors: the spec (a file with JSON), the three streams, and a pipe for the result. Lines of JSON are written to
   that pipe: {"pid"}, maybe {"error"} with code, reason and message, and {"code"}. A pipe that ends without a code was
-  closed by the end of the container.
+  closed by the end of the container. A program whose spec has a `timeout` in seconds (a probe) is killed after it,
+  with its process group.
 - The init writes lines of JSON to the exec socket: {"output_loss"}, the report on output that could not be written to
   the log (log_file.py), at the first lost byte; {"reason"} when the container exceeds its memory limit, which ends the
   whole container with 137 (memory.py); at the end {"max_rss"}: the largest resident size of one of its processes in
@@ -94,6 +95,7 @@ class Init:
         self._loss_reported = False  # the first loss of output
         self._exec_socket = socket.socket(fileno=exec_socket)
         self._exec_results: dict[int, int] = {}  # pid of a further program -> its result pipe
+        self._exec_deadlines: dict[int, float] = {}  # pid of a further program -> monotonic time of its SIGKILL
         self._selector = selectors.DefaultSelector()
         self._wakeup, wake = os.pipe()
         os.set_blocking(self._wakeup, False)
@@ -113,11 +115,12 @@ class Init:
                 if pid in self._exec_results:
                     write_line(self._exec_results[pid], {"code": code})
                     os.close(self._exec_results.pop(pid))
+                    self._exec_deadlines.pop(pid, None)
             out_of_memory = self._exceeds_limit(exit_codes)
             if out_of_memory or self._program in exit_codes:
                 self._end_all()
                 return 128 + signal.SIGKILL if out_of_memory else exit_codes[self._program]
-            for key, _ in self._selector.select(POLL_SECONDS if self._limit else None):
+            for key, _ in self._selector.select(self._timeout()):
                 if key.fd == self._wakeup:
                     if self._handle_signals():
                         return 128 + signal.SIGKILL
@@ -127,6 +130,17 @@ class Init:
                     self._report_first_loss()
                 else:
                     self._accept_exec()
+
+    def _timeout(self) -> float | None:
+        """The seconds until something is due: the check of the memory limit, the end of a program's time. Kills the
+        programs whose time is over."""
+        now = time.monotonic()
+        for pid in [pid for pid, deadline in self._exec_deadlines.items() if deadline <= now]:
+            del self._exec_deadlines[pid]
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        times = [deadline - now for deadline in self._exec_deadlines.values()]
+        return min([*times, POLL_SECONDS] if self._limit else times, default=None)
 
     def _report_first_loss(self) -> None:
         lost = self._output.log.lost
@@ -194,6 +208,8 @@ class Init:
             os.close(result_fd)
         else:
             self._exec_results[pid] = result_fd
+            if timeout := spec.get("timeout"):
+                self._exec_deadlines[pid] = time.monotonic() + timeout
             write_line(result_fd, {"pid": pid})
         for fd in fds[:-1]:
             os.close(fd)

@@ -87,3 +87,25 @@ async def test_an_elastic_job_is_not_scaled_out_of_its_bounds(job: Json, replica
     parsed = stored(job)
     with pytest.raises(ActionRefused, match=message):
         await scale(cast(ApiClient, NoRequests()), parsed.kind, parsed.obj, replicas)
+
+
+class ScaledApi:
+    """An API server that takes the patch of a scale subresource."""
+
+    async def get(self, *arguments: object) -> Json:
+        return {"spec": {"replicas": 2}}
+
+    async def patch(self, *arguments: object) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("replicas", "end"), [(3, "to 3; its template has WORLD_SIZE=2, which stays: edit it, too"), (2, "to 2")]
+)
+async def test_a_variable_that_fixes_the_size_is_named_when_the_job_is_scaled(replicas: int, end: str) -> None:
+    job = elastic()
+    worker = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    worker["env"] = [{"name": "WORLD_SIZE", "value": "2"}]
+    parsed = stored(job)
+    text = await scale(cast(ApiClient, ScaledApi()), parsed.kind, parsed.obj, replicas)
+    assert text == f"elasticjob/{job['metadata']['name']} scaled from 2 {end}"

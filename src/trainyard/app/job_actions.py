@@ -13,6 +13,7 @@ import msgspec
 
 from trainyard.client import ApiClient, NotFound
 from trainyard.core import Config, Job, Kind, parse_job
+from trainyard.kinds.definitions.size_variables import size_variables
 from trainyard.objects import Json, is_deleting, name_of, namespace_of, uid_of
 from trainyard.views.job_view import job_result
 
@@ -98,7 +99,9 @@ async def scale(
     current = await api.get(kind.gvk, namespace_of(job), name_of(job), "scale")
     body = _precondition(resource_version) | {"spec": {"replicas": replicas}}
     await api.patch(kind.gvk, namespace_of(job), name_of(job), body, "scale")
-    return f"{reference} scaled from {(current.get('spec') or {}).get('replicas', 0)} to {replicas}"
+    sizes = [size for size in size_variables(parse_job(kind, job, Config())) if size.processes != replicas]
+    kept = "".join(f"; its template has {size.name}={size.processes}, which stays: edit it, too" for size in sizes[:1])
+    return f"{reference} scaled from {(current.get('spec') or {}).get('replicas', 0)} to {replicas}{kept}"
 
 
 async def delete_job(api: ApiClient, kind: Kind, job: Json, resource_version: str = "") -> str:

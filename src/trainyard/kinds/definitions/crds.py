@@ -10,6 +10,7 @@ from trainyard.kinds.definitions import misplaced_fields
 from trainyard.kinds.definitions.immutability import rules_of
 from trainyard.kinds.definitions.misspellings import misspelt_fields
 from trainyard.kinds.definitions.pod_checks import pod_problems_of
+from trainyard.kinds.definitions.size_variables import size_warnings
 from trainyard.objects import GVK, Json, Problem, templates_of
 from trainyard.objects.ineffective_fields import ineffective_fields
 from trainyard.objects.structs import replace
@@ -138,7 +139,7 @@ def warnings(kind: Kind, wire: Json) -> list[Problem]:
     unknown = [
         Problem(path, misplaced_fields.warning_text(spec_schema, job.parsed.spec, path)) for path in job.parsed.unknown
     ]
-    return [*unknown, *_managed_by_warnings(job), *kind.api.warnings(job)]
+    return [*unknown, *_managed_by_warnings(job), *size_warnings(job), *kind.api.warnings(job)]
 
 
 def _managed_by_warnings(job: Job) -> list[Problem]:

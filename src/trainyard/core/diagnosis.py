@@ -98,6 +98,7 @@ class ContainerContext(msgspec.Struct, frozen=True):
     job_ended: bool = False  # nothing of the job is started again
     modules: MissingModules = MissingModules()
     module_fixes: Mapping[str, str] = {}
+    stop: Cause = Cause()  # why the kubelet stopped it, as far as the pod's status or an event tells it
 
 
 class Endpoint(msgspec.Struct, frozen=True):

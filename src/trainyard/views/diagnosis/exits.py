@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 from trainyard.core.diagnosis import Cause, ContainerContext
+from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS
 
 EXIT_CODE_TEXTS = {
     1: "an error of the program's own",
@@ -39,17 +40,8 @@ def exit_cause(code: int, reason: str, surroundings: ContainerContext = Containe
     """The cause according to the exit code and the reason of the terminated state.
 
     code: as in a container status; 128 + N means signal N. Returns an empty Cause for an unknown code."""
-    memory_limit = surroundings.memory_limit
-    if reason == "ContainerStatusUnknown":
-        return _lost_cause(surroundings)
-    if reason == "OOMKilled":
-        fix = "raise resources.limits.memory of the container, or lower what the program uses"
-        if memory_limit:
-            return Cause(f"it used more memory than its limit of {memory_limit}", fix)
-        return Cause(
-            "it ran out of memory; it has no memory limit of its own",
-            "lower what the program uses, or run it where there is more memory",
-        )
+    if cause := _reason_cause(reason, surroundings):
+        return cause
     if code in EXIT_CODE_TEXTS:
         return Cause(EXIT_CODE_TEXTS[code], EXIT_CODE_FIXES.get(code, ""))
     if code == 128 + signal.SIGKILL:
@@ -62,6 +54,28 @@ def exit_cause(code: int, reason: str, surroundings: ContainerContext = Containe
         cause = SIGNAL_CAUSES.get(posix_signal, Cause())
         return Cause(f"{posix_signal.name}: {cause.explanation}" if cause.explanation else posix_signal.name, cause.fix)
     return Cause()
+
+
+def _reason_cause(reason: str, surroundings: ContainerContext) -> Cause | None:
+    """The cause where the reason tells more than the exit code; None elsewhere."""
+    if reason == "ContainerStatusUnknown":
+        return _lost_cause(surroundings)
+    if reason == RESTARTING_ALL_CONTAINERS:
+        return Cause(
+            "a rule of restartPolicyRules restarted all containers of its pod, and its own exit code is not known",
+            "see which container has the rule, and what it prints before it exits",
+        )
+    if reason != "OOMKilled":
+        return None
+    if surroundings.memory_limit:
+        return Cause(
+            f"it used more memory than its limit of {surroundings.memory_limit}",
+            "raise resources.limits.memory of the container, or lower what the program uses",
+        )
+    return Cause(
+        "it ran out of memory; it has no memory limit of its own",
+        "lower what the program uses, or run it where there is more memory",
+    )
 
 
 def _lost_cause(surroundings: ContainerContext) -> Cause:

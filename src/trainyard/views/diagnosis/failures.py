@@ -67,11 +67,13 @@ def failures(facts: Facts, include_stopped: bool = True) -> Iterator[Finding]:
 
 
 def _was_stopped(facts: Facts, pod: Json, container: ContainerStatus, terminated: Json) -> bool:
-    """True when the container was stopped with its job, and no process of it had failed before."""
+    """True when the container was stopped with its job, and neither did a kubelet stop it nor a process of it fail."""
     code = int(terminated["exitCode"])
     if code not in STOP_EXIT_CODES:
         return False
     context = container_context(facts, pod, container.name, container.status)
+    if context.stop.explanation:
+        return False
     return not failed_before_stop(last_lines(facts, pod, container.name, terminated), code, context)
 
 

@@ -10,6 +10,7 @@ from trainyard.core import Config, Job, Kind, parse_job
 from trainyard.core.diagnosis import ContainerContext, Endpoint, MissingModules
 from trainyard.objects import Json, Problem, find_condition, name_of, namespace_of, parse_time, uid_of
 from trainyard.objects.container_statuses import ContainerStatus
+from trainyard.views.diagnosis.kubelet_stops import kubelet_stop
 from trainyard.views.job_view import job_result
 from trainyard.views.memory import memory_limit
 from trainyard.views.replica_view import ReplicaView, group_by_slot, replica_view
@@ -155,6 +156,7 @@ def container_context(
         job_ended=facts.has_ended,
         modules=facts.modules,
         module_fixes=facts.kind.diagnosis.module_fixes,
+        stop=kubelet_stop(pod, ContainerStatus(name, status, False), facts.events),
     )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from trainyard.core.diagnosis import Cause, ContainerContext, OutputPattern
+from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS
 from trainyard.objects.printable import printable, without_colours
 from trainyard.views.diagnosis.exits import exit_cause
 from trainyard.views.diagnosis.launchers import is_consequence, process_failure, process_lines
@@ -30,7 +31,8 @@ MAX_LINE = 2000  # characters of a line: the patterns take a time that grows wit
 CAUSE_LINES = 8  # number of last lines that are searched for the cause when there is no exception
 
 OUT_OF_MEMORY = re.compile(r"MemoryError\b|std::bad_alloc|Cannot allocate memory", re.IGNORECASE)
-REASONS_BEFORE_OUTPUT = frozenset({"OOMKilled", "ContainerStatusUnknown"})  # they say more than the output
+REASONS_BEFORE_OUTPUT = frozenset({"OOMKilled", "ContainerStatusUnknown", RESTARTING_ALL_CONTAINERS})
+"""Reasons of a terminated state that say more than the output."""
 
 PACKAGE_BY_MODULE = {
     "cv2": "opencv-python",
@@ -269,6 +271,8 @@ def cause_of(lines: Sequence[str], code: int, reason: str, surroundings: Contain
 
     Returns an empty Cause when neither tells it."""
     exit_code_cause = exit_cause(code, reason, surroundings)
+    if surroundings.stop.explanation and reason not in REASONS_BEFORE_OUTPUT:
+        return surroundings.stop
     if reason not in REASONS_BEFORE_OUTPUT and (launcher_cause := _launcher_cause(lines, surroundings)):
         return launcher_cause
     if (code > 128 and not failed_before_stop(lines, code, surroundings)) or reason in REASONS_BEFORE_OUTPUT:

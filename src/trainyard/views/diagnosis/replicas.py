@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainyard.core.diagnosis import BLOCK, NOTE, WAIT, Cause, ContainerContext, Finding
 from trainyard.objects import Json, find_condition, format_time, name_of, namespace_of, uid_of
-from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS
+from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS, restart_policy
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.structs import replace
 from trainyard.views.diagnosis.children import next_requeue
@@ -31,6 +31,8 @@ from trainyard.views.diagnosis.inputs import (
 from trainyard.views.diagnosis.launchers import is_consequence, is_launcher_line, process_failure
 from trainyard.views.diagnosis.output import cause_of, output_cause
 from trainyard.views.diagnosis.progress import IDLE_CORES
+from trainyard.views.diagnosis.readiness import unready_finding
+from trainyard.views.diagnosis.taints import untolerated_taints
 from trainyard.views.diagnosis.tracebacks import Traceback, last_traceback, without_frames
 from trainyard.views.diagnosis.waiting_reasons import missing_object, unschedulable_fix, volume_cause, waiting_cause
 from trainyard.views.durations import format_age
@@ -69,6 +71,8 @@ def _pod_findings(facts: Facts, pod: Json) -> Iterator[Finding]:
     for container in container_statuses(pod.get("status")):
         if finding := _container_finding(facts, pod, container):
             yield finding
+    if finding := unready_finding(facts, pod):
+        yield finding
 
 
 def _failed_pod_finding(facts: Facts, pod: Json) -> Finding:
@@ -136,6 +140,8 @@ def _unscheduled_finding(facts: Facts, pod: Json) -> Finding | None:
     if facts.nodes is not None:
         ready_nodes = sum(_is_schedulable(node) for node in facts.nodes)
         evidence.append(f"{ready_nodes} of {len(facts.nodes)} nodes are ready")
+        if "taint" in message:  # the scheduler of Kubernetes 1.37 names none
+            evidence += untolerated_taints(pod, facts.nodes)
     where = f"pod {name_of(pod)}: status.conditions[PodScheduled]"
     summary = "no node fits its pod (unschedulable)"
     if missing := missing_object(message, namespace_of(pod)):
@@ -169,7 +175,18 @@ def _container_finding(facts: Facts, pod: Json, container: ContainerStatus) -> F
         return _running_init_finding(facts, pod, container, facts.age(running.get("startedAt")))
     if running is not None:
         return _restarted_finding(facts, pod, container) or _error_output_finding(facts, pod, container)
+    if (terminated := container.state("terminated")) is not None and _is_restarted(pod, container, terminated):
+        return _crash_loop_finding(facts, pod, container)
     return None
+
+
+def _is_restarted(pod: Json, container: ContainerStatus, terminated: Json) -> bool:
+    """Whether the container has failed, and its kubelet restarts it: kubelet 1.37 leaves it in state.terminated for
+    most of the back-off."""
+    code = int(terminated.get("exitCode") or 0)
+    pod_policy = str((pod.get("spec") or {}).get("restartPolicy") or "Always")
+    policy = restart_policy(container_spec(pod, container.name), pod_policy, init=container.init)
+    return code != 0 and policy.action(code) != ""
 
 
 def _running_init_finding(facts: Facts, pod: Json, container: ContainerStatus, seconds: float | None) -> Finding | None:
@@ -226,16 +243,19 @@ def _crash_loop_finding(facts: Facts, pod: Json, container: ContainerStatus) -> 
     terminated = container.last_terminated or {}
     code, reason = int(terminated.get("exitCode") or 0), str(terminated.get("reason") or "")
     summary = f"its program ends and is started again, {_times(container.restarts)} so far; exit code {code}"
+    if not container.restarts:
+        summary = f"its program has ended and is started again; exit code {code}"
     summary += f" ({reason})" if reason else ""
     summary += f" in init container {container.name}" if container.init else ""
     lines = last_lines(facts, pod, container.name, terminated)
     cause = termination_cause(facts, pod, container, code, reason, lines)
     summary = f"{summary}: {cause.explanation}" if cause.explanation else summary
     fix = cause.fix or default_fix(lines, container)
-    where = container_field(pod, container.name, f"lastState.terminated.exitCode={code}")
+    state = "state" if container.state("terminated") else "lastState"
+    where = container_field(pod, container.name, f"{state}.terminated.exitCode={code}")
     evidence = shown_lines(facts, lines)[-MAX_LINES:] or (NO_OUTPUT,)
     evidence += memory_lines(pod, container, code, lines)
-    return Finding(BLOCK, summary, where, evidence, fix)
+    return Finding(BLOCK if container.restarts else WAIT, summary, where, evidence, fix)
 
 
 def _restarted_finding(facts: Facts, pod: Json, container: ContainerStatus) -> Finding | None:
@@ -248,10 +268,9 @@ def _restarted_finding(facts: Facts, pod: Json, container: ContainerStatus) -> F
     seconds = facts.age(terminated.get("finishedAt"))
     summary = f"its program was started again {_times(container.restarts)}; it ended with exit code {code} ({reason})"
     summary += f" {format_age(seconds)} ago" if seconds is not None else ""
-    explanation = cause_of(
-        (), code, reason, container_context(facts, pod, container.name, container.status)
-    ).explanation
-    fix = f"`{facts.command('logs -p')}`"
+    context = container_context(facts, pod, container.name, container.status)
+    explanation = cause_of((), code, reason, context).explanation
+    fix = context.stop.fix or f"`{facts.command('logs -p')}`"
     return Finding(
         NOTE,
         f"{summary}: {explanation}" if explanation else summary,

@@ -23,12 +23,32 @@ WAITING_CAUSES = {
     "ImageInspectError": Cause("its image cannot be inspected", _PULL_FIX),
     "CreateContainerError": Cause("its container cannot be created", "mend the template as the message says"),
     "CreateContainerConfigError": Cause(
-        "an object that its container refers to does not exist", "make it, or mend the reference"
+        "its container cannot be set up as its template says", "mend in the template what the message names"
     ),
     "RunContainerError": Cause("its container cannot be started", "check command, args and workingDir of the template"),
 }
+_NUMERIC_USER_FIX = "set runAsUser in the securityContext of the template, to a number other than 0 with which it works"
+CONFIGURATION_CAUSES = (
+    (
+        "has runAsNonRoot and image will run as root",
+        Cause("its image would run as root, which runAsNonRoot forbids", _NUMERIC_USER_FIX),
+    ),
+    (
+        "has runAsNonRoot and image has non-numeric user",
+        Cause("the user of its image is a name, and runAsNonRoot needs a number", _NUMERIC_USER_FIX),
+    ),
+    (
+        "container's runAsUser breaks non-root policy",
+        Cause("its runAsUser is 0, which runAsNonRoot forbids", _NUMERIC_USER_FIX),
+    ),
+)
+"""Texts in a message of CreateContainerConfigError, and what they mean."""
 IMAGE_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "ErrImageNeverPull", "InvalidImageName"}
+)
+TAINT_FIX = (
+    "add a toleration of the taint to the template, or a node without it; a taint of node.kubernetes.io ends when its "
+    "node is well again: `kubectl describe node`"
 )
 UNSCHEDULABLE_FIXES = (
     (
@@ -36,7 +56,7 @@ UNSCHEDULABLE_FIXES = (
         "see that a node is ready: `kubectl get nodes`, and on this machine the log of `trainyard status`",
     ),
     ("Insufficient", "ask for less in resources.requests, free some of it, or add a node that has it"),
-    ("taint", "add a toleration to the template, or a node without the taint"),
+    ("taint", TAINT_FIX),
     ("affinity", "mend nodeSelector or affinity of the template, or label a node"),
     ("selector", "mend nodeSelector or affinity of the template, or label a node"),
     ("PersistentVolumeClaim", "make the claim, or a volume for it: `kubectl get pvc`"),
@@ -100,7 +120,8 @@ def waiting_cause(facts: Facts, pod: Json, container: str, reason: str, message:
         return Cause(f"there is no {missing.kind} {missing.name}", missing.fix)
     if reason in IMAGE_REASONS and facts.runs_as_processes(pod):
         return _local_image_cause(pod, container, reason, _RUN_AGAIN_FIX if facts.cluster_ends else _NODE_RETRIES_FIX)
-    return WAITING_CAUSES.get(reason)
+    refusals = (cause for text, cause in CONFIGURATION_CAUSES if text in message)
+    return next(refusals, None) or WAITING_CAUSES.get(reason)
 
 
 def _local_image_cause(pod: Json, container: str, reason: str, retry_fix: str) -> Cause:

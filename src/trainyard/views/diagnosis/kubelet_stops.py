@@ -1,0 +1,93 @@
+"""Why a kubelet stopped a container, where the pod's status or an event tells more than the exit code.
+
+The texts are those of kubelet 1.37. The exit code of a container that is stopped is 137 or 143, or the program's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from trainyard.core.diagnosis import Cause
+from trainyard.objects import Json, as_dict, find_condition, parse_time, uid_of
+from trainyard.objects.container_statuses import ContainerStatus
+from trainyard.views.event_view import last_timestamp
+
+_EVENT_TOLERANCE = 2.0  # seconds between the event of a kill and the end of the run: both times are whole seconds
+_PROBE_KILL = re.compile(r"failed (liveness|startup) probe")
+_CONTAINER_IN_MESSAGE = re.compile(r"Container (\S+) failed")
+
+
+def kubelet_stop(pod: Json, container: ContainerStatus, events: Iterable[Json]) -> Cause:
+    """Why the kubelet stopped the last run of a container; an empty Cause if nothing says that it did. `events`: those
+    of the job's objects, the oldest first."""
+    return _pod_stop(pod) or _probe_stop(pod, container, tuple(events)) or Cause()
+
+
+def _pod_stop(pod: Json) -> Cause | None:
+    """Why all containers of the pod were stopped: the reason of a failed pod, or its disruption."""
+    status = as_dict(pod.get("status"))
+    if status.get("phase") != "Failed":
+        return None
+    reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+    if reason == "DeadlineExceeded":
+        seconds = as_dict(pod.get("spec")).get("activeDeadlineSeconds")
+        limit = f" of {seconds} s" if seconds is not None else ""
+        return Cause(
+            f"its pod was active for longer than its own activeDeadlineSeconds{limit}",
+            "raise activeDeadlineSeconds in the pod template, or make the program faster",
+        )
+    disruption = find_condition(status.get("conditions"), "DisruptionTarget") or {}
+    if disruption.get("status") == "True":
+        reason = reason or str(disruption.get("reason") or "")
+        message = message or str(disruption.get("message") or "")
+    if not reason:
+        return None
+    text = f"its pod was stopped ({reason})" + (f": {' '.join(message.split())}" if message else "")
+    return Cause(text, "nothing in the program needs to be mended; see `kubectl describe node` of its node")
+
+
+def _probe_stop(pod: Json, container: ContainerStatus, events: tuple[Json, ...]) -> Cause | None:
+    """The probe whose failure made the kubelet kill the last run."""
+    for event in reversed(events):
+        match = _PROBE_KILL.search(str(event.get("message") or ""))
+        if event.get("reason") != "Killing" or match is None or not _is_about(event, pod, container.name):
+            continue
+        if not _is_in_run(event, container):
+            return None
+        probe = match[1]
+        failure = last_probe_failure(pod, container.name, probe, events)
+        text = f"the kubelet stopped it because its {probe} probe failed" + (f" ({failure})" if failure else "")
+        fix = f"mend what {probe}Probe of the template asks, or give it more time (timeoutSeconds, failureThreshold, "
+        return Cause(text, f"{fix}{'periodSeconds' if probe == 'startup' else 'or a startupProbe'})")
+    return None
+
+
+def last_probe_failure(pod: Json, container: str, probe: str, events: Iterable[Json]) -> str:
+    """What the newest failure of a probe (liveness, readiness, startup) answered, in one line; "" for none."""
+    prefix = f"{probe.capitalize()} probe "
+    for event in reversed(tuple(events)):
+        message = " ".join(str(event.get("message") or "").split())
+        if event.get("reason") == "Unhealthy" and message.startswith(prefix) and _is_about(event, pod, container):
+            return message.removeprefix(prefix).removeprefix("failed: ").removeprefix("errored: ")
+    return ""
+
+
+def _is_about(event: Json, pod: Json, container: str) -> bool:
+    """Whether an event is about this container: its fieldPath names it, and messages of older kubelets."""
+    involved = as_dict(event.get("involvedObject"))
+    if involved.get("uid") != uid_of(pod):
+        return False
+    if path := str(involved.get("fieldPath") or ""):
+        return path.endswith(f"{{{container}}}")
+    match = _CONTAINER_IN_MESSAGE.match(str(event.get("message") or ""))
+    return match is None or match[1] == container
+
+
+def _is_in_run(event: Json, container: ContainerStatus) -> bool:
+    """Whether the event is of the last run that ended, and not of an earlier one or of the present one."""
+    terminated, time = container.last_terminated or {}, parse_time(last_timestamp(event))
+    start, end = parse_time(terminated.get("startedAt")), parse_time(terminated.get("finishedAt"))
+    if time is None:
+        return True
+    return (start is None or start - _EVENT_TOLERANCE <= time) and (end is None or time <= end + _EVENT_TOLERANCE)

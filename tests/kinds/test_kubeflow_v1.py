@@ -37,6 +37,18 @@ def annotated(job: Json, scope: str) -> Json:
     return {**job, "metadata": {**job["metadata"], "annotations": {RESTART_SCOPE: scope}}}
 
 
+def test_replicas_that_count_as_succeeded_with_their_job_are_not_ready() -> None:
+    """An elastic PyTorchJob succeeds with its first worker, and its status does not change any more."""
+    job = kubeflow_job("PyTorchJob", Worker={"replicas": 2, "restartPolicy": "Never"})
+    job["spec"]["elasticPolicy"] = {"minReplicas": 1, "maxReplicas": 2}
+    simulated = started(PYTORCHJOB, job)
+    assert simulated.job["status"]["ready"] == "2/2"
+    simulated.end("example-worker-0", 0)
+    status = simulated.settle()
+    assert is_condition_true(status["conditions"], "Succeeded")
+    assert status["replicaStatuses"]["Worker"]["succeeded"] == 2 and status["ready"] == "0/2"
+
+
 @pytest.mark.parametrize("kind", [PYTORCHJOB, KUBEFLOW_TFJOB, XGBOOSTJOB], ids=lambda kind: kind.gvk.kind)
 @pytest.mark.parametrize(
     ("policy", "code", "ends"), [("", 0, ""), (ALL_REPLICAS, 0, "Succeeded"), (ALL_REPLICAS, 3, "Failed")]

@@ -145,6 +145,8 @@ def render_status(
     """The whole status as it is stored. `status` is the job's next one, `counts` is {role: {replica state: count}}."""
     kind_fields = job.kind.status.render(job.with_status(_with_failed_pods(status, replicas)), outcome, counts)
     rendered: Json = {**kind_fields, **_ready_field(job, counts), "conditions": list(status.conditions)}
+    if "ready" in kind_fields:  # a kind that counts the running replicas of a job that has ended otherwise
+        rendered["ready"] = kind_fields["ready"]
     meta = job.obj.get("metadata", {})
     if isinstance(meta.get("generation"), int):
         rendered["observedGeneration"] = meta["generation"]

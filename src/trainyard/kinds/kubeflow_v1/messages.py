@@ -122,11 +122,13 @@ def _template_events(framework: Framework, job: Job, subject: PlannedCreate | De
 def render_status(framework: Framework, job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> Json:
     """`replicaStatuses`, and `state`, which the Training Operator does not write."""
     running_succeeded = outcome.phase == "Succeeded" and framework.running_succeed
+    ready = {"ready": f"0/{sum(role.replicas for role in job.roles)}"} if running_succeeded else {}
     return {
         "state": "Failed" if outcome.phase == "Invalid" else outcome.phase,
         "replicaStatuses": {
             role: _replica_status(framework, job, role, states, running_succeeded) for role, states in counts.items()
         },
+        **ready,
     }
 
 

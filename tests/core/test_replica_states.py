@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from tests.support.builders import batch_job, look, pod_of, replicas, started, template
+from trainyard.objects import Json
+
+OUT_OF_MEMORY: dict[str, Any] = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
 
 
 def test_replica_statuses_are_in_the_order_of_the_spec() -> None:
@@ -60,3 +67,45 @@ def test_a_master_that_is_not_tried_again_is_shown_as_failed_at_the_end() -> Non
     planned = look(started(backoffLimit=0), master, pod_of(master, "Failed", code=137))
     assert planned.status["state"] == "Failed"
     assert planned.status["replicaStatuses"][0]["ReplicasStates"] == {"Failed": 1}
+
+
+@pytest.mark.parametrize(
+    "ended_state",
+    [
+        {"state": {"running": {}}, "lastState": OUT_OF_MEMORY},
+        {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": OUT_OF_MEMORY},
+        {"state": OUT_OF_MEMORY, "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}}},
+    ],
+    ids=["runs again", "waits", "terminated in its back-off"],
+)
+def test_memory_that_ran_out_in_place_is_in_the_message_of_the_limit(ended_state: Json) -> None:
+    """The job ends with BackoffLimitExceeded, and its pods are deleted: the message is all that is left."""
+    limited = template()
+    limited["spec"]["containers"][0]["resources"] = {"limits": {"memory": "64Mi"}}
+    job = started(replicas("MASTER"), replicas("WORKER", template=limited), backoffLimit=0)
+    master, worker = batch_job("MASTER"), batch_job("WORKER")
+    pod = pod_of(worker, restarts=1)
+    pod["status"]["containerStatuses"][0] |= ended_state
+    reason = look(job, master, worker, pod_of(master), pod).status["reason"]
+    expected = "container tensorflow exited with code 137 (OOMKilled, its memory limit is 64Mi)"
+    assert reason.endswith(f"WORKER 0 was restarted 1 times: {expected}")
+
+
+def test_a_restarted_sidecar_is_not_the_reason_of_the_limit() -> None:
+    job = started(replicas("MASTER"), replicas("WORKER"), backoffLimit=0)
+    master, worker = batch_job("MASTER"), batch_job("WORKER")
+    pod = pod_of(worker, restarts=1)
+    pod["spec"] = {"initContainers": [{"name": "proxy", "restartPolicy": "Always"}]}
+    ended = {"restartCount": 5, "state": {"running": {}}, "lastState": OUT_OF_MEMORY}
+    pod["status"]["initContainerStatuses"] = [{"name": "proxy", **ended}]
+    assert "proxy" not in look(job, master, worker, pod_of(master), pod).status["reason"]
+
+
+def test_a_pod_over_its_own_deadline_has_that_reason() -> None:
+    """kubelet: the status of the pod has the reason, that of its container is Error with 137 or 143."""
+    job = started(replicas("MASTER"), replicas("WORKER"), backoffLimit=0)
+    master, worker = batch_job("MASTER", failed="BackoffLimitExceeded"), batch_job("WORKER")
+    pod = pod_of(master, "Failed", code=137)
+    pod["status"] |= {"reason": "DeadlineExceeded", "message": "Pod was active on the node longer than the deadline"}
+    reason = look(job, master, worker, pod, pod_of(worker)).status["reason"]
+    assert "container tensorflow exited with code 137 (DeadlineExceeded): Pod was active on the node longer" in reason

@@ -45,8 +45,8 @@ def _shared_status(status: ChildStatus) -> ChildStatus:
 
 class ContainerRecord(msgspec.Struct, frozen=True):
     """The status of one container of a pod. `state` is waiting, running or terminated. `exit_code` is the exit code of
-    its termination; while it waits or runs, that of its last termination, after which the kubelet restarted it, and
-    `reason` while it runs the reason of that.
+    its termination; while it waits or runs, that of its last termination, after which the kubelet restarted it.
+    `reason` is that of its state, while it runs "", and `last_reason` that of that last termination.
     `restarts`: it is terminated, and the kubelet restarts it unless the pod has ended; `sidecar`: an init container
     that runs beside the containers."""
 
@@ -58,6 +58,7 @@ class ContainerRecord(msgspec.Struct, frozen=True):
     init: bool
     restarts: bool = False
     sidecar: bool = False
+    last_reason: str = ""
 
 
 class _Terminated(msgspec.Struct, gc=False):
@@ -216,9 +217,10 @@ def decode_containers(pod: Child) -> tuple[ContainerRecord, ...]:
 def _decode_containers(text: str) -> tuple[ContainerRecord, ...]:
     records = []
     for line in filter(None, text.split("\n")):
-        name, state, code, reason, restarts, flags = line.split("|")
+        name, state, code, reason, restarts, flags, last_reason = line.split("|")
+        init, restarted, sidecar = "i" in flags, "r" in flags, "s" in flags
         records.append(
-            ContainerRecord(name, state, int(code), reason, int(restarts), "i" in flags, "r" in flags, "s" in flags)
+            ContainerRecord(name, state, int(code), reason, int(restarts), init, restarted, sidecar, last_reason)
         )
     return tuple(records)
 
@@ -228,7 +230,8 @@ def encode_containers(*records: ContainerRecord) -> str:
     clean = _without_separators
     return "\n".join(
         f"{clean(record.name)}|{record.state}|{record.exit_code}|{clean(record.reason)}|{record.restart_count}|"
-        f"{'i' if record.init else ''}{'r' if record.restarts else ''}{'s' if record.sidecar else ''}"
+        f"{'i' if record.init else ''}{'r' if record.restarts else ''}{'s' if record.sidecar else ''}|"
+        f"{clean(record.last_reason)}"
         for record in records
     )
 
@@ -317,12 +320,12 @@ def _container(
         restarts = all_restart or (policy is not None and policy.action(code) != "")
         return ContainerRecord(status.name, "terminated", code, reason, status.restartCount, init, restarts, sidecar)
     last = status.lastState.terminated if status.lastState else None
-    code = last.exitCode if last else 0
-    if state.running is not None:
-        reason = last.reason if last else ""
-        return ContainerRecord(status.name, "running", code, reason, status.restartCount, init, sidecar=sidecar)
-    reason = state.waiting.reason if state.waiting else ""
-    return ContainerRecord(status.name, "waiting", code, reason, status.restartCount, init, sidecar=sidecar)
+    code, last_reason = (last.exitCode, last.reason) if last else (0, "")
+    current = "waiting" if state.running is None else "running"
+    reason = state.waiting.reason if state.waiting and state.running is None else ""
+    return ContainerRecord(
+        status.name, current, code, reason, status.restartCount, init, sidecar=sidecar, last_reason=last_reason
+    )
 
 
 def _job_fields(status: _Status) -> dict[str, Any]:

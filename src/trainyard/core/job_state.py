@@ -127,6 +127,7 @@ class Termination(msgspec.Struct, frozen=True):
     ignored_until: float = 0.0  # ignored before this time: the watch event of its pod may still arrive
     job_reason: str = "PermanentFailure"  # the reason of the job's failure, if `fails_job`
     message: str = ""  # the container's termination message, or that of the pod or batch Job
+    memory_limit: str = ""  # of the container, where its template has one
     pod_is_gone: bool = False  # deleted: its container and exit code are unknown, its logs are lost
 
 

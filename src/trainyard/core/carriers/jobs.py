@@ -46,7 +46,7 @@ def observe_job(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
     return replace(
         replica,
         pods_ended=_pods_ended(job, slot, child, pod),
-        last_restart_reason=last_restart_reason(pod) if replica.restart_count else "",
+        last_restart_reason=last_restart_reason(job, slot, pod) if replica.restart_count else "",
     )
 
 
@@ -157,7 +157,7 @@ def observe_retrying_job(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
             message=child.message or child.reason,
         )
     state, message = run_state(job, slot, pod)
-    return replace(replica, state=state, message=message, last_restart_reason=last_restart_reason(pod))
+    return replace(replica, state=state, message=message, last_restart_reason=last_restart_reason(job, slot, pod))
 
 
 def _job_termination(job: Job, slot: Slot, child: Child, pod: Child | None) -> Termination:

@@ -36,7 +36,7 @@ def observe_pod(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
         "Unknown",
         restart_count=restarts,
         pods_ended=ended,
-        last_restart_reason=last_restart_reason(pod) if restarts else "",
+        last_restart_reason=last_restart_reason(job, slot, pod) if restarts else "",
     )
     stale = pod.attempt < job.status.role(slot.role).attempt
     if pod.deleting:  # a program that exits with 0 on SIGTERM has not finished its work

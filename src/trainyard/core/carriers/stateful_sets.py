@@ -27,7 +27,7 @@ def observe_stateful_set(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
     states = [run_state(job, slot, pod) for pod in pods]
     running = sum(state == "Running" for state, _ in states)
     message = next((text for state, text in states if state != "Running"), "" if states else NO_POD)
-    crash = next((text for pod in pods if (text := last_restart_reason(pod))), "")
+    crash = next((text for pod in pods if (text := last_restart_reason(job, slot, pod))), "")
     return replace(
         replica,
         state="Running" if running else "Starting",

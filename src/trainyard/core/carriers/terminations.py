@@ -8,6 +8,7 @@ from trainyard.core.children import ContainerRecord, decode_containers
 from trainyard.core.job_state import NO_POD, Termination
 from trainyard.core.kind import Job
 from trainyard.core.model import Child, ExitAction, Slot
+from trainyard.objects import as_dict
 from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS
 from trainyard.objects.structs import replace
 
@@ -41,9 +42,11 @@ def termination_of(job: Job, slot: Slot, pod: Child, uid: str) -> Termination | 
         ended,
         pod.start_time,
         failed.exit_code,
-        failed.reason or "Error",
+        # A pod that its kubelet stops has the reason itself, such as DeadlineExceeded of its own activeDeadlineSeconds.
+        pod.reason if pod.reason and failed.reason in ("", "Error") else failed.reason or "Error",
         container=failed.name,
         message=pod.message,
+        memory_limit=_memory_limit(job, slot, failed.name),
     )
     return _with_action(termination, job.kind.lifecycle.on_exit(job, slot, code, exit_reason))
 
@@ -111,11 +114,30 @@ def restarts_of_pod(pod: Child, job: Job | None) -> int:
     return max((container.restart_count for container in counted), default=0)
 
 
-def last_restart_reason(pod: Child | None) -> str:
-    """Why a container was last restarted in place, "" when none was."""
+def last_restart_reason(job: Job, slot: Slot, pod: Child | None) -> str:
+    """Why a container was last restarted in place, "" when none was. Sidecars are left out: they do not fail a job."""
     for container in decode_containers(pod) if pod else ():
-        if container.restart_count and container.exit_code:
-            if container.reason == RESTARTING_ALL_CONTAINERS:
-                return "all containers were restarted by a rule of restartPolicyRules"
-            return f"container {container.name} exited with code {container.exit_code}"
+        if not container.restart_count or not container.exit_code or container.sidecar:
+            continue
+        reason = container.reason if container.state == "terminated" else container.last_reason
+        if reason == RESTARTING_ALL_CONTAINERS:
+            return "all containers were restarted by a rule of restartPolicyRules"
+        text = f"container {container.name} exited with code {container.exit_code}"
+        detail = exit_detail(reason, _memory_limit(job, slot, container.name))
+        return f"{text} ({detail})" if reason not in ("", "Error") else text
+    return ""
+
+
+def exit_detail(reason: str, memory_limit: str) -> str:
+    """The reason of an exit, and for OOMKilled the limit, as far as it is known."""
+    return f"{reason}, its memory limit is {memory_limit}" if reason == "OOMKilled" and memory_limit else reason
+
+
+def _memory_limit(job: Job, slot: Slot, container_name: str) -> str:
+    """`resources.limits.memory` of a container of the role's template; "" without one."""
+    role = job.role(slot.role)
+    spec = as_dict(as_dict(role.template if role else None).get("spec"))
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        if isinstance(container, dict) and container.get("name") == container_name:
+            return str(as_dict(as_dict(container.get("resources")).get("limits")).get("memory") or "")
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainyard.core.carriers.terminations import exit_detail
 from trainyard.core.job_state import Outcome, Replica, Termination
 from trainyard.core.kind import Job
 from trainyard.core.model import Refusal
@@ -37,7 +38,7 @@ def failure_text(replica: Replica, termination: Termination) -> str:
     """Replica, container, exit code and reason of a termination that fails the job, and how to fix it."""
     if termination.reason == "OOMKilled":
         hint = "it ran out of memory: raise its memory limit or lower what it uses"
-    elif termination.job_reason == "DeadlineExceeded":
+    elif "DeadlineExceeded" in (termination.job_reason, termination.reason):
         hint = "it is not tried again: raise activeDeadlineSeconds or make the program faster, and make the job again"
     elif termination.pod_is_gone:
         hint = "it is not tried again: mend the program or raise backoffLimit, and make the job again"
@@ -59,5 +60,6 @@ def termination_text(replica: Replica, termination: Termination) -> str:
     detail = f": {termination.message}" if termination.message else ""
     if termination.exit_code < 0:
         return f"{replica.name} ended: {termination.reason}{detail}"
-    container, code, reason = termination.container, termination.exit_code, termination.reason
+    container, code = termination.container, termination.exit_code
+    reason = exit_detail(termination.reason, termination.memory_limit)
     return f"{replica.name}: container {container} exited with code {code} ({reason}){detail}"

@@ -18,6 +18,7 @@ from trainyard.views.job_view import NO_REPLICAS, JobView, job_result, job_state
 from trainyard.views.usage_view import ReplicaUsage, by_pod, replica_usages, with_progress
 
 POD_METRICS = GVK("metrics.k8s.io", "v1beta1", "PodMetrics", "pods")
+NOT_SERVED = "no CPU and memory: this cluster does not serve metrics.k8s.io; install metrics-server in it"
 
 
 async def read_pod_metrics(api: ApiClient, namespace: str, labels: str) -> tuple[list[Json], str]:
@@ -27,14 +28,28 @@ async def read_pod_metrics(api: ApiClient, namespace: str, labels: str) -> tuple
     try:
         return list((await api.list(POD_METRICS, namespace, labels)).get("items") or []), ""
     except NotFound:
-        return [], "no CPU and memory: this cluster does not serve metrics.k8s.io; install metrics-server in it"
+        return [], NOT_SERVED
     except Forbidden:
+        if not await _is_served(api):
+            return [], NOT_SERVED
         rule = "apiGroups: [metrics.k8s.io], resources: [pods], verbs: [list]"
         return [], f"no CPU and memory: you may not list pods of metrics.k8s.io {where}; ask for a Role with {rule}"
     except Unavailable as error:
         if not error.code:
             raise
         return [], f"no CPU and memory: metrics.k8s.io cannot answer now ({error.message}); see its metrics-server"
+
+
+async def _is_served(api: ApiClient) -> bool:
+    """Whether the cluster serves metrics.k8s.io, by its discovery, which every user may read: RBAC answers 403 to who
+    may not list a resource, whether it exists or not. True where discovery does not tell."""
+    try:
+        await api.request("GET", f"/apis/{POD_METRICS.api_version}")
+    except NotFound:
+        return False
+    except ApiError:
+        return True
+    return True
 
 
 async def read_usages(api: ApiClient, job: Json, view: JobView) -> list[ReplicaUsage]:

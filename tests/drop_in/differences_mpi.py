@@ -71,6 +71,12 @@ OF_BOTH = (
 V1 = (
     *accepted("mpijob/*", "rights of the launcher", "roles/* .rules[1].verbs"),
     *accepted(
+        "mpijob/*",
+        "command of a worker without one (v1)",
+        "pods/* .spec.containers[*].command",
+        "pods/* .spec.containers[*].args*",
+    ),
+    *accepted(
         "mpijob/replicas-none mpijob/replicas-zero-workers mpijob/roles-leader-only",
         "rights of the launcher", "roles/* .rules",
     ),

@@ -5,13 +5,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.model.simulated_job import SimulatedJob
 from tests.support.samples import KUBEFLOW_ROLES, kubeflow_job, pods, sample
+from tests.support.waiting import until
 from trainyard import kinds
 from trainyard.core import Config, Kind, parse_job
 from trainyard.kinds import JAXJOB, KUBEFLOW_TFJOB, MPIJOB, PADDLEJOB, PYTORCHJOB, XGBOOSTJOB
@@ -498,3 +505,22 @@ def test_the_exit_code_of_a_worker_that_the_job_goes_on_without_is_told() -> Non
     degraded = find_condition(simulated.settle()["conditions"], "Degraded") or {}
     expected = "Worker 1 has failed and is not restarted: container tensorflow exited with code 3 (Error)"
     assert degraded["message"] == expected
+
+
+def test_a_worker_of_mpi_ends_with_sigterm() -> None:
+    """It is process 1 of its container, to which the kernel delivers no signal without a handler."""
+    simulated = started(MPIJOB, kubeflow_job("MPIJob", Launcher=1, Worker=1))
+    worker = simulated.get("Pod", "example-worker-0")
+    (container,) = worker["spec"]["containers"]
+    process = subprocess.Popen([*container["command"], *container["args"]], stdout=subprocess.PIPE, process_group=0)
+    try:
+        status = Path(f"/proc/{process.pid}/status")
+        until(
+            lambda: int(re.findall(r"SigCgt:\s*(\w+)", status.read_text())[0], 16) & 1 << signal.SIGTERM - 1,
+            "a handler",
+        )
+        process.terminate()
+        assert process.wait(10) == 128 + signal.SIGTERM
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)

@@ -13,6 +13,9 @@ from trainyard.objects.pod_network import POD_INTERFACE
 
 HYDRA_HOSTFILE = "hydra-hostfile"
 """The name of hydra's hostfile, beside the hostfile of Open MPI."""
+WAIT_FOR_COMMANDS = "trap 'exit 143' TERM; sleep 365d & wait $!"
+"""The shell script of a worker that does nothing by itself: the launcher executes commands in its container. It ends at
+once with SIGTERM, which the kernel keeps from a process 1 without a handler, such as `sleep` alone."""
 MPI_ENV = {
     # Open MPI refuses to run as root, the user of most images, unless both variables allow it. The other two allow more
     # processes than cores, to Open MPI 4 and 5.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from trainyard.core.scripts import JobOptions, ProgramCommand, ScriptFramework
 from trainyard.kinds.chainerjob import mpi
-from trainyard.kinds.mpi_variables import MPI_ENV, ONE_POD_ENV
+from trainyard.kinds.mpi_variables import MPI_ENV, ONE_POD_ENV, WAIT_FOR_COMMANDS
 from trainyard.kinds.script_templates import job_object, pod_template
 from trainyard.objects import Json
 
 _WORKER_SET = "worker"
-_WORKER_SET_SHELL = "trap exit TERM; while true; do sleep 60 & wait $!; done"
 
 
 def _mpi_job(program: ProgramCommand, options: JobOptions) -> Json:
@@ -24,7 +23,7 @@ def _mpi_job(program: ProgramCommand, options: JobOptions) -> Json:
     spec: Json = {"backend": "mpi", "backoffLimit": 0}
     spec["master"] = {"mpiConfig": {"slots": options.processes}, "template": master_template}
     if options.workers > 1:
-        worker_template = pod_template(options, "chainer", ("sh", "-c", _WORKER_SET_SHELL), env=env)
+        worker_template = pod_template(options, "chainer", ("sh", "-c", WAIT_FOR_COMMANDS), env=env)
         spec["workerSets"] = {
             _WORKER_SET: {
                 "replicas": options.workers - 1,

@@ -11,7 +11,13 @@ from trainyard.core import AuxiliaryObject, Job, Slot
 from trainyard.core.names import digest
 from trainyard.kinds.kubeflow_v1 import mpi
 from trainyard.kinds.kubeflow_v1.framework import WORKER
-from trainyard.kinds.mpi_variables import HYDRA_HOSTFILE, POD_NAME_VARIABLE, exec_variables, hydra_hosts
+from trainyard.kinds.mpi_variables import (
+    HYDRA_HOSTFILE,
+    POD_NAME_VARIABLE,
+    WAIT_FOR_COMMANDS,
+    exec_variables,
+    hydra_hosts,
+)
 from trainyard.kinds.pods.templates import (
     append_missing_variables,
     append_to_list,
@@ -115,7 +121,7 @@ def mutate(template: Json, job: Job, slot: Slot) -> None:
     container = mpi.main_container_of(template)
     if slot.role != mpi.LAUNCHER:
         if not container.get("command"):
-            container.update(command=["sleep"], args=["365d"])
+            container.update(command=["sh", "-c"], args=[WAIT_FOR_COMMANDS])
         append_to_list(container, "volumeMounts", _config_mount())
         append_volume(template, mpi.config_volume(job, {RSH_AGENT: mpi.SCRIPT_MODE}))
         return

@@ -11,7 +11,7 @@ from trainyard.core.scripts import JobOptions, ProgramCommand, ScriptFramework, 
 from trainyard.kinds.default_ps import SERVER_PROGRAM
 from trainyard.kinds.kubeflow_v1.lifecycle import ALL_REPLICAS, SUCCESS_GRACE, SUCCESS_POLICY
 from trainyard.kinds.kubeflow_v1.pods import REPLICA_INDEX
-from trainyard.kinds.mpi_variables import MPI_ENV, ONE_POD_ENV
+from trainyard.kinds.mpi_variables import MPI_ENV, ONE_POD_ENV, WAIT_FOR_COMMANDS
 from trainyard.kinds.script_templates import job_object, pod_template
 from trainyard.objects import Json
 
@@ -28,7 +28,7 @@ MAX_RESTARTS = 3
 STORE_TIMEOUT = "900"
 """Seconds that elastic workers wait for the store in Worker 0, which may still pull its image; torch waits 60."""
 TENSORFLOW_PORT, JAX_PORT = 2222, 6666  # of the kinds
-WORKER_COMMAND = ("sleep", "365d")
+WORKER_COMMAND = ("sh", "-c", WAIT_FOR_COMMANDS)
 """Of an MPI worker, in which the launcher executes: that of the kind for a worker without a command."""
 RUN_POLICY: Json = {"cleanPodPolicy": "Running"}
 """The first failure stops all. Parameter servers and their workers never exit by themselves."""

@@ -17,6 +17,37 @@ NO_ADDRESS = "has no address"
 PAUSE = 2  # seconds between two tries, as in the Training Operator
 RESOLVERS = ("getent hosts", "nslookup", "python3 -c 'import socket, sys; socket.gethostbyname(sys.argv[1])'")
 """The first of these that the image has, and that succeeds, decides."""
+UNCACHED_LOOKUP = """\
+import socket, struct, sys, time
+lines = [line.split() for line in open("/etc/resolv.conf")]
+server = next((line[1] for line in lines if line[:1] == ["nameserver"]), "")
+domain = next((line[1] for line in lines if line[:1] == ["search"] and len(line) > 1), "")
+if not server or domain.split(".")[1:2] != ["svc"]:
+    sys.exit()
+labels = (sys.argv[1] + "." + domain).encode().split(b".")
+name = b"".join(bytes([len(label)]) + label for label in labels if label) + bytes(1)
+family = socket.AF_INET6 if ":" in server else socket.AF_INET
+for number in range(min(int(sys.argv[2]), 240)):
+    with socket.socket(family, socket.SOCK_DGRAM) as resolver:
+        resolver.settimeout(2)
+        query = struct.pack(">6H", number, 256, 1, 0, 0, 0) + name + struct.pack(">2H", 65280 + number, 1)
+        try:
+            resolver.sendto(query, (server, 53))
+            reply = resolver.recv(512)
+        except OSError:
+            sys.exit()
+    if len(reply) < 4 or reply[3] & 15 != 3:
+        sys.exit()
+    if not number:
+        print("waiting for master", flush=True)
+    time.sleep(0.5)
+"""
+"""Waits until the DNS of a cluster has the name of the first argument; the second is the greatest number of questions.
+
+The DNS of a cluster keeps the answer that a name does not exist (NXDOMAIN) for up to 30 seconds, so that a worker that
+asks before its master is ready starts that much later. CoreDNS and the caches of nodes, which are CoreDNS, keep it for
+each type of a record alone: each question here is of another type, of those for private use (RFC 6895), and the answer
+to any is NXDOMAIN until the name exists. Without an answer, or outside of a cluster's DNS, it ends at once."""
 MASTER_TOKEN, IMAGE_TOKEN = "trainyard-master-address", "trainyard-init-container-image"
 """What a template's containers have in the place of values that depend on the job."""
 _PLACEHOLDER = re.compile(r"\{\{-?\s*\.(\w+)\s*-?\}\}")
@@ -39,6 +70,8 @@ def wait_for_master(template: Json, job: Job, slot: Slot) -> None:
         return
     attempts = " || ".join(f'{command} "$MASTER_ADDR" >/dev/null 2>&1' for command in RESOLVERS)
     script = (
+        # An image without Python waits once: the master that starts with the worker is ready by then.
+        f'python3 -ES -c "$1" "$MASTER_ADDR" {settings.max_tries * PAUSE * 2} 2>/dev/null || sleep {PAUSE}; '
         f"i=0; until {attempts}; do i=$((i + 1)); [ $i -lt {settings.max_tries} ] || "
         '{ echo "the master $MASTER_ADDR '
         f"{NO_ADDRESS}"
@@ -48,7 +81,7 @@ def wait_for_master(template: Json, job: Job, slot: Slot) -> None:
     container = {
         "name": NAME,
         "image": settings.image or main.get("image"),
-        "command": ["sh", "-c", script],
+        "command": ["sh", "-c", script, NAME, UNCACHED_LOOKUP],
         "env": [variable("MASTER_ADDR", address), variable("MASTER_PORT", master.port)],
         "resources": {"limits": {"cpu": "100m", "memory": "20Mi"}, "requests": {"cpu": "50m", "memory": "10Mi"}},
     }

@@ -144,9 +144,7 @@ def render_status(
 ) -> Json:
     """The whole status as it is stored. `status` is the job's next one, `counts` is {role: {replica state: count}}."""
     kind_fields = job.kind.status.render(job.with_status(_with_failed_pods(status, replicas)), outcome, counts)
-    rendered: Json = {**kind_fields, **_ready_field(job, counts), "conditions": list(status.conditions)}
-    if "ready" in kind_fields:  # a kind that counts the running replicas of a job that has ended otherwise
-        rendered["ready"] = kind_fields["ready"]
+    rendered: Json = {**kind_fields, **_ready_field(job, counts, kind_fields), "conditions": list(status.conditions)}
     meta = job.obj.get("metadata", {})
     if isinstance(meta.get("generation"), int):
         rendered["observedGeneration"] = meta["generation"]
@@ -205,9 +203,12 @@ def _with_failed_pods(status: JobStatus, replicas: Sequence[Replica]) -> JobStat
     return replace(status, roles=roles)
 
 
-def _ready_field(job: Job, counts: Mapping[str, Mapping[str, int]]) -> Json:
+def _ready_field(job: Job, counts: Mapping[str, Mapping[str, int]], kind_fields: Json) -> Json:
     """`status.ready`, for `kubectl get`: running replicas/all replicas. It changes only together with the counts of the
-    kind, so it causes no write of its own, unless one object runs a whole role."""
+    kind, so it causes no write of its own, unless one object runs a whole role. Where the kind has
+    the field itself, it counts the running replicas of a job that has ended otherwise."""
+    if "ready" in kind_fields:
+        return {"ready": kind_fields["ready"]}
     running = sum(states.get("Running", 0) for states in counts.values())
     return {"ready": f"{running}/{sum(role.replicas for role in job.roles)}"}
 

@@ -352,6 +352,6 @@ def test_the_parameters_of_the_kubelets_path() -> None:
 
 
 def test_a_connection_that_ends_without_an_exit_code_is_137_or_an_error() -> None:
-    assert ExecResult.read(json.dumps({"pid": 7}).encode() + b"\n") == ExecResult(137)
+    assert ExecResult.read(json.dumps({"pid": 7}).encode() + b"\n") == ExecResult(137, outlived=True)
     never = ExecResult.read(b"").status(["x"])
     assert never["reason"] == "InternalError" and "before the program was started" in never["message"]

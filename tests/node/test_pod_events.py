@@ -6,7 +6,7 @@ import pytest
 
 from tests.node.node_cluster import NodeCluster
 from trainyard.node.kubelet import events, lifecycle
-from trainyard.node.kubelet.events import REPEAT_SECONDS, EventWriter, PodEvent
+from trainyard.node.kubelet.events import BURST, REFILL_SECONDS, REPEAT_SECONDS, EventWriter, PodEvent
 from trainyard.node.kubelet.pod_state import Blocked, Container, Ended, Event, Pod, Started, Stop, Tick
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import EVENT
@@ -94,6 +94,22 @@ async def test_an_equal_event_is_written_once_in_ten_minutes() -> None:
     assert writer.enqueue([started])
     await writer.run()
     assert written == [started, other, started]
+
+
+async def test_a_pod_gets_25_events_and_then_one_in_five_minutes() -> None:
+    now, written = 0.0, []
+
+    async def write(event: PodEvent) -> None:
+        written.append(event.message)
+
+    writer = EventWriter(write, lambda: now)
+    writer.enqueue(PodEvent("Warning", "Unhealthy", f"at {number}") for number in range(40))
+    await writer.run()
+    assert written == [f"at {number}" for number in range(BURST)]
+    now = REFILL_SECONDS
+    writer.enqueue(PodEvent("Warning", "Unhealthy", f"later {number}") for number in range(2))
+    await writer.run()
+    assert written[BURST:] == ["later 0"]
 
 
 async def test_a_pod_of_its_own_gets_events_and_one_of_a_training_job_gets_none(cluster: NodeCluster) -> None:

@@ -18,13 +18,12 @@ from trainyard.objects.meta import Json
 class IneffectiveField(NamedTuple):
     """A field of a pod or pod template that has no effect. `field` is its path without indexes of containers."""
 
-    path: str  # spec.containers[0].livenessProbe
-    field: str  # containers.livenessProbe
+    path: str  # spec.containers[0].lifecycle
+    field: str  # containers.lifecycle
     reason: str
 
 
 ONE_NODE = "this machine is the only node"
-NO_PROBES = "a container is ready while its program runs"
 NO_CONTAINERS = "pods are processes of this machine, without isolation"
 # Fields that the scheduler of a cluster reads.
 SCHEDULING = {
@@ -55,9 +54,6 @@ POD = {
 CONTAINER = {
     "imagePullPolicy": "images are not pulled",
     "lifecycle": "hooks are not called",
-    "livenessProbe": NO_PROBES,
-    "readinessProbe": NO_PROBES,
-    "startupProbe": NO_PROBES,
     "resizePolicy": "limits are not changed while a program runs",
     "stdin": "standard input is empty",
     "tty": "a program has no terminal",

@@ -2,10 +2,12 @@
 are written.
 
 Rules:
-- Only for pods that belong to no training job (label OWNER): the operator writes the Events of a job, and the number of
-  requests per job is bounded.
+- Of pods that belong to a training job (label OWNER) only the Events of probes: the operator writes the Events of a
+  job, but sees no probe, and the number of requests per job is bounded.
 - Best effort, in order, and an equal Event at most once in ten minutes: a container that always fails costs few
-  requests."""
+  requests.
+- Of one pod 25 Events, and then one in five minutes, as by the filter of client-go: the output of a probe may differ
+  each time."""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ from trainyard.node.kubelet.pod_state import ContainerState
 
 REPEAT_SECONDS = 600.0
 _MAX_QUEUED = 100
+BURST, REFILL_SECONDS = 25, 300.0
 
 
 class PodEvent(NamedTuple):
@@ -27,6 +30,7 @@ class PodEvent(NamedTuple):
     reason: str
     message: str
     field: str = ""  # `spec.containers{main}`, "" for the pod as a whole
+    of_probe: bool = False
 
 
 def of_step(
@@ -36,15 +40,30 @@ def of_step(
     pod_events: list[PodEvent] = []
     for old in before.containers:
         new = after.container(old.name)
-        field = f"spec.{'initContainers' if old.init else 'containers'}{{{old.name}}}"
+        field = field_path(old)
         pod_events += [
             PodEvent(*parts, field) for parts in _container_events(after, old, new, event, images.get(old.name, ""))
         ]
         if before.kill_at is None and after.kill_at is not None and old.state is ContainerState.RUNNING:
-            pod_events.append(PodEvent("Normal", "Killing", f"Stopping container {old.name}", field))
+            of_probe = new.failed_probe is not None
+            pod_events.append(PodEvent("Normal", "Killing", f"Stopping container {old.name}", field, of_probe))
+        elif new.failed_probe and old.failed_probe is None:
+            pod_events.append(PodEvent("Normal", "Killing", _failed_probe(after, new), field, True))
         if after.restarting_all and old.term_at is None and new.term_at is not None:
             pod_events.append(PodEvent("Normal", "Killing", "killing", field))
     return pod_events
+
+
+def field_path(container: pod_state.Container) -> str:
+    """The `fieldPath` of Events about a container."""
+    return f"spec.{'initContainers' if container.init else 'containers'}{{{container.name}}}"
+
+
+def _failed_probe(pod: pod_state.Pod, container: pod_state.Container) -> str:
+    text = f"{container.name} failed {str(container.failed_probe).lower()} probe"
+    if container.init:
+        return f"Init container {text}"  # always restarted, which the kubelet does not say
+    return f"Container {text}{'' if pod.restart_policy(container).policy == 'Never' else ', will be restarted'}"
 
 
 def _container_events(
@@ -87,13 +106,18 @@ class EventWriter:
         self._write, self._now = write, now
         self._queue: deque[PodEvent] = deque(maxlen=_MAX_QUEUED)
         self._written: dict[PodEvent, float] = {}
+        self._allowed, self._refilled_at = float(BURST), now()
         self._writing = False
 
     def enqueue(self, events: Iterable[PodEvent]) -> bool:
         """Queue events, except those written recently. Returns True when `run` must be called."""
         now = self._now()
+        self._allowed = min(BURST, self._allowed + max(0.0, now - self._refilled_at) / REFILL_SECONDS)
+        self._refilled_at = now
+        self._written = {event: time for event, time in self._written.items() if now - time < REPEAT_SECONDS}
         for event in events:
-            if now - self._written.get(event, -REPEAT_SECONDS) >= REPEAT_SECONDS:
+            if event not in self._written and self._allowed >= 1:
+                self._allowed -= 1
                 self._written[event] = now
                 self._queue.append(event)
         return bool(self._queue) and not self._writing
@@ -109,17 +133,21 @@ class EventWriter:
 
 
 class PodEventRecorder:
-    """Records the Events of one pod with `writer`, while `is_enabled` returns True; `spawn` starts the task that writes
-    them."""
+    """Records the Events of one pod with `writer`, those for which `accepts` returns True; `spawn` starts the task that
+    writes them."""
 
     def __init__(
-        self, writer: EventWriter, is_enabled: Callable[[], bool], spawn: Callable[[Coroutine[Any, Any, None]], object]
+        self,
+        writer: EventWriter,
+        accepts: Callable[[PodEvent], bool],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
-        self._writer, self._is_enabled, self._spawn = writer, is_enabled, spawn
+        self._writer, self._accepts, self._spawn = writer, accepts, spawn
 
     def record(self, events: list[PodEvent]) -> None:
-        """Queue the events and send them in a task; nothing while events are off or no more are accepted."""
-        if self._is_enabled() and events and self._writer.enqueue(events):
+        """Queue the events and send them in a task."""
+        accepted = list(filter(self._accepts, events))
+        if accepted and self._writer.enqueue(accepted):
             self._spawn(self._writer.run())
 
     def warn(self, reason: str, message: str) -> None:

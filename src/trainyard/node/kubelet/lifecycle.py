@@ -12,6 +12,11 @@ Rules of the kubelet that stand beside the table:
   and is not restarted, the pod ends.
 - `objects/container_restarts.py` says which container is restarted. A container that cannot be started has failed.
 - RestartAllContainers has its rules in restart_all.py.
+- A native sidecar with a startup probe lets the next container start when that has succeeded.
+- A container whose startup or liveness probe has failed gets SIGTERM, and SIGKILL after the grace period of the probe
+  or else of the pod. Then it is restarted whatever its exit code is, unless its restartPolicy is Never. The pod is
+  stopped, with its own grace period, if none of its containers but the sidecars would go on or be restarted. Probes
+  that fail while the pod is being stopped change nothing.
 - Sidecars run until the other containers have ended. Then, and whenever a pod is stopped, they get SIGTERM one after
   the other, the last first, each when those after it have ended.
 - The first restart is immediate, the next ones are 10 s, 20 s ... 5 min after the end of the run. A run of ten minutes
@@ -43,6 +48,8 @@ from trainyard.node.kubelet.pod_state import (
     Event,
     Over,
     Pod,
+    Probed,
+    ProbeKind,
     Run,
     Start,
     Started,
@@ -53,7 +60,7 @@ from trainyard.node.kubelet.pod_state import (
     with_container,
 )
 from trainyard.node.kubelet.restart_all import is_triggered, step_restart_of_all
-from trainyard.node.kubelet.stop_order import begin_stop, kill_time, step_stopping
+from trainyard.node.kubelet.stop_order import begin_stop, kill_time, step_stopping, terminate
 from trainyard.objects import exponential_delay
 from trainyard.objects.structs import replace
 
@@ -97,7 +104,18 @@ def _apply(pod: Pod, event: Event, actions: list[Action]) -> Pod:
             pod = with_container(pod, replace(transition(container, "blocked"), reason=reason, message=message))
         case Started(now, name):
             container = transition(pod.container(name), "started")
-            pod = with_container(pod, replace(container, started=now, reason="", message="", removed=False))
+            container = replace(
+                container,
+                started=now,
+                reason="",
+                message="",
+                removed=False,
+                awaits_startup=ProbeKind.STARTUP in container.probes,
+                fails_readiness=ProbeKind.READINESS in container.probes,
+            )
+            pod = with_container(pod, container)
+        case Probed():
+            pod = with_container(pod, _with_probe_result(pod, pod.container(event.container), event))
         case Ended():
             pod = with_container(pod, _with_run_ended(pod.container(event.container), event))
         case Dropped(_, name):
@@ -118,6 +136,18 @@ def _with_run_ended(container: Container, event: Ended) -> Container:
     return replace(container, last=last, previous=container.last, failures=1 if forgiven else container.failures + 1)
 
 
+def _with_probe_result(pod: Pod, container: Container, event: Probed) -> Container:
+    if container.state is not ContainerState.RUNNING or container.run != event.run:
+        return container
+    if event.kind is ProbeKind.READINESS:
+        return replace(container, fails_readiness=not event.passed)
+    if event.passed:
+        return replace(container, awaits_startup=container.awaits_startup and event.kind is not ProbeKind.STARTUP)
+    if container.term_at is not None or pod.kill_at is not None:
+        return container  # it is being ended already
+    return replace(container, failed_probe=event.kind, stop_grace=pod.grace if event.grace is None else event.grace)
+
+
 def _step_running(pod: Pod, now: float, actions: list[Action]) -> Pod:
     """Start the containers that are due: the first init container that is not done, or, after all of them, the others.
     The pod begins to end when an init container has failed for good, or all others have ended."""
@@ -129,27 +159,36 @@ def _step_running(pod: Pod, now: float, actions: list[Action]) -> Pod:
         for container in pod.main_containers:
             pod = _start_if_due(pod, container, now, actions)
     if _has_run_its_course(pod) and not pod.has_ended:
-        pod = begin_stop(pod, Stop(now, pod.grace, deleting=False), actions)
+        return begin_stop(pod, Stop(now, pod.grace, deleting=False), actions)
+    for container in pod.containers:
+        if container.failed_probe:
+            pod = terminate(pod, container, now, actions)
     return pod
 
 
 def _has_run_its_course(pod: Pod) -> bool:
-    """Whether all containers but the sidecars have ended for good, or an init container failed for good."""
-    return all(container.state in TERMINAL_STATES for container in pod.main_containers) or any(
+    """Whether all containers but the sidecars have ended for good or are to, or an init container failed for good."""
+    return all(
+        container.state in TERMINAL_STATES or _ends_for_its_probe(pod, container) for container in pod.main_containers
+    ) or any(
         container.state is ContainerState.ENDED and not container.sidecar and not _succeeded(container)
         for container in pod.init_containers
     )
 
 
+def _ends_for_its_probe(pod: Pod, container: Container) -> bool:
+    """Whether the container is ended for a failed probe, and no exit code with which it may end restarts it."""
+    policy = pod.restart_policy(container)
+    return container.failed_probe is not None and policy.policy == "Never" and not policy.rules
+
+
 def _lets_the_next_start(pod: Pod, container: Container) -> bool:
-    """Whether the containers after this init container may start: it has succeeded, or, of a sidecar, it runs, or
-    has run until they were started."""
+    """Whether the containers after this init container may start: it has succeeded, or, of a sidecar, it has started,
+    or had until they were started."""
     if not container.sidecar:
         return _succeeded(container)
     after = pod.containers[pod.containers.index(container) + 1 :]
-    return container.state is ContainerState.RUNNING or any(
-        other.state is not ContainerState.WAITING for other in after
-    )
+    return container.has_started or any(other.state is not ContainerState.WAITING for other in after)
 
 
 def _start_if_due(pod: Pod, container: Container, now: float, actions: list[Action]) -> Pod:
@@ -179,6 +218,7 @@ def _start_if_due(pod: Pod, container: Container, now: float, actions: list[Acti
             term_at=None,
             killed=False,
             cancelled=False,
+            failed_probe=None,
         )
         actions.append(Start(container.name, container.run))
     return with_container(pod, container)

@@ -17,6 +17,7 @@ from trainyard.node.kubelet.pod_cleanup import PodCleanup
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.pod_state import Cancel, ContainerState, Ended, Over, Signal, Start, Stop, Tick, Wake
 from trainyard.node.kubelet.pod_status_writer import PodStatusWriter
+from trainyard.node.kubelet.probes.prober import PodProber
 from trainyard.node.kubelet.restore import LOST
 from trainyard.node.kubelet.spec.pod_spec import container_images
 from trainyard.node.network.directory import peer_of
@@ -24,7 +25,8 @@ from trainyard.objects.structs import replace
 
 
 class LifecycleRunner:
-    """`on_wake` is called at the time of the last action `Wake`."""
+    """`on_wake` is called at the time of the last action `Wake`. `prober` is set before the first event if a container
+    has a probe."""
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class LifecycleRunner:
         self._node_context, self._record, self._starter = node_context, record, starter
         self._status_writer, self._cleanup, self._recorder = status_writer, cleanup, recorder
         self._spawn, self._on_wake = spawn, on_wake
+        self.prober: PodProber | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def feed(self, event: pod_state.Event) -> None:
@@ -50,6 +53,8 @@ class LifecycleRunner:
             self._perform(action)
         self._recorder.record(events.of_step(before, record.state, event, container_images(record.pod)))
         self.update_peer()
+        if self.prober:
+            self.prober.sync(record.state)
         is_removal = before.restarting_all and not record.state.restarting_all
         if not isinstance(event, Tick) or record.state.has_ended or is_removal:
             self._status_writer.trigger()
@@ -99,6 +104,8 @@ class LifecycleRunner:
             failure=state.failure or failure,
         )
         self._node_context.network.directory.peers.pop(record.uid, None)
+        if self.prober:
+            self.prober.sync(record.state)
         self.cancel_timer()
         for container in state.containers:
             if container.state is ContainerState.RUNNING:

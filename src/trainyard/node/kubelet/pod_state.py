@@ -27,6 +27,14 @@ class ContainerState(StrEnum):
     DROPPED = "dropped"  # will not run (again), the pod is ending
 
 
+class ProbeKind(StrEnum):
+    """The kinds of probes, as the kubelet's events spell them."""
+
+    STARTUP = "Startup"
+    LIVENESS = "Liveness"
+    READINESS = "Readiness"
+
+
 TRANSITIONS: dict[tuple[ContainerState, str], ContainerState] = {
     (ContainerState.WAITING, "start"): ContainerState.STARTING,
     (ContainerState.WAITING, "drop"): ContainerState.DROPPED,
@@ -77,6 +85,21 @@ class Container(msgspec.Struct, frozen=True):
     killed: bool = False  # this run got SIGKILL
     cancelled: bool = False  # the start of this run was cancelled
     removed: bool = False  # RestartAllContainers has removed its last run, and no other one has started
+    probes: frozenset[ProbeKind] = frozenset()  # those that its spec has
+    awaits_startup: bool = False  # the startup probe of this run has not succeeded yet
+    fails_readiness: bool = False  # the readiness probe of this run has not succeeded yet, or fails
+    failed_probe: ProbeKind | None = None  # the startup or liveness probe for whose failure this run is ended
+    stop_grace: float = 0.0  # seconds between SIGTERM and SIGKILL of a run that is ended for its probe
+
+    @property
+    def has_started(self) -> bool:
+        """`started` in the status: it runs, and its startup probe, if it has one, has succeeded."""
+        return self.state is ContainerState.RUNNING and not self.awaits_startup
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has started, and its readiness probe, if it has one, succeeds."""
+        return self.has_started and not self.fails_readiness
 
     @property
     def sidecar(self) -> bool:
@@ -142,8 +165,14 @@ class Pod(msgspec.Struct, frozen=True):
 
     def action(self, container: Container, code: int) -> RestartAction:
         """What follows when the container exits with that code."""
-        policy = container.restart_policy or ContainerRestartPolicy(self.policy, init=container.init)
+        policy = self.restart_policy(container)
+        if container.failed_probe and policy.policy != "Never":
+            return "Restart"  # whatever the code and the rules for codes
         return policy.action(code)
+
+    def restart_policy(self, container: Container) -> ContainerRestartPolicy:
+        """The restart rules of the container."""
+        return container.restart_policy or ContainerRestartPolicy(self.policy, init=container.init)
 
 
 def transition(container: Container, event: str) -> Container:
@@ -183,6 +212,18 @@ class Started(msgspec.Struct, frozen=True):
     container: str
 
 
+class Probed(msgspec.Struct, frozen=True):
+    """A probe of that run has reached the threshold of its successes or failures. `grace`: the probe's own
+    terminationGracePeriodSeconds, None for that of the pod."""
+
+    now: float
+    container: str
+    run: int
+    kind: ProbeKind
+    passed: bool
+    grace: float | None = None
+
+
 class Ended(msgspec.Struct, frozen=True):
     """The container exited, or could not be started."""
 
@@ -210,7 +251,7 @@ class Stop(msgspec.Struct, frozen=True):
     failure: tuple[str, str] | None = None
 
 
-Event = Tick | Blocked | Started | Ended | Dropped | Stop
+Event = Tick | Blocked | Started | Probed | Ended | Dropped | Stop
 
 
 # Actions, which the caller performs at once.

@@ -23,8 +23,9 @@ from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_cleanup import PodCleanup
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.pod_requests import PodRequests
-from trainyard.node.kubelet.pod_state import DEFAULT_GRACE, ContainerState, Ended, Pod, Stop, Tick
+from trainyard.node.kubelet.pod_state import DEFAULT_GRACE, ContainerState, Ended, Pod, Probed, Stop, Tick
 from trainyard.node.kubelet.pod_status_writer import SHUTDOWN_REASON, PodStatusWriter
+from trainyard.node.kubelet.probes.prober import PodProber
 from trainyard.node.kubelet.restore import LOST, as_ended, ended_with_node, initial_state, returned
 from trainyard.objects import Json, labels_of, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
@@ -105,6 +106,8 @@ class PodWorker:
         self._lifecycle = LifecycleRunner(
             node_context, record, starter, self.status_writer, cleanup, recorder, spawn, self.tick
         )
+        if any(container.probes for container in state.containers):
+            self._lifecycle.prober = PodProber(node_context, record, runtime, recorder, self._probed, spawn)
         self.requests = PodRequests(node_context, record, runtime, logs, self.status_writer)
 
     @property
@@ -160,6 +163,10 @@ class PodWorker:
         """Feed a `Tick`: the clock may have been set."""
         if not self.ended.is_set():
             self._lifecycle.feed(Tick(self._node_context.now()))
+
+    @_fail_pod_on_error
+    def _probed(self, result: Probed) -> None:
+        self._lifecycle.feed(result)
 
     @_fail_pod_on_error
     def stop(self, kill: bool) -> None:
@@ -255,12 +262,13 @@ class PodWorker:
 
 
 def _event_recorder(node_context: NodeContext, record: PodRecord, spawn: Spawn) -> events.PodEventRecorder:
-    """The recorder of the pod's Events, which records only those of a pod that belongs to no training job."""
     cluster, now = node_context.cluster, node_context.now
     writer = events.EventWriter(lambda event: cluster.write_event(record.pod, event, now()), now)
-    return events.PodEventRecorder(
-        writer, lambda: OWNER not in labels_of(record.pod) and not node_context.closing, spawn
-    )
+
+    def accepts(event: events.PodEvent) -> bool:
+        return (event.of_probe or OWNER not in labels_of(record.pod)) and not node_context.closing
+
+    return events.PodEventRecorder(writer, accepts, spawn)
 
 
 def _grace(state: Pod, kill: bool) -> float:

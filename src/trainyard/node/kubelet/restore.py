@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainyard.node.kubelet.pod_state import DEFAULT_GRACE, TERMINAL_STATES, Container, ContainerState, Pod, Run
+from trainyard.node.kubelet.probes.schedule import probes_of
 from trainyard.objects import Json, name_of, namespace_of, parse_time, pod_containers, uid_of
 from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS, restart_policy
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
@@ -37,7 +38,12 @@ def initial_state(pod: Json) -> Pod:
         uid=uid_of(pod),
         policy=policy,
         containers=tuple(
-            Container(str(container.get("name")), init, restart_policy=restart_policy(container, policy, init=init))
+            Container(
+                str(container.get("name")),
+                init,
+                restart_policy=restart_policy(container, policy, init=init),
+                probes=frozenset(probes_of(container)),
+            )
             for container, init in pod_containers(pod)
         ),
         grace=float(grace) if grace is not None else DEFAULT_GRACE,

@@ -35,7 +35,7 @@ def phase(pod: Pod) -> str:
     if pod.failure and pod.has_ended:
         return "Failed"
     if not pod.has_ended:
-        initializing = any(map(_is_initializing, pod.init_containers))
+        initializing = any(_is_initializing(pod, container) for container in pod.init_containers)
         return "Pending" if initializing or any(map(_never_ran, pod.main_containers)) else "Running"
     # Without an init container's success the others were dropped. The exit code of a sidecar does not count.
     succeeded = all(
@@ -53,14 +53,18 @@ def _never_ran(container: Container) -> bool:
     return container.state in (ContainerState.WAITING, ContainerState.STARTING) and container.last is None
 
 
-def _is_initializing(container: Container) -> bool:
-    """Whether the init container keeps its pod Pending: it runs, or has not run yet; of a sidecar: has not started."""
-    return _never_ran(container) or (container.state is ContainerState.RUNNING and not container.sidecar)
+def _is_initializing(pod: Pod, container: Container) -> bool:
+    """Whether the init container keeps its pod Pending: it runs, or has not run yet; of a sidecar: has not started, and
+    no container that waits for it had either."""
+    if _never_ran(container):
+        return True
+    if container.sidecar and (container.has_started or not all(map(_never_ran, pod.main_containers))):
+        return False
+    return container.state is ContainerState.RUNNING
 
 
 def is_ready(pod: Pod) -> bool:
-    """Whether every sidecar and every container that is no init container runs; readiness probes have no effect
-    here."""
+    """Whether every sidecar and every container that is no init container is ready."""
     return not _unready(pod)
 
 
@@ -68,7 +72,7 @@ def _unready(pod: Pod) -> list[str]:
     return [
         container.name
         for container in pod.containers
-        if (container.sidecar or not container.init) and container.state is not ContainerState.RUNNING
+        if (container.sidecar or not container.init) and not container.is_ready
     ]
 
 
@@ -79,7 +83,7 @@ def _incomplete(pod: Pod) -> list[str]:
     return [
         container.name
         for container in pod.init_containers
-        if (_is_initializing(container) if container.sidecar else _exit_code(container) != 0)
+        if (_is_initializing(pod, container) if container.sidecar else _exit_code(container) != 0)
     ]
 
 
@@ -143,9 +147,9 @@ def _container_status(pod: Pod, container: Container, inputs: StatusInputs) -> J
         "name": container.name,
         "image": image,
         "imageID": inputs.interpreters.get(container.name) or image,
-        "ready": container.state is ContainerState.RUNNING
+        "ready": container.is_ready
         or (container.init and container.state is ContainerState.ENDED and _exit_code(container) == 0),
-        "started": container.state is ContainerState.RUNNING,
+        "started": container.has_started,
         "restartCount": container.restarts,
         "state": _container_state(pod, container),
         "lastState": {},

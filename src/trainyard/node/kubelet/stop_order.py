@@ -19,7 +19,7 @@ from trainyard.objects.structs import replace
 
 MINIMUM_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL: of a sidecar also after the pod's grace period, of a container that is restarted
-with all others whatever the grace period."""
+with all others whatever the grace period, of one whose probe has failed also with a shorter one."""
 
 
 def begin_stop(pod: Pod, event: Stop, actions: list[Action]) -> Pod:
@@ -85,8 +85,8 @@ def terminate(pod: Pod, container: Container, now: float, actions: list[Action])
 def kill_time(pod: Pod, container: Container, now: float) -> float:
     """When a container that is to end gets SIGKILL; `now`: when it gets SIGTERM, if it has not."""
     minimum = (now if container.term_at is None else container.term_at) + MINIMUM_GRACE
-    if pod.kill_at is None:  # it is restarted with all others
-        return minimum
+    if pod.kill_at is None:  # it is restarted, with all others or because a probe of it has failed
+        return minimum if pod.restarting_all else max(minimum, minimum - MINIMUM_GRACE + container.stop_grace)
     if pod.forced:
         return now
     return max(pod.kill_at, minimum) if container.sidecar else pod.kill_at

@@ -181,7 +181,7 @@ class ExecSession:
         """Forward the output of the program until it ends; returns the Status of its end."""
         outputs = [asyncio.ensure_future(self._copy_output(fd, channel)) for fd, channel in ends.outputs.items()]
         try:
-            result = await _read_to_end(ends.result)
+            result = await read_to_end(ends.result)
             self._program_ended.set()
             await asyncio.gather(*outputs)
         finally:
@@ -283,7 +283,7 @@ def _resize(terminal: int, payload: bytes) -> None:
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", int(size["Height"]), int(size["Width"]), 0, 0))
 
 
-async def _read_to_end(fd: int) -> bytes:
+async def read_to_end(fd: int) -> bytes:
     """Read a non-blocking pipe until its other end is closed."""
     loop = asyncio.get_running_loop()
     data = b""
@@ -304,11 +304,13 @@ async def _read_to_end(fd: int) -> bytes:
 
 
 class ExecResult(msgspec.Struct, frozen=True):
-    """The result of a program. `failed`: why it could not be run. `started`: the container's init has forked it."""
+    """The result of a program. `failed`: why it could not be run. `started`: the container's init has forked it.
+    `outlived`: the container ended before it."""
 
     code: int
     failed: str = ""
     started: bool = True
+    outlived: bool = False
 
     @classmethod
     def read(cls, data: bytes) -> ExecResult:
@@ -320,7 +322,7 @@ class ExecResult(msgspec.Struct, frozen=True):
         error = lines.get("error")
         if error:
             return cls(int(error["code"]), str(error["message"]))
-        return cls(int(lines.get("code", KILLED)), started="pid" in lines)
+        return cls(int(lines.get("code", KILLED)), started="pid" in lines, outlived="code" not in lines)
 
     def status(self, command: list[str]) -> Json:
         """The Status object that kubectl gets on the error channel."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import socket
+import subprocess
 import sys
 from typing import Any
 
@@ -76,3 +79,36 @@ def test_a_traceback_is_a_field_of_its_own() -> None:
 def test_a_record_of_another_library_is_logged_unchanged() -> None:
     log_record = record("%(a)s", {"a": 1})
     assert json.loads(JsonFormatter().format(log_record))["message"] == "1"
+
+
+SCARCE = """
+import asyncio, resource, sys
+from trainyard.app.logging_setup import configure_logging
+
+async def main():
+    configure_logging("text", "WARNING")
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+asyncio.run(main())
+"""
+
+
+def test_a_listener_without_descriptors_writes_a_line_a_minute() -> None:
+    """As the forwarders of Services and the node's port are: asyncio writes 100 tracebacks a second."""
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", SCARCE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        assert server.stdout and server.stderr
+        port = int(server.stdout.readline())
+        for _ in range(100):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        line = server.stderr.readline()
+        _, more = server.communicate(b"")
+    text = b"ERROR asyncio no descriptors are left, new connections wait; raise `ulimit -n`\n"
+    assert line.endswith(text) and more == b""

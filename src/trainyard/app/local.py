@@ -40,6 +40,7 @@ from trainyard.app.config import shipped_config
 from trainyard.app.history.record_index import HistoryOptions
 from trainyard.app.history.recorder import HistoryRecorder
 from trainyard.app.install.installed_kinds import install_kinds
+from trainyard.app.logging_setup import limit_accept_errors
 from trainyard.app.watchdog import Stall, Watchdog
 from trainyard.client import AlreadyExists, ApiClient
 from trainyard.controller_runtime import TaskSupervisor
@@ -116,8 +117,7 @@ class LocalCluster:
         # `kubectl get tfjobs` prints the TfJobs of tensorflow.org, as their README has it, not those of kubeflow.org.
         self.server.registry.preferred_groups = tuple(dict.fromkeys(kind.gvk.group for kind in kinds.KINDS))
         self._api: ApiClient | None = None
-        # All components share one event loop: one that blocks it stops all.
-        self._watchdog = Watchdog(on_stall=options.on_stall)
+        self._watchdog = Watchdog(on_stall=options.on_stall)  # of the event loop of all components
 
     @property
     def api(self) -> ApiClient:
@@ -173,6 +173,7 @@ class LocalCluster:
         """All components are ready, and the kinds are served (but see `served_first`), when this returns. `submit` is
         called as soon as the kinds are served, while the node still starts."""
         options = self._options
+        limit_accept_errors()
         self._watchdog.start()
         self._images = Images(
             catalogues(options.images),

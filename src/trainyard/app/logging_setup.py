@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from datetime import UTC, datetime
 from textwrap import indent
 from typing import Any
@@ -85,10 +86,39 @@ def _logger(record: logging.LogRecord) -> str:
     return record.name.removeprefix("trainyard.")
 
 
+class _ExhaustionFilter(logging.Filter):
+    """asyncio logs a traceback for each failed accept: a hundred a second for each listener, while any local user holds
+    more connections than there are descriptors. One line a minute is left of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next = float("-inf")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is logged."""
+        if not str(record.msg).startswith("socket.accept() out of system resource"):
+            return True
+        if (now := time.monotonic()) < self._next:
+            return False
+        self._next = now + 60
+        record.msg, record.args = "no descriptors are left, new connections wait; raise `ulimit -n`", ()
+        record.exc_info = None
+        return True
+
+
+_exhaustion_filter = _ExhaustionFilter()
+
+
+def limit_accept_errors() -> None:
+    """Let asyncio log once a minute that no connection can be accepted. Idempotent."""
+    logging.getLogger("asyncio").addFilter(_exhaustion_filter)
+
+
 def configure_logging(form: str, level: str) -> None:
     """Log to stderr from now on. `form`: one of FORMATS; `level`: one of LEVELS."""
     # No line has them, and to look them up is half of the cost of a record.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    limit_accept_errors()
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

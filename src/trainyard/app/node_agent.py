@@ -34,6 +34,7 @@ import msgspec
 
 from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.app.kubeconfig import ClusterAccess
+from trainyard.app.logging_setup import limit_accept_errors
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import AlreadyExists, ApiClient, ApiError, Forbidden, NotFound, Unavailable
 from trainyard.controller_runtime import TaskSupervisor
@@ -120,6 +121,7 @@ class JoinedNode:
 
     async def start(self) -> None:
         """The Node is Ready when this returns. Raises NodeError, ApiError."""
+        limit_accept_errors()
         self._watchdog.start()
         try:
             await self._acquire_lease()

@@ -27,6 +27,7 @@ ROWS = [
     ("tensorfow.org/v1alpha1", "TfJobs", ("write apiVersion: tensorflow.org/v1alpha1 and kind: TfJob",)),
     ("tensorflow.org/v1alpha1", "TfJobList", ("has no items; write items",)),
     ("tensorflow.org/v1alpha1", "Estimator", ("of tensorflow.org runs here: TfJob",)),
+    ("kubeflow.org/v1", "Trial", ("of kubeflow.org runs here: ", "PaddleJob, JAXJob, MPIJob; kinds that run here")),
     ("elastic.pytorch.org/v1alpha1", "PyTorchJob", ("write apiVersion: kubeflow.org/v1 and kind: PyTorchJob",)),
 ]
 
@@ -35,7 +36,7 @@ ROWS = [
 def test_a_known_foreign_kind_is_reported_with_its_operator(
     api_version: str, kind: str, parts: tuple[str, ...]
 ) -> None:
-    text = unknown_kind_message(api_version, kind, kinds.ALL)
+    text = unknown_kind_message(api_version, kind, kinds.all_versions())
     assert text.startswith(f"{api_version} {kind} ")
     assert all(part in text for part in parts), text
 

@@ -58,7 +58,7 @@ def pod_entry(pod: Json, previous: Json | None = None, job: Json | None = None) 
         "created": str(meta.get("creationTimestamp") or ""),
         "started": str(status.get("startTime") or ""),
         "ended": max(ends, default="") if status.get("phase") in _ENDED else "",
-        "restarts": _restarts(pod, job),
+        "restarts": _restarts(pod, job) if any(container["restarts"] for container in containers) else 0,
         "stopped": _ended_with_node(status, containers),
         "containers": containers,
         "logs": pod_log_folder(pod),
@@ -67,10 +67,9 @@ def pod_entry(pod: Json, previous: Json | None = None, job: Json | None = None) 
 
 
 def _restarts(pod: Json, job: Json | None) -> int:
-    """As ReplicaView.restarts. A job is parsed for few pods."""
-    record = read_pod(pod)
-    restarts, kind = restarts_of_pod(record, None), kind_of(job) if job else None
-    return restarts_of_pod(record, parse_job(kind, job, Config())) if restarts and job and kind else restarts
+    """As ReplicaView.restarts."""
+    kind = kind_of(job) if job else None
+    return restarts_of_pod(read_pod(pod), parse_job(kind, job, Config()) if job and kind else None)
 
 
 def _ended_with_node(status: Json, containers: list[Json]) -> bool:

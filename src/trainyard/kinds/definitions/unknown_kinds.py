@@ -83,7 +83,7 @@ def unknown_kind_message(api_version: str, kind: str, kinds: Iterable[Kind]) -> 
         return f"{type_name} is not known; write {' or '.join(map(_manifest_fields, same_name))}"
     if any((entry.gvk.group, entry.gvk.kind + "List") == (group, kind) for entry in known):
         return f"{type_name} has no items; write items, a list with the jobs"
-    kinds_of_group = [entry.gvk.kind for entry in known if entry.gvk.group == group]
+    kinds_of_group = dict.fromkeys(entry.gvk.kind for entry in known if entry.gvk.group == group)  # not each version
     if kinds_of_group:
         return f"{type_name} is not known; of {group} runs here: {', '.join(kinds_of_group)}; {kinds_that_run(known)}"
     return ""

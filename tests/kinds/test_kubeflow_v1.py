@@ -314,10 +314,11 @@ def test_a_template_with_a_rendezvous_of_its_own_chooses_the_host(fields: Json, 
     assert settings_of_rendezvous(started(PYTORCHJOB, job), "example-worker-0") == value
 
 
-def test_a_job_with_a_master_has_no_host_of_the_store_among_its_workers() -> None:
-    """Its programs may name the master as the endpoint. Its agent is the first: the workers wait for it."""
-    simulated = started(PYTORCHJOB, kubeflow_job("PyTorchJob", Master=1, Worker=1, elasticPolicy={}))
-    assert settings_of_rendezvous(simulated, "example-worker-0") == ""
+def test_beside_a_master_worker_0_alone_may_host_the_store() -> None:
+    """torch decides which of the two it is: the programs may name the master as the endpoint."""
+    simulated = started(PYTORCHJOB, kubeflow_job("PyTorchJob", Master=1, Worker=2, elasticPolicy={}))
+    names = ("example-master-0", "example-worker-0", "example-worker-1")
+    assert [settings_of_rendezvous(simulated, name) for name in names] == ["", "", "is_host=0"]
 
 
 def settings_of_rendezvous(simulated: SimulatedJob, pod: str) -> str:

@@ -38,7 +38,7 @@ class OutputPattern(msgspec.Struct, frozen=True):
     compiled at its first use. `{name}` in `explanation` and `fix` stands for its first group that matched, and in
     `explanation` the name of a group for that group. `anywhere`: lines with which a launcher explains its own end, so
     that neither their place nor the exit code matters: mpirun ends with the code of the process that it lost. The
-    pattern is searched for in each two lines together, too, because mpirun wraps its messages, and in the whole output.
+    pattern is searched for in each two lines together, too, because mpirun wraps its messages; with `\\n` in all lines.
     Without `before_exceptions` an uncaught exception is the cause, if there is one: the launcher prints that line after
     it, too."""
 

@@ -65,10 +65,15 @@ def _settings(policy: Json) -> str:
     return ",".join(f"{entry.get('key', '')}={entry.get('value', '')}" for entry in policy.get("rdzvConf") or ())
 
 
-def _worker_0_hosts_store(job: Job, policy: Json) -> bool:
-    """Whether it does by default. A job with a master may have programs that name it as the endpoint."""
-    has_endpoint = policy.get("rdzvHost") or policy.get("standalone")
-    return _backend(policy) == C10D and not has_endpoint and job.role(MASTER) is None
+def _hosts_store(job: Job, policy: Json, slot: Slot) -> bool | None:
+    """Whether the agent of this pod hosts the c10d store; None: torch decides.
+
+    The default endpoint is Worker 0; programs of a job with a master may name that instead."""
+    if _backend(policy) != C10D or policy.get("rdzvHost") or policy.get("standalone"):
+        return None
+    if slot.role == WORKER and slot.index > 0:
+        return False
+    return True if job.role(MASTER) is None else None
 
 
 def mutate(template: Json, job: Job, slot: Slot) -> None:
@@ -77,9 +82,10 @@ def mutate(template: Json, job: Job, slot: Slot) -> None:
     policy = elastic_policy(job)
     if policy is None:
         return
+    is_host = _hosts_store(job, policy, slot)
     for container in containers_of(template):
-        if _worker_0_hosts_store(job, policy):
-            name_host_of_store(container, _settings(policy), is_host=slot == Slot(WORKER, 0))
+        if is_host is not None:
+            name_host_of_store(container, _settings(policy), is_host)
         give_each_rendezvous_a_store(container, _backend(policy))
 
 

@@ -241,8 +241,13 @@ def _launcher_cause(lines: Sequence[str], surroundings: ContainerContext) -> Cau
     has_exception = last_exception(lines) is not None
     patterns = [pattern for pattern in surroundings.output_patterns if pattern.anywhere]
     patterns = [pattern for pattern in patterns if pattern.before_exceptions or not has_exception]
-    texts = [*lines, *(" ".join(pair) for pair in pairwise(lines)), "\n".join(lines)]
-    return next(filter(None, (_match(pattern, text, surroundings) for pattern in patterns for text in texts)), None)
+    texts, whole = [*lines, *(" ".join(pair) for pair in pairwise(lines))], ["\n".join(lines)]
+    matches = (
+        _match(pattern, text, surroundings)
+        for pattern in patterns
+        for text in (whole if r"\n" in pattern.pattern else texts)  # another one could cross many lines, many times
+    )
+    return next(filter(None, matches), None)
 
 
 def _match(pattern: OutputPattern, line: str, surroundings: ContainerContext) -> Cause | None:

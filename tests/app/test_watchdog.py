@@ -51,6 +51,19 @@ async def test_the_longest_stall_of_the_last_minute_is_known_with_its_place() ->
     await watchdog.stop()
 
 
+def test_a_stall_is_forgotten_a_minute_after_its_end() -> None:
+    now = 50.0
+    watchdog = Watchdog(clock=lambda: now)
+    long, short = Stall(50.0, "a (a.py:1)", 0.0), Stall(2.0, "b (b.py:1)", 98.0)
+    watchdog._note_stall(long)
+    now = 100.0
+    watchdog._note_stall(short)
+    watchdog._note_stall(Stall(30.0, "_run_once (base_events.py:1) > select (selectors.py:1)", 70.0))
+    assert watchdog.longest_stall() == long
+    now = 111.0
+    assert watchdog.longest_stall() == short
+
+
 async def test_a_running_event_loop_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     watchdog = Watchdog(blocked=1.0)
     with caplog.at_level(logging.ERROR):

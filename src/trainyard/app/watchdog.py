@@ -91,9 +91,11 @@ class Watchdog:
 
     def longest_stall(self) -> Stall | None:
         """The longest stall of the event loop that has lasted at any time of the last minute."""
+        return max(self._recent_stalls(), default=None)
+
+    def _recent_stalls(self) -> list[Stall]:
         oldest = self._clock() - RECENT_SECONDS
-        recent = [stall for stall in self._stalls if stall.since + stall.seconds >= oldest]
-        return max(recent, default=None)
+        return [stall for stall in self._stalls if stall.since + stall.seconds >= oldest]
 
     async def _heartbeat(self) -> None:
         while True:
@@ -120,8 +122,7 @@ class Watchdog:
         """Remember a stall, or that it has become longer."""
         if "select (selectors.py:" in stall.where:  # the loop waits: it is behind because the machine is
             return
-        oldest = stall.since - RECENT_SECONDS
-        others = (other for other in self._stalls if other.since != stall.since and other.since >= oldest)
+        others = (other for other in self._recent_stalls() if other.since != stall.since)
         self._stalls = (*others, stall)
         if self.longest_stall() == stall:
             self._on_stall(stall)

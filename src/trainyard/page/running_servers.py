@@ -102,7 +102,7 @@ def run_kubeconfigs() -> list[Path]:
 def _read(path: Path) -> RunningServer | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=RunningServer)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 

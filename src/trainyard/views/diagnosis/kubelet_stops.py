@@ -21,6 +21,8 @@ _CONTAINER_IN_MESSAGE = re.compile(r"Container (\S+) failed")
 def kubelet_stop(pod: Json, container: ContainerStatus, events: Iterable[Json]) -> Cause:
     """Why the kubelet stopped the last run of a container; an empty Cause if nothing says that it did. `events`: those
     of the job's objects, the oldest first."""
+    if container.last_terminated is None:  # most containers of a large job: the events are not read for each
+        return Cause()
     return _pod_stop(pod) or _probe_stop(pod, container, tuple(events)) or Cause()
 
 
@@ -50,8 +52,10 @@ def _pod_stop(pod: Json) -> Cause | None:
 def _probe_stop(pod: Json, container: ContainerStatus, events: tuple[Json, ...]) -> Cause | None:
     """The probe whose failure made the kubelet kill the last run."""
     for event in reversed(events):
+        if event.get("reason") != "Killing" or not _is_about(event, pod, container.name):
+            continue
         match = _PROBE_KILL.search(str(event.get("message") or ""))
-        if event.get("reason") != "Killing" or match is None or not _is_about(event, pod, container.name):
+        if match is None:
             continue
         if not _is_in_run(event, container):
             return None

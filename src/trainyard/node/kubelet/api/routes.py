@@ -1,8 +1,10 @@
 """The HTTP server of the kubelet API: logs, exec, attach and sockets of pods (handlers.py), for authenticated
-clients."""
+clients. Any local user may connect: connections without a request of such a client have a limit, at which the oldest is
+closed, so that they use up no descriptors and keep no client out."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import time
@@ -16,6 +18,8 @@ from trainyard.node.kubelet.api.container_logs import ContainerLog, LogOptions, 
 from trainyard.node.kubelet.api.handlers import PodHandlers, RequestError
 from trainyard.node.kubelet.api.log_poll import LogPoll
 
+MAX_CONNECTIONS = 128  # at which the oldest that is not in use is closed
+HANDSHAKE_SECONDS = 10.0
 NO_INPUT = (
     "containers on this node have no standard input to attach to; leave out -i to see what the container prints, "
     "or start a program in it: kubectl exec -it POD -- COMMAND"
@@ -39,15 +43,37 @@ class KubeletHttp:
         app.router.add_get("/sockets/{namespace}/{pod}/{port}", self._pod_socket)
         app.router.add_route("*", "/{other:.*}", self._not_found)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        self._server: asyncio.Server | None = None
+        self._in_use: set[web.RequestHandler] = set()
+        """The connections on which an authenticated client is answered."""
 
     async def serve(self, listener: socket.socket) -> KubeletHttp:
         """Start to serve connections to `listener`."""
         await self._runner.setup()
-        await web.SockSite(self._runner, listener, ssl_context=self._authenticator.ssl_context).start()
+        context = self._authenticator.ssl_context
+        self._server = await asyncio.get_running_loop().create_server(
+            self._new_connection,
+            sock=listener,
+            ssl=context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS if context else None,
+        )
         return self
+
+    def _new_connection(self) -> asyncio.Protocol:
+        server = self._runner.server
+        if server is None:
+            raise RuntimeError("the server has stopped")
+        connections = server.connections  # the oldest first
+        if len(connections) >= MAX_CONNECTIONS:
+            unused = (connection.transport for connection in connections if connection not in self._in_use)
+            if oldest := next((transport for transport in unused if transport and not transport.is_closing()), None):
+                oldest.abort()
+        return server()
 
     async def stop(self) -> None:
         """Close the listening socket and all connections."""
+        if self._server is not None:
+            self._server.close()
         await self._runner.cleanup()
 
     @web.middleware
@@ -56,7 +82,11 @@ class KubeletHttp:
     ) -> web.StreamResponse:
         if refusal := self._authenticator.refusal(request):
             raise web.HTTPUnauthorized(text=f"{refusal}\n")
-        return await handler(request)
+        self._in_use.add(request.protocol)
+        try:
+            return await handler(request)
+        finally:
+            self._in_use.discard(request.protocol)
 
     async def _not_found(self, request: web.Request) -> web.StreamResponse:
         return web.Response(status=404, text=f"{NOT_SERVED}\n")

@@ -8,9 +8,9 @@ from tests.core.decision_values import begun_job, beside_a_sidecar, ended_pod, p
 from tests.model.scenarios import elastic
 from tests.model.simulated_job import simulate
 from tests.support.builders import batch_job, look, pod_of, started, tfjob
-from tests.support.samples import chainerjob, elasticjob, mxjob
+from tests.support.samples import chainerjob, elasticjob, kubeflow_job, mxjob
 from trainyard.core import Kind, Plan
-from trainyard.kinds import CHAINERJOB, ELASTICJOB, MXJOB, TFJOB
+from trainyard.kinds import CHAINERJOB, ELASTICJOB, MPIJOB, MXJOB, TFJOB
 from trainyard.objects import Json, is_condition_true
 
 STOPPED: list[tuple[Json, int]] = [({"cleanPodPolicy": "Running"}, 1), ({"backoffLimit": 0}, 137)]
@@ -57,6 +57,27 @@ def test_the_pod_of_a_failed_master_is_kept_while_its_job_status_lags(policies: 
     planned = look(started(**policies), master, worker, pod_of(master, "Failed", code=code), pod_of(worker))
     assert planned.status["state"] == "Failed"
     assert [delete.name for delete in planned.deletes] == ["worker-76no-0"]
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_pod_of_a_master_is_kept_whose_phase_lags_behind_its_container(code: int) -> None:
+    """A kubelet reports the end of the container first, and the phase when it has taken the pod down."""
+    master, worker = batch_job("MASTER"), batch_job("WORKER")
+    pod = pod_of(master, "Running", code=code)
+    planned = look(started(cleanPodPolicy="Running"), master, worker, pod, pod_of(worker))
+    assert planned.status["state"] == ("Failed" if code else "Succeeded")
+    assert [delete.name for delete in planned.deletes] == ["worker-76no-0"]
+
+
+def test_the_launcher_is_kept_whose_phase_lags_behind_its_container() -> None:
+    """Its log is the output of the job."""
+    simulated = simulate(MPIJOB, kubeflow_job("MPIJob", run_policy={"cleanPodPolicy": "Running"}, Launcher=1, Worker=1))
+    simulated.run()
+    simulated.settle()
+    status = simulated.get("Pod", "example-launcher")["status"]
+    status["containerStatuses"][0]["state"] = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    assert is_condition_true(simulated.settle()["conditions"], "Succeeded")
+    assert simulated.names("Pod") == ["example-launcher"]
 
 
 def test_clean_pod_policy_running_stops_a_master_whose_sidecar_still_runs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.core.decision_values import beside_a_sidecar
 from tests.model.simulated_job import simulate
 from tests.support.builders import batch_job, look, pod_of, started
 from tests.support.samples import elasticjob, pods
@@ -14,14 +15,14 @@ from trainyard.objects import format_time
 @pytest.mark.parametrize("clean", ["Running", "All"])
 def test_a_sidecar_that_runs_on_after_the_end_is_stopped(clean: str) -> None:
     master = batch_job("MASTER")
-    planned = look(started(cleanPodPolicy=clean), master, pod_of(master, "Running", code=0))
+    planned = look(started(cleanPodPolicy=clean), master, beside_a_sidecar(pod_of(master, code=0)))
     assert planned.status["state"] == "Succeeded"
     assert [delete.name for delete in planned.deletes if delete.gvk.kind == "Job"] == ["master-76no-0"]
 
 
 def test_a_suspended_job_keeps_no_sidecar_running() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
-    planned = look(started(suspend=True), master, worker, pod_of(master), pod_of(worker, "Running", code=0))
+    planned = look(started(suspend=True), master, worker, pod_of(master), beside_a_sidecar(pod_of(worker, code=0)))
     assert [delete.name for delete in planned.deletes] == ["master-76no-0", "worker-76no-0"]
 
 

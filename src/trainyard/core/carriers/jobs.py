@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from trainyard.core.carriers.terminations import (
     disruption_of,
+    final_phase,
     last_restart_reason,
     main_container,
     newest_pod,
@@ -60,7 +61,7 @@ def _pods_ended(job: Job, slot: Slot, child: Child, pod: Child | None) -> bool:
     """True when no pod of the Job runs or will run. A supervised slot's Job has one pod (backoffLimit 0); any other Job
     replaces a failed pod."""
     final_phases = ("Succeeded", "Failed") if slot in job.supervised_slots() else ("Succeeded",)
-    return bool(child.phase) or (pod is not None and pod.phase in final_phases)
+    return bool(child.phase) or (pod is not None and final_phase(pod) in final_phases)
 
 
 def _observed(job: Job, slot: Slot, child: Child, pods: tuple[Child, ...], pod: Child | None) -> Replica:

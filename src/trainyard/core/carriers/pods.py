@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from trainyard.core.carriers.terminations import (
     disruption_of,
+    final_phase,
     last_restart_reason,
     restart_count,
     run_state,
@@ -29,7 +30,7 @@ def observe_pod(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
     pod = owned.by_ref.get(Ref("Pod", job.kind.pods.name(job, slot)))
     if pod is None:
         return Replica(slot, None, "Unknown")
-    ended, restarts = pod.phase in ("Succeeded", "Failed"), restart_count(job, slot, (pod,))
+    ended, restarts = final_phase(pod) in ("Succeeded", "Failed"), restart_count(job, slot, (pod,))
     replica = Replica(
         slot,
         pod,

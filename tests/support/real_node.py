@@ -34,7 +34,7 @@ from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_build import exit_code
 from tests.support.control_plane_pki import ALL_RIGHTS, TOKENS
 from tests.support.control_plane_process import ControlPlaneError, ControlPlaneProcess
-from tests.support.real_node_build import PATH, PYTHON_IMAGE, built, missing
+from tests.support.real_node_build import PATH, PAUSE_IMAGE, PYTHON_IMAGE, archive_of, built, missing
 from trainyard.objects import encode, is_condition_true
 
 CGROUP = "trainyard-node-"
@@ -69,11 +69,11 @@ class RealNode(ControlPlane):
             containerd.start()
             listens = Path(f"/proc/{self._init()}/root{flags.SOCKET}").exists
             yield lambda: containerd.wait_until(listens, "it listens")
-            yield lambda: self.import_image(self.build / "pause.tar")
+            yield lambda: self.import_own_image(PAUSE_IMAGE)
             for name in ("kubelet", "kube-proxy", "coredns"):
                 self._part(name).start()
             yield self._create_objects
-            yield lambda: self.import_image(self.build / "python.tar")
+            yield lambda: self.import_own_image(PYTHON_IMAGE)
             yield self._until_ready
         except BaseException:
             self.down()
@@ -188,6 +188,10 @@ class RealNode(ControlPlane):
             text = completed.stdout + completed.stderr
             raise ControlPlaneError(f"{' '.join(command)} ended with {completed.returncode}:\n{text.decode()}")
         return completed.stdout.decode()
+
+    def import_own_image(self, name: str) -> None:
+        """Let the pods use an image of the build, by its name in real_node_build.py."""
+        self.import_image(self.build / archive_of(name))
 
     def import_image(self, archive: Path) -> None:
         """Let the pods of the node use the images of an OCI archive."""

@@ -3,7 +3,7 @@
     $XDG_CACHE_HOME/trainyard/real-node/KEY/
         bin/          kubelet, kube-proxy, containerd with its shim and ctr, the CNI plugins, CoreDNS, pause
         root/usr      Debian packages for the node: runc, nft, mount, busybox
-        pause.tar, python.tar    images as OCI archives
+        pause.tar, python.tar, mpi.tar    images as OCI archives
 
 Rules:
 - The versions are pinned: of Go programs by go.mod and go.sum of the two modules in tools/real-node, of Debian packages
@@ -51,9 +51,11 @@ CONTAINERS_PACKAGES = (
 SUITE, MIRROR, KEYRING = "bookworm", "http://deb.debian.org/debian", "/usr/share/keyrings/debian-archive-keyring.gpg"
 MERGED = ("bin", "sbin", "lib", "lib64")  # links into usr, as Debian has them
 
-LAYOUT = "1"  # counted up when the folder is to have other files
+LAYOUT = "2"  # counted up when the folder is to have other files
 
 PAUSE_IMAGE, PYTHON_IMAGE = "registry.k8s.io/pause:3.10.1", "docker.io/library/python:3.11"
+MPI_IMAGE = "docker.io/trainyard/mpi:4.1"  # the same with Open MPI
+EMPTY = Image({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": {"type": "layers", "diff_ids": []}}, ())
 PATH = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
 PASSWD = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
 GROUP = "root:x:0:\nnogroup:x:65534:\n"
@@ -112,11 +114,14 @@ def _build(go: Go, place: Path, say: Say) -> None:
     say("building a real node (kubelet, containerd, CoreDNS): four to six minutes on two cores, once")
     _debian_trees(part)
     _programs(go, part)
-    empty = Image({"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}}, ())
     pause = [File("/pause", (part / "bin" / "pause").read_bytes(), executable=True)]
-    image = archive.with_layer(empty, pause, {"Entrypoint": ["/pause"]}, "pause")
-    archive.write([image], PAUSE_IMAGE, part / "pause.tar")
-    archive.write([python_image(part / "work" / "python")], PYTHON_IMAGE, part / "python.tar")
+    python = _with_tree(EMPTY, part / "work" / "python", {"Env": [f"PATH={PATH}", "LANG=C.UTF-8"], "Cmd": ["python3"]})
+    for name, image in (
+        (PAUSE_IMAGE, archive.with_layer(EMPTY, pause, {"Entrypoint": ["/pause"]}, "pause")),
+        (PYTHON_IMAGE, python),
+        (MPI_IMAGE, _with_tree(python, part / "work" / "mpi", {})),
+    ):
+        archive.write([image], name, part / archive_of(name))
     shutil.rmtree(part / "work")
     part.rename(place)
 
@@ -135,19 +140,31 @@ def _programs(go: Go, part: Path) -> None:
 
 
 def _debian_trees(part: Path) -> None:
-    """root and work/python, each with the packages of its lock file."""
+    """root, work/python and work/mpi, each with the packages of its lock file. The last is a layer over the second."""
     work = part / "work"
     apt = ["apt-get", "-q", *_apt_options(work)]
     _command([*apt, "update"])
-    for name, target in (("node", part / "root"), ("python", work / "python")):
+    python = _locked("python")
+    for name, target, present in (
+        ("node", part / "root", {}),
+        ("python", work / "python", {}),
+        ("mpi", work / "mpi", python),
+    ):
         packages = _locked(name)
-        _command([*apt, "install", "--yes", "--download-only", *packages])
+        _command([*apt, "install", "--yes", "--download-only", *packages, *present])
         for link in MERGED:
             (target / "usr" / link).mkdir(parents=True)
             (target / link).symlink_to(f"usr/{link}")
         for package, expected in packages.items():
             _unpack(work / "cache" / "archives", package, expected, target)
+        for path in ("share/doc", "share/man", "share/locale"):
+            shutil.rmtree(target / "usr" / path, ignore_errors=True)
+    for target in (part / "root", work / "python"):
         _complete(target)
+    for command in ("python", "python3"):
+        (work / "python" / "usr" / "local" / "bin").mkdir(parents=True, exist_ok=True)
+        (work / "python" / "usr" / "local" / "bin" / command).symlink_to("/usr/bin/python3")
+    (work / "mpi" / "usr" / "bin" / "mpirun").symlink_to("orterun")
 
 
 def _apt_options(work: Path) -> list[str]:
@@ -202,8 +219,9 @@ def _complete(root: Path) -> None:
         command = root / (path if path.startswith("usr/") else f"usr/{path}")
         if not os.path.lexists(command) and command.parent.is_dir():
             command.symlink_to("/usr/bin/busybox")
-    for name in ("share/doc", "share/man", "share/locale"):
-        shutil.rmtree(root / "usr" / name, ignore_errors=True)
+    for name in ("root", "proc", "sys", "dev", "tmp"):
+        (root / name).mkdir(exist_ok=True)
+    (root / "tmp").chmod(0o1777)
 
 
 def _command(command: Sequence[str]) -> str:
@@ -219,25 +237,19 @@ def _command(command: Sequence[str]) -> str:
 # --- images
 
 
-def python_image(tree: Path) -> Image:
-    """The image of a tree with Debian's Python."""
-    local = tree / "usr" / "local" / "bin"
-    local.mkdir(parents=True, exist_ok=True)
-    for name in ("python", "python3"):
-        (local / name).symlink_to("/usr/bin/python3")
-    for name in ("root", "proc", "sys", "dev"):
-        (tree / name).mkdir(exist_ok=True)
-    (tree / "tmp").mkdir(exist_ok=True)
-    (tree / "tmp").chmod(0o1777)
+def archive_of(image: str) -> str:
+    """The name of the archive that has this image."""
+    return f"{image.rpartition('/')[2].partition(':')[0]}.tar"
+
+
+def _with_tree(base: Image, tree: Path, settings: Mapping[str, object]) -> Image:
+    """The image with a layer of all files of a folder."""
     with tempfile.TemporaryFile() as file:
         options = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"]
         subprocess.run(["tar", "-C", str(tree), *options, "-c", "."], stdout=file, check=True)
         file.seek(0)
         tar = file.read()
-    config = {
-        "architecture": "amd64",
-        "os": "linux",
-        "config": {"Env": [f"PATH={PATH}", "LANG=C.UTF-8"], "Cmd": ["python3"]},
-        "rootfs": {"type": "layers", "diff_ids": [digest_of(tar)]},
-    }
-    return Image(config, (Blob(archive.LAYER, gzip.compress(tar, 1, mtime=0)),))
+    config = {**base.config.get("config", {}), **settings}
+    rootfs = {"type": "layers", "diff_ids": [*base.config["rootfs"]["diff_ids"], digest_of(tar)]}
+    layer = Blob(archive.LAYER, gzip.compress(tar, 1, mtime=0))
+    return Image({**base.config, "config": config, "rootfs": rootfs}, (*base.layers, layer))

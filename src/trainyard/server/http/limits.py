@@ -12,8 +12,8 @@ import resource
 import msgspec
 
 RESERVED_DESCRIPTORS = 512
-"""File descriptors reserved for the rest of this process: files, pods, the log on disk, and the connections of the page,
-of its forwards and of the node, which have limits of their own."""
+"""File descriptors reserved for the rest of this process: files, pods, the log on disk, and the connections of the
+page, of its forwards and of the node, which have limits of their own."""
 _FEWEST = 64  # the minimum of the connection limit, however low the descriptor limit
 _ENOUGH = 10_240  # the soft limit to try when the kernel does not accept the hard limit
 

@@ -64,6 +64,11 @@ def replies(text: str, requests: list[str] | None = None) -> Answer:
         ("HTTP/1.1 503 No\n\nx", Outcome(Verdict.FAILED, "HTTP probe failed with statuscode: 503")),
         ("220 smtp\n\n", Outcome(Verdict.FAILED, 'Get "URL": malformed HTTP response "220 smtp"')),
         ("", Outcome(Verdict.FAILED, 'Get "URL": EOF')),
+        ("HTTP/1.1 200 OK\n\n" + "x" * 500_000, Outcome(Verdict.PASSED)),
+        (
+            "HTTP/1.1 302 Found\nLocation: http://127.0.0.1:x/\n\n",
+            Outcome(Verdict.FAILED, "Get \"http://127.0.0.1:x/\": Port could not be cast to integer value as 'x'"),
+        ),
         ("HTTP/1.1 302 Found\nLocation: /again\n\n", Outcome(Verdict.FAILED, 'Get "URL": stopped after 10 redirects')),
     ],
     ids=lambda value: repr(value)[:30],
@@ -160,8 +165,12 @@ def health(message: bytes) -> bytes:
             b"HTTP/1.1 400 Bad Request\r\n\r\n",
             Outcome(Verdict.FAILED, "error: health rpc probe failed: the server does not speak HTTP/2"),
         ),
+        (
+            frame(0, 0, 1, b"\0\xff\xff\xff\xff" + bytes(9000)) * 10,
+            Outcome(Verdict.FAILED, "error: health rpc probe failed: the answer is no HealthCheckResponse"),
+        ),
     ],
-    ids=["serving", "not serving", "unknown", "no message", "not HTTP/2"],
+    ids=["serving", "not serving", "unknown", "no message", "not HTTP/2", "endless"],
 )
 async def test_an_answer_by_grpc(answer: bytes, expected: Outcome) -> None:
     requests: list[bytes] = []

@@ -24,6 +24,7 @@ _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY = 0x0, 0x1, 0x3, 0x4, 0x
 _END_STREAM, _ACK, _END_HEADERS = 0x1, 0x1, 0x4
 _PADDED = 0x8
 _STATUSES = {0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
+_MAX_MESSAGE = 1 << 16  # bytes; a HealthCheckResponse has two
 _MAX_FRAME = 1 << 14  # bytes: larger frames need the consent of the receiver
 
 
@@ -116,6 +117,8 @@ async def _status(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             raise ValueError("the server has ended the call")
         elif kind == _DATA and stream == 1:
             message += payload[1 : len(payload) - payload[0]] if flags & _PADDED else payload
+            if len(message) > _MAX_MESSAGE:
+                raise ValueError("the answer is no HealthCheckResponse")
             if len(message) >= 5 and len(message) >= 5 + int.from_bytes(message[1:5]):
                 return _health(message[5 : 5 + int.from_bytes(message[1:5])])
         if kind in (_DATA, _HEADERS) and stream == 1 and flags & _END_STREAM:

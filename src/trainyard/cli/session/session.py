@@ -38,6 +38,7 @@ from trainyard.controller_runtime.reflector import WatchTarget
 from trainyard.kinds import kind_of
 from trainyard.node.kubelet.node import NodeError
 from trainyard.objects import Json, encode, name_of, namespace_of, uid_of
+from trainyard.objects.printable import printable
 from trainyard.objects.resources import EVENT, POD
 from trainyard.objects.yaml_text import as_yaml
 from trainyard.views.job_view import JobView, job_result
@@ -233,9 +234,7 @@ class Session:
             self.view.update_event(after, time.time())
         if after is None or after.get("type") != "Warning" or after.get("reason") in REASONS_WITHOUT_WARNING:
             return
-        involved_object = after.get("involvedObject") or {}
-        message = after.get("message") or after.get("reason")
-        text = f"warning: {involved_object.get('kind')} {involved_object.get('name')}: {message}"
+        text = warning_of(after)
         if text not in self._warnings:
             self._warnings.add(text)
             asyncio.get_running_loop().call_later(EVENT_PAUSE, self._warn, text)
@@ -331,6 +330,14 @@ class Session:
     def close(self) -> None:
         """Cancel the tasks without waiting for them."""
         self.tasks.cancel_all()
+
+
+def warning_of(event: Json) -> str:
+    """The line for a Warning event. Its message may be output of a program (of a probe): it stays one line, and has no
+    effect on the terminal."""
+    involved_object = event.get("involvedObject") or {}
+    message = " ".join(str(event.get("message") or event.get("reason")).split())
+    return printable(f"warning: {involved_object.get('kind')} {involved_object.get('name')}: {message}", line=True)
 
 
 def _is_active(pod: Json) -> bool:

@@ -79,7 +79,7 @@ def test_a_probe_that_kills_is_the_cause_of_the_end(probe: str, code: int) -> No
         event("Killing", f"Container tensorflow failed {probe} probe, will be restarted", 31),
     )
     text = everything(diagnose(tfjob(RUNNING), pod("MASTER-0", killed(code)), *WORKERS, events=events))
-    expected = f"the kubelet stopped it because its {probe} probe failed (HTTP probe failed with statuscode: 500)"
+    expected = f"it was stopped because its {probe} probe failed (HTTP probe failed with statuscode: 500)"
     assert expected in text and "SIGKILL" not in text and f"{probe}Probe" in text, text
     crashing = pod("MASTER-0", waits("CrashLoopBackOff", restartCount=4, lastState=ended(code, startedAt=at(60))))
     text = everything(diagnose(tfjob(RUNNING), crashing, *WORKERS, events=events))
@@ -99,6 +99,16 @@ def test_a_probe_that_kills_is_the_cause_of_the_end(probe: str, code: int) -> No
 def test_a_kill_by_another_cause_is_not_that_of_a_probe(other: Json) -> None:
     text = everything(diagnose(tfjob(RUNNING), pod("MASTER-0", killed()), *WORKERS, events=(other,)))
     assert "probe failed" not in text and "SIGKILL" in text, text
+
+
+def test_the_event_of_a_probe_that_kills_again_and_again_is_written_now_and_then() -> None:
+    """The event is of the first kill, and in the history it has no uid."""
+    old = event("Killing", "Container tensorflow failed liveness probe, will be restarted", 500)
+    recorded = {**old, "involvedObject": {"kind": "Pod", "name": "master-0-abcd-x"}}
+    crashing = pod("MASTER-0", waits("CrashLoopBackOff", restartCount=2, lastState=ended(143, startedAt=at(60))))
+    for given in (old, recorded):
+        text = everything(diagnose(tfjob(RUNNING), crashing, *WORKERS, events=(given,)))
+        assert "its liveness probe failed" in text, text
 
 
 def test_memory_that_ran_out_is_more_than_a_probe_that_failed_by_it() -> None:

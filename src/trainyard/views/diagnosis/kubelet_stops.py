@@ -6,14 +6,16 @@ The texts are those of kubelet 1.37. The exit code of a container that is stoppe
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable
 
 from trainyard.core.diagnosis import Cause
-from trainyard.objects import Json, as_dict, find_condition, parse_time, uid_of
+from trainyard.objects import Json, as_dict, find_condition, name_of, parse_time, uid_of
 from trainyard.objects.container_statuses import ContainerStatus
 from trainyard.views.event_view import last_timestamp
 
 _EVENT_TOLERANCE = 2.0  # seconds between the event of a kill and the end of the run: both times are whole seconds
+_STOP_CODES = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 _PROBE_KILL = re.compile(r"failed (liveness|startup) probe")
 _CONTAINER_IN_MESSAGE = re.compile(r"Container (\S+) failed")
 
@@ -61,7 +63,7 @@ def _probe_stop(pod: Json, container: ContainerStatus, events: tuple[Json, ...])
             return None
         probe = match[1]
         failure = last_probe_failure(pod, container.name, probe, events)
-        text = f"the kubelet stopped it because its {probe} probe failed" + (f" ({failure})" if failure else "")
+        text = f"it was stopped because its {probe} probe failed" + (f" ({failure})" if failure else "")
         fix = f"mend what {probe}Probe of the template asks, or give it more time (timeoutSeconds, failureThreshold, "
         return Cause(text, f"{fix}{'periodSeconds' if probe == 'startup' else 'or a startupProbe'})")
     return None
@@ -77,10 +79,18 @@ def last_probe_failure(pod: Json, container: str, probe: str, events: Iterable[J
     return ""
 
 
+def is_about_pod(event: Json, pod: Json) -> bool:
+    """Whether an event is about this pod. Those of the history have no uid of it."""
+    involved = as_dict(event.get("involvedObject"))
+    if uid := involved.get("uid"):
+        return bool(uid == uid_of(pod))
+    return (involved.get("kind"), involved.get("name")) == ("Pod", name_of(pod))
+
+
 def _is_about(event: Json, pod: Json, container: str) -> bool:
     """Whether an event is about this container: its fieldPath names it, and messages of older kubelets."""
     involved = as_dict(event.get("involvedObject"))
-    if involved.get("uid") != uid_of(pod):
+    if not is_about_pod(event, pod):
         return False
     if path := str(involved.get("fieldPath") or ""):
         return path.endswith(f"{{{container}}}")
@@ -89,9 +99,15 @@ def _is_about(event: Json, pod: Json, container: str) -> bool:
 
 
 def _is_in_run(event: Json, container: ContainerStatus) -> bool:
-    """Whether the event is of the last run that ended, and not of an earlier one or of the present one."""
+    """Whether the event is of the last run that ended, and not of an earlier one or of the present one.
+
+    Kubelets write the event of a container that is killed again and again only from time to time: then an earlier one
+    counts, if a signal has ended the last run, too."""
     terminated, time = container.last_terminated or {}, parse_time(last_timestamp(event))
     start, end = parse_time(terminated.get("startedAt")), parse_time(terminated.get("finishedAt"))
     if time is None:
         return True
-    return (start is None or start - _EVENT_TOLERANCE <= time) and (end is None or time <= end + _EVENT_TOLERANCE)
+    if end is not None and time > end + _EVENT_TOLERANCE:
+        return False
+    is_repeated = container.restarts > 1 and terminated.get("exitCode") in _STOP_CODES
+    return is_repeated or start is None or start - _EVENT_TOLERANCE <= time

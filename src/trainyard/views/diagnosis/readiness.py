@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from trainyard.core.diagnosis import WAIT, Finding
-from trainyard.objects import Json, as_dict, find_condition, labels_of, name_of, uid_of
+from trainyard.objects import Json, as_dict, find_condition, labels_of, name_of
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.labels import matches_labels
 from trainyard.views.diagnosis.inputs import Facts, container_field, container_spec
-from trainyard.views.diagnosis.kubelet_stops import last_probe_failure
+from trainyard.views.diagnosis.kubelet_stops import is_about_pod, last_probe_failure
 from trainyard.views.diagnosis.lookups import node_name_of
 from trainyard.views.durations import format_age
 
@@ -33,14 +33,13 @@ def unready_finding(facts: Facts, pod: Json) -> Finding | None:
     node = node_name_of(pod)
     fix = f"see `kubectl describe node {node}`; once the toleration of its pod ends, 300 s by default, the pod is "
     fix += "deleted, and the replica made again when the node answers, or after --node-lost-timeout of the operator"
-    events = [str(event.get("message")) for event in facts.events if _is_node_event(event, pod)]
+    events = [
+        str(event.get("message"))
+        for event in facts.events
+        if event.get("reason") == "NodeNotReady" and is_about_pod(event, pod)
+    ]
     summary = f"its node {node} is not ready{duration}; whether its program runs is not known"
     return Finding(WAIT, summary, place, tuple(events[-1:]), fix)
-
-
-def _is_node_event(event: Json, pod: Json) -> bool:
-    involved = as_dict(event.get("involvedObject"))
-    return event.get("reason") == "NodeNotReady" and involved.get("uid") == uid_of(pod)
 
 
 def _probe_finding(facts: Facts, pod: Json, container: ContainerStatus) -> Finding | None:

@@ -104,7 +104,7 @@ class KubeletHttp:
         await response.prepare(request)
         # A disconnect is not reported while the container writes nothing, so `is_complete` checks the transport, too.
         followed = ContainerLog(log.path, lambda: log.is_complete() or request.transport is None)
-        with contextlib.suppress(ConnectionResetError):  # the client has left
+        with contextlib.suppress(ConnectionError):  # the client has left
             async for piece in read_log(followed, options, self._log_poll):
                 await response.write(piece)
             await response.write_eof()

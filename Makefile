@@ -235,6 +235,9 @@ bench-page: $(VENV)/dev browser ## the page in a browser: paint, frames, jumps, 
 bench-page-server: $(VENV)/dev ## what open pages cost the process that serves them, and how late a change is shown
 	@$(BIN)/python -m bench.page
 
+bench-log-tabs: $(VENV)/dev ## what tabs on the log of a program that prints as fast as it can cost the API (needs kubectl)
+	@$(BIN)/python -m bench.log_tabs
+
 bench-strangers: $(VENV)/dev ## what another user of the machine, without a right, costs the process of a local cluster
 	@$(BIN)/python -m bench.strangers
 

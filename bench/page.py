@@ -91,6 +91,7 @@ class Measure:
         self._api, self._process, self._url, self._key, self._replicas = api, process, url, key, replicas
         self._changed: dict[str, float] = {}  # by pod: when its restarts were set to a new number
         self._numbers = iter(range(1, 10**9))
+        self._session = ""
 
     async def create(self) -> tuple[str, list[str]]:
         """The uid of the job, and those of its pods."""
@@ -100,7 +101,7 @@ class Measure:
 
     async def change(self, seconds: float, on_change: Callable[[str, float], None] = lambda name, sent: None) -> float:
         """Change pods for so long. Returns the share of a core that the serving process used."""
-        begun, cpu = time.monotonic(), self._cpu()
+        begun, cpu = time.monotonic(), self.cpu()
         while time.monotonic() - begun < seconds:
             number = next(self._numbers)
             name = f"big-worker-{number % self._replicas}"
@@ -115,9 +116,10 @@ class Measure:
             body = {"status": {"phase": "Running", "containerStatuses": [status]}}
             await self._api.patch(POD, "default", name, body, "status")
             await asyncio.sleep(1 / CHANGES_PER_SECOND)
-        return (self._cpu() - cpu) / (time.monotonic() - begun)
+        return (self.cpu() - cpu) / (time.monotonic() - begun)
 
-    def _cpu(self) -> float:
+    def cpu(self) -> float:
+        """The seconds of CPU that the serving process has used."""
         fields = Path(f"/proc/{self._process}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
@@ -125,14 +127,14 @@ class Measure:
     async def tabs(self, number: int, *topics: str) -> AsyncIterator[list[Live]]:
         """So many pages are open, and read all that they get."""
         async with aiohttp.ClientSession() as http, contextlib.AsyncExitStack() as stack:
-            pages = []
-            for _ in range(number):
+            browser = Browser(self._url, http)
+            if not self._session:  # few invitations are looked at in a minute
                 headers = {"Authorization": f"Bearer {self._key}"}
                 async with http.post(f"{self._url}v1/invitations", headers=headers) as response:
-                    link = (await response.json())["link"]
-                browser = Browser(self._url, http)
-                await browser.log_in(link)
-                pages.append(await stack.enter_async_context(browser.live("jobs", *topics)))
+                    await browser.log_in((await response.json())["link"])
+                self._session = browser.session
+            browser.session = self._session
+            pages = [await stack.enter_async_context(browser.live("jobs", *topics)) for _ in range(number)]
             yield pages
 
 

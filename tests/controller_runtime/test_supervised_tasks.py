@@ -271,7 +271,7 @@ SHORT_LIVED = {
     "page/job_pages.py": "one reading, awaited by open pages",
     "page/job_progress.py": "one reading, shared by open pages",
     "page/live.py": "one reading for one open page",
-    "page/log_stream.py": "one log for one open page",
+    "page/log_stream.py": "one log, as long as an open page shows it",
     "page/observation.py": "the end of the watches after the last page",
 }
 

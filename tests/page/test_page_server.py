@@ -21,6 +21,7 @@ from tests.support.waiting import until_async
 from trainyard.app.local import LocalCluster
 from trainyard.objects import GVK, Json, uid_of
 from trainyard.objects.labels import WORKING_DIRECTORY
+from trainyard.objects.resources import POD
 from trainyard.page import PageServer
 from trainyard.page.access import ROUTES
 
@@ -109,6 +110,19 @@ async def test_a_program_that_is_started_again_shows_its_last_output(cluster: Lo
         await live.frame("ranks", lambda frame: "CrashLoopBackOff" in frame["columns"]["state"])
     async with browser.live(f"logs:{uid}:*") as live:
         await live.frame("log", lambda frame: "I failed" in [text for _, text in frame["lines"]])
+
+
+async def test_tabs_on_a_program_that_prints_as_fast_as_it_can_leave_the_api_alone(
+    cluster: LocalCluster, browser: Browser
+) -> None:
+    printing = job("yes", "while True: print('y' * 200)")
+    uid = uid_of(await cluster.api.create(TFJOB, "default", printing))
+    async with browser.live(f"logs:{uid}:*") as live, browser.live(f"logs:{uid}:*") as other:
+        for tab in (live, other):
+            await tab.frame("log", lambda frame: frame["leftOut"] > 1 << 20)
+        async with asyncio.timeout(30):
+            assert len((await cluster.api.list(POD, "default"))["items"]) == 2
+            await cluster.api.delete(TFJOB, "default", "yes")
 
 
 async def test_logs_are_read_by_range_and_downloaded_whole(

@@ -197,19 +197,19 @@ class ApiClient:
         *,
         follow: bool = False,
         previous: bool = False,
-        since_seconds: int | None = None,
         tail_lines: int | None = None,
         timestamps: bool = False,
+        newest_bytes: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """The log of a container, in chunks as received. `follow`: until the container has ended; `previous`: of the
-        run before."""
+        run before; `newest_bytes`: a Trainyard node leaves out what is further behind (objects/log_files.py)."""
         query = {
             "container": container,
             "follow": "true" if follow else "",
             "previous": "true" if previous else "",
-            "sinceSeconds": "" if since_seconds is None else str(since_seconds),
             "tailLines": "" if tail_lines is None else str(tail_lines),
             "timestamps": "true" if timestamps else "",
+            "newestBytes": "" if newest_bytes is None else str(newest_bytes),
         }
         async for chunk in self.stream(requests.logs(namespace, pod, query), None if follow else REQUEST_TIMEOUT):
             yield chunk

@@ -6,10 +6,16 @@ SEEK_HOLE."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from io import FileIO
 
 PIECE_SIZE = 1 << 16
+LEFT_OUT_PREFIX = b"\n[trainyard: "
+LEFT_OUT = re.compile(
+    re.escape(LEFT_OUT_PREFIX) + rb"([0-9]{1,18}) bytes are left out: they were written faster than they are shown\]\n"
+)
+"""What `left_out_note` writes."""
 _END, _DATA, _HOLE = 2, 3, 4  # os.SEEK_END, SEEK_DATA and SEEK_HOLE
 
 
@@ -71,6 +77,11 @@ def tail_offset(file: FileIO, lines: int, limit: int | None = None) -> int:
             return at + size - (len(piece) - piece.index(b"\n") - 1)
         missing -= newlines
     return first
+
+
+def left_out_note(size: int) -> bytes:
+    """The line in the place of what a follower of the newest lines does not get; it ends the line before."""
+    return LEFT_OUT_PREFIX + b"%d bytes are left out: they were written faster than they are shown]\n" % size
 
 
 def disk_size(size: int, blocks: int) -> int:

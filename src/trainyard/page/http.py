@@ -26,7 +26,7 @@ from trainyard.page.job_list import JobList
 from trainyard.page.job_pages import JobPages
 from trainyard.page.job_progress import ProgressReader
 from trainyard.page.live import LivePage, Sources
-from trainyard.page.log_stream import LogLines
+from trainyard.page.log_stream import LogLines, LogStreams
 from trainyard.page.observation import Observation
 from trainyard.page.options import PageOptions
 from trainyard.page.responses import RequestRefused, error_response, json_body, json_response
@@ -61,6 +61,7 @@ class HttpPages:
         self._pages = JobPages(api, self._observation, options.history is not None)
         jobs = JobList(self._observation, options.history, options.mode == "local")
         progress = ProgressReader(api, self._observation, jobs, options.history)
+        self._log_streams = LogStreams(api) if api is not None else None
         self._sources = Sources(self._observation, jobs, progress, self._pages, self._open_log)
         self._actions = JobActions(api, self._observation)
         self._data = DataRoutes(api, self._observation, self._pages, sessions, options.claims, proxy_api)
@@ -220,9 +221,9 @@ class HttpPages:
     def _open_log(self, job_uid: str, replica: str) -> LogLines | None:
         """The new lines of a job that exists."""
         observation = self._observation
-        if self._api is None or observation is None:
+        if self._log_streams is None or observation is None:
             return None
-        return LogLines(self._api, lambda: observation.pods(job_uid), replica)
+        return LogLines(self._log_streams, lambda: observation.pods(job_uid), replica)
 
     def _hello_to(self, request: web.BaseRequest) -> Callable[[], Json]:
         is_read_only = _right(request, self._sessions) != "write" or self._api is None

@@ -3,7 +3,7 @@
 Rules for this file:
 - The latest state wins: a frame is made when it is sent, so a slow page gets fewer frames and never a longer queue.
 - A topic sends at most one frame in its interval, and all pages at the same moments: they share what is made.
-- Lines of logs are the exception: those that came too fast are counted, and the count is sent (log_stream.py).
+- Lines of logs are the exception: what came too fast is counted, and the number of bytes is sent (log_stream.py).
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ class LogTopic:
         self._uid, self._lines = job_uid, lines
 
     def is_due(self) -> bool:
-        """When lines have come, or were dropped."""
+        """When lines have come, or were left out."""
         return self._lines.has_news
 
     def changed(self, job_uid: str) -> None:
@@ -254,9 +254,10 @@ class LogTopic:
             self._lines.follow_pods()
 
     async def frames(self) -> AsyncIterator[bytes]:
-        """All lines that wait."""
-        lines, dropped = self._lines.take()
-        yield encode({"type": "log", "uid": self._uid, "lines": lines, "dropped": dropped})
+        """The lines that wait, and the bytes of those that were left out before them."""
+        lines, left_out = self._lines.take()
+        if lines or left_out:  # not of a part of a line
+            yield encode({"type": "log", "uid": self._uid, "lines": lines, "leftOut": left_out})
 
     async def close(self) -> None:
         """End the streams."""

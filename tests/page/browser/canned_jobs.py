@@ -235,7 +235,7 @@ def add_resnet(server: CannedServer, size: int = 1000) -> str:
                 ]
                 for number in range(180)
             ],
-            "dropped": 0,
+            "leftOut": 0,
         }
     ]
     return uid

@@ -310,14 +310,14 @@ def test_what_is_forbidden_is_named(browser: Browser, full: CannedServer) -> Non
     browser.sees("You may not list events in namespace team", ".forbidden")
 
 
-def test_dropped_lines_are_counted(browser: Browser, full: CannedServer) -> None:
+def test_what_came_too_fast_is_counted(browser: Browser, full: CannedServer) -> None:
     """W21."""
     open_page(browser, full, RESNET_ADDRESS)
     browser.scroll_to(".panel.logs")
     browser.sees("step 14179", "log-lines")
     uid = next(iter(full.log_frames))
-    full.send({"type": "log", "uid": uid, "lines": [["worker-1", "the line after"]], "dropped": 412}, f"logs:{uid}:*")
-    browser.sees("412 lines not shown: too fast", "log-lines")
+    full.send({"type": "log", "uid": uid, "lines": [["worker-1", "the line after"]], "leftOut": 412}, f"logs:{uid}:*")
+    browser.sees("412 B not shown: too fast", "log-lines")
     browser.sees("the line after", "log-lines")
 
 
@@ -326,7 +326,7 @@ def test_the_texts_of_all_ranks_begin_in_one_column(browser: Browser, full: Cann
     browser.sees("step 14179", "log-lines")
     uid = next(iter(full.log_frames))
     lines = [["worker-10", "the tenth"], ["worker-2", "the second"]]
-    full.send({"type": "log", "uid": uid, "lines": lines, "dropped": 0}, f"logs:{uid}:*")
+    full.send({"type": "log", "uid": uid, "lines": lines, "leftOut": 0}, f"logs:{uid}:*")
     browser.sees("the second", "log-lines")
     lefts = (
         "[...document.querySelectorAll('log-lines .text')].map((node) => Math.round(node.getBoundingClientRect().left))"
@@ -340,7 +340,7 @@ def test_the_log_follows_until_somebody_reads_back(browser: Browser, full: Canne
     uid = next(iter(full.log_frames))
 
     def write(text: str) -> None:
-        full.send({"type": "log", "uid": uid, "lines": [["worker-1", text]], "dropped": 0}, f"logs:{uid}:*")
+        full.send({"type": "log", "uid": uid, "lines": [["worker-1", text]], "leftOut": 0}, f"logs:{uid}:*")
 
     browser.js("document.querySelector('log-lines').scrollBy(0, -1500)")
     browser.until("document.querySelector('.log button').getAttribute('aria-pressed') === 'false'")
@@ -468,7 +468,7 @@ def test_a_list_of_ten_thousand_jobs_stays_small(browser: Browser, server: Canne
     add_many_jobs(server)
     uid = add_resnet(server)
     lines = [["worker-1", f"line {number}"] for number in range(20_000)]
-    server.log_frames[uid] = [{"type": "log", "uid": uid, "lines": lines, "dropped": 0}]
+    server.log_frames[uid] = [{"type": "log", "uid": uid, "lines": lines, "leftOut": 0}]
     began = time.monotonic()
     open_page(browser, server)
     browser.sees("sweep-1", "table")
@@ -531,7 +531,7 @@ def test_the_heap_stays_small_however_many_lines_came(browser: Browser, server: 
 
     def frame(number: int) -> tuple[dict[str, Any], str]:
         lines = [[f"worker-{index}", f"line {number * 200 + index}: {'x' * 80}"] for index in range(200)]
-        return {"type": "log", "uid": uid, "lines": lines, "dropped": 0}, f"logs:{uid}:*"
+        return {"type": "log", "uid": uid, "lines": lines, "leftOut": 0}, f"logs:{uid}:*"
 
     stop = server.repeat(frame, LOG_FRAMES_PER_SECOND)
     newest = "Number(document.querySelector('log-lines .line:last-child').innerText.match(/line (\\d+)/)?.[1] ?? 0)"

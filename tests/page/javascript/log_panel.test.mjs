@@ -56,7 +56,7 @@ async function click(selector) {
   node(selector).click();
   await settled();
 }
-const log = (lines, fields = {}) => store.apply({ type: 'log', uid: 'u1', lines, dropped: 0, ...fields });
+const log = (lines, fields = {}) => store.apply({ type: 'log', uid: 'u1', lines, leftOut: 0, ...fields });
 
 test('lines are shown as they come, of the chosen replica alone', async () => {
   await open();
@@ -70,10 +70,10 @@ test('lines are shown as they come, of the chosen replica alone', async () => {
   assert.deepEqual(shown(), ['c']);
 });
 
-test('lines that came too fast are counted', async () => {
+test('what came too fast is counted', async () => {
   await open();
-  log([['worker-0', 'a']], { dropped: 12_345 });
-  assert.match(shown()[0], /^12,345 lines not shown: too fast\./);
+  log([['worker-0', 'a']], { leftOut: 12_345 });
+  assert.match(shown()[0], /^12\.1 KiB not shown: too fast\./);
   assert.equal(shown()[1], 'a');
 });
 

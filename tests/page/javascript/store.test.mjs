@@ -144,7 +144,7 @@ test('a newer frame of a job makes another object: views compare by identity', (
 
 test('hello, lines of logs, the end of a job, and frames of a newer server', () => {
   const { store, events } = startedStore();
-  const log = { type: 'log', uid: 'a', lines: [['worker-0', '<script>']], dropped: 0 };
+  const log = { type: 'log', uid: 'a', lines: [['worker-0', '<script>']], leftOut: 0 };
   store.apply({ type: 'hello', mode: 'local' });
   store.apply(log);
   store.apply({ type: 'gone', uid: 'a' });

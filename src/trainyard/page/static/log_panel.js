@@ -297,10 +297,10 @@ export function createLogPanel({ session, store, live }, uid, options) {
       const shown = frame.lines
         .filter((/** @type {string[]} */ [name]) => !replica || name === replica)
         .map((/** @type {string[]} */ [name, text]) => ({ replica: name, text }));
-      if (frame.dropped)
+      if (frame.leftOut)
         shown.unshift({
           replica: '',
-          text: `${count(frame.dropped)} lines not shown: too fast. ${WHOLE_LOG}`,
+          text: `${bytes(frame.leftOut)} not shown: too fast. ${WHOLE_LOG}`,
           isNote: true,
         });
       lines.appendLines(shown);

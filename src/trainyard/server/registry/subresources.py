@@ -45,6 +45,7 @@ LOG_PARAMETERS = (
     "limitBytes",
     "insecureSkipTLSVerifyBackend",
     "stream",
+    "newestBytes",  # of Trainyard's nodes; a real server drops it
 )
 NODES = "nodes"
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")

@@ -8,6 +8,7 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -19,6 +20,8 @@ from trainyard.node.kubelet.api.log_poll import LogPoll
 from trainyard.node.kubelet.api.pod_logs import open_log
 from trainyard.objects import log_files, parse_time
 
+NEWEST_SECONDS = 0.2  # between two looks at the newest bytes of a log that grows faster than it is shown
+
 
 class ContainerLog(msgspec.Struct, frozen=True):
     """The log file of one run. `is_complete` returns True when nothing more will be written to it."""
@@ -28,13 +31,15 @@ class ContainerLog(msgspec.Struct, frozen=True):
 
 
 class LogOptions(msgspec.Struct, frozen=True):
-    """The query parameters of a log request."""
+    """The query parameters of a log request. `newest`: who follows shows the newest lines alone. When more than so many
+    bytes wait, those before are left out, and counted in a line (`newestBytes`, which other kubelets do not know)."""
 
     follow: bool = False
     timestamps: bool = False
     tail: int | None = None
     since: float | None = None
     limit: int | None = None
+    newest: int | None = None
 
     @classmethod
     def read(cls, query: dict[str, str], now: float) -> LogOptions:
@@ -48,6 +53,7 @@ class LogOptions(msgspec.Struct, frozen=True):
             tail=_whole_number(query, "tailLines"),
             since=since,
             limit=_whole_number(query, "limitBytes"),
+            newest=_whole_number(query, "newestBytes") or None,
         )
 
 
@@ -66,7 +72,8 @@ def _whole_number(query: dict[str, str], name: str) -> int | None:
 
 async def read_log(log: ContainerLog, options: LogOptions, poll: LogPoll) -> AsyncGenerator[bytes, None]:
     """The bytes of a log, selected by `options`; `poll` waits for more. The reads block the event loop, but only
-    briefly: the files are local."""
+    briefly: the files are local, and the loop serves others after each piece, also when the reader never waits (one in
+    this process, of a program that prints faster than it is read)."""
     remaining = options.limit if options.limit is not None else -1
     pieces = _read_log(log, options, poll)
     async for piece in _timestamped(pieces) if options.timestamps else pieces:
@@ -93,11 +100,20 @@ async def _read_log(log: ContainerLog, options: LogOptions, poll: LogPoll) -> As
             offset = file.seek(0, os.SEEK_END)
         while True:
             is_last = log.is_complete()  # checked before reading: output written before the end is read
+            sent = 0
             while True:
                 piece, offset = log_files.read_piece(file, offset)
                 if not piece:
                     break
                 yield piece
+                await asyncio.sleep(0)
+                sent += len(piece)
+                if options.follow and options.newest is not None and sent > options.newest:
+                    await asyncio.sleep(NEWEST_SECONDS)
+                    sent, begin = 0, file.seek(0, os.SEEK_END) - options.newest
+                    if begin > offset:
+                        yield log_files.left_out_note(begin - offset)
+                        offset = begin
             if is_last or not options.follow:
                 return
             await poll.wait(file.fileno(), offset, log.is_complete)

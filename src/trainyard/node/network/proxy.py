@@ -1,15 +1,22 @@
 """Forwarding between two connections, and the HTTP proxy through which pods connect to the outside.
 
 Rules: bytes are forwarded unchanged, and each direction is closed by itself; the proxy supports CONNECT and plain HTTP
-with one request per connection, and uses the node process's own proxy where the node process has one."""
+with one request per connection, and uses the node process's own proxy where the node process has one. In the network
+*shared* any local user may connect to a Service: what is forwarded has a limit, so that it leaves descriptors for the
+rest of the process."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import contextlib
-from collections.abc import Awaitable, Callable
+import logging
+import resource
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from urllib.parse import unquote, urlsplit
+
+log = logging.getLogger(__name__)
 
 _READ_SIZE = 1 << 16
 _CONNECT_SECONDS = 30.0
@@ -42,19 +49,52 @@ def _close_writer(writer: asyncio.StreamWriter) -> None:
         writer.close()
 
 
+class _Forwarded:
+    """The connections that `forward` serves in this process, which take two descriptors each."""
+
+    def __init__(self) -> None:
+        self._count, self._next_warning = 0, float("-inf")
+
+    @contextlib.contextmanager
+    def admitted(self) -> Iterator[bool]:
+        """Whether there is room for another one, which lasts as long as this context."""
+        limit = forwarded_limit()
+        if self._count >= limit and time.monotonic() >= self._next_warning:
+            self._next_warning = time.monotonic() + 60
+            log.warning("%d connections to Services are open, more are refused; raise `ulimit -n`", limit)
+        if self._count >= limit:
+            yield False
+            return
+        self._count += 1
+        try:
+            yield True
+        finally:
+            self._count -= 1
+
+
+def forwarded_limit() -> int:
+    """The number of connections that take a fourth of the descriptors of this process."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 20 if soft == resource.RLIM_INFINITY else soft // 8
+
+
+_forwarded = _Forwarded()
+
+
 async def forward(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dial: Callable[[], Awaitable[Streams | None]]
 ) -> None:
-    """Forward an accepted connection to the one that `dial` opens; abort it when `dial` returns None or raises
-    OSError."""
-    try:
-        upstream = await dial()
-    except OSError:
-        upstream = None
-    if upstream is None:
-        writer.transport.abort()
-        return
-    await forward_both_ways((reader, writer), upstream)
+    """Forward an accepted connection to the one that `dial` opens; abort it when `dial` returns None or raises OSError,
+    and when there are too many."""
+    with _forwarded.admitted() as has_room:
+        try:
+            upstream = await dial() if has_room else None
+        except OSError:
+            upstream = None
+        if upstream is None:
+            writer.transport.abort()
+            return
+        await forward_both_ways((reader, writer), upstream)
 
 
 async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dial_cluster: ClusterDialer) -> None:

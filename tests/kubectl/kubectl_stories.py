@@ -142,7 +142,7 @@ STORIES: dict[str, tuple[Line, ...]] = {
         Line("get pods -A --field-selector=metadata.namespace={ns}", "NAMESPACE +NAME +READY"),
         Line("get services,cm -l app=web", "(?s)service/web.*configmap/words"),
         Line("describe service web", r"Endpoints: +\d", patient=True),
-        Line("describe pod web", "(?s)(?=.*Conditions:)(?=.*Successfully assigned .*/web)(?=.*Started container side)",
+        Line("describe pod web", "(?s)(?=.*Conditions:)(?=.*Successfully assigned .*/web)(?=.*Container started)",
              patient=True),
         Line("get all -l app=web", "(?s)pod/web.*service/web"),
         Line("describe cm words", "(?s)color:.*blue"),

@@ -13,10 +13,11 @@ from trainyard.objects.resources import EVENT
 
 IMAGES = {"main": "busybox"}
 STARTED = [
-    ("Pulled", 'Container image "busybox" already present on machine'),
-    ("Created", "Created container: main"),
-    ("Started", "Started container main"),
+    ("Pulled", 'Container image "busybox" already present on machine and can be accessed by the pod'),
+    ("Created", "Container created"),
+    ("Started", "Container started"),
 ]
+ABOUT_THE_POD = ("FailedMount", "DeadlineExceeded")
 MISSING = 'MountVolume.SetUp failed for volume "v" : configmap "c" not found'
 
 
@@ -28,7 +29,7 @@ def events_of(policy: str, *steps: Event) -> list[tuple[str, str]]:
         after, _ = lifecycle.step(pod, step)
         recorded += events.of_step(pod, after, step, IMAGES)
         pod = after
-    assert all(event.field == "spec.containers{main}" for event in recorded)
+    assert all(event.field == ("" if event.reason in ABOUT_THE_POD else "spec.containers{main}") for event in recorded)
     return [(event.reason, event.message) for event in recorded]
 
 
@@ -39,7 +40,9 @@ def events_of(policy: str, *steps: Event) -> list[tuple[str, str]]:
         ("Never", [Started(1, "main"), Ended(2, "main", 1)], STARTED),
         ("Never", [Started(1, "main"), Stop(2, 30)], [*STARTED, ("Killing", "Stopping container main")]),
         ("Never", [Started(1, "main"), Stop(2, 30), Stop(3, 0)], [*STARTED, ("Killing", "Stopping container main")]),
-        ("Never", [Ended(1, "main", 128, "StartError", "no command")], [("Failed", "Error: no command")]),
+        # What it had been stopping had ended by itself.
+        ("Never", [Started(1, "main"), Ended(2, "main", 0), Stop(3, 30)], STARTED),
+        ("Never", [Ended(1, "main", 128, "StartError", "no command")], [*STARTED[:2], ("Failed", "Error: no command")]),
         ("Never", [Blocked(1, "main", "ContainerCreating", MISSING)], [("FailedMount", MISSING)]),
         (
             "Never",
@@ -58,7 +61,7 @@ def events_of(policy: str, *steps: Event) -> list[tuple[str, str]]:
         (
             "Always",
             [Blocked(1, "main", "CreateContainerConfigError", 'secret "s" not found')],
-            [("Failed", 'Error: secret "s" not found')],
+            [STARTED[0], ("Failed", 'Error: secret "s" not found')],
         ),
         # The first restart comes at once, the second after a pause.
         (

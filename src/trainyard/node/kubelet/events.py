@@ -19,6 +19,7 @@ from trainyard.node.kubelet import pod_state
 from trainyard.node.kubelet.pod_state import ContainerState
 
 REPEAT_SECONDS = 600.0
+FAILED_MOUNT = "FailedMount"  # an event about the pod, which all its containers wait for
 _MAX_QUEUED = 100
 BURST, REFILL_SECONDS = 25, 300.0
 
@@ -41,16 +42,18 @@ def of_step(
     for old in before.containers:
         new = after.container(old.name)
         field = field_path(old)
-        pod_events += [
-            PodEvent(*parts, field) for parts in _container_events(after, old, new, event, images.get(old.name, ""))
-        ]
-        if before.kill_at is None and after.kill_at is not None and old.state is ContainerState.RUNNING:
+        for parts in _container_events(after, old, new, event, images.get(old.name, "")):
+            pod_events.append(PodEvent(*parts, "" if parts[1] == FAILED_MOUNT else field))
+        is_running = old.state is ContainerState.RUNNING and new.state is ContainerState.RUNNING
+        if before.kill_at is None and after.kill_at is not None and is_running:
             of_probe = new.failed_probe is not None
             pod_events.append(PodEvent("Normal", "Killing", f"Stopping container {old.name}", field, of_probe))
         elif new.failed_probe and old.failed_probe is None:
             pod_events.append(PodEvent("Normal", "Killing", _failed_probe(after, new), field, True))
         if after.restarting_all and old.term_at is None and new.term_at is not None:
             pod_events.append(PodEvent("Normal", "Killing", "killing", field))
+    if before.failure is None and after.failure is not None and after.failure[0] == pod_state.DEADLINE_EXCEEDED:
+        pod_events.append(PodEvent("Normal", *after.failure))
     return pod_events
 
 
@@ -71,29 +74,34 @@ def _container_events(
 ) -> Iterable[tuple[str, str, str]]:
     is_of_container = getattr(event, "container", "") == old.name
     if is_of_container and isinstance(event, pod_state.Started):
-        pulled = old.reason == "PullingImage"
-        text = (
-            f'Successfully pulled image "{image}"'
-            if pulled
-            else f'Container image "{image}" already present on machine'
-        )
-        yield "Normal", "Pulled", text
-        yield "Normal", "Created", f"Created container: {old.name}"
-        yield "Normal", "Started", f"Started container {old.name}"
+        yield _pulled(old, image)
+        yield "Normal", "Created", "Container created"
+        yield "Normal", "Started", "Container started"
     if is_of_container and isinstance(event, pod_state.Blocked):
+        if event.reason == pod_state.CONFIG_ERROR:
+            yield _pulled(old, image)
         yield _blocked(event, image)
     if is_of_container and isinstance(event, pod_state.Ended) and old.state is ContainerState.STARTING:
+        yield _pulled(old, image)
+        yield "Normal", "Created", "Container created"
         yield "Warning", "Failed", f"Error: {event.message}"
     if new.state is ContainerState.PAUSING and old.state is not ContainerState.PAUSING and new.next_start > event.now:
         text = f"Back-off restarting failed container {old.name} in pod {pod.name}({pod.uid})"
         yield "Warning", "BackOff", text
 
 
+def _pulled(container: pod_state.Container, image: str) -> tuple[str, str, str]:
+    if container.reason == "PullingImage":
+        return "Normal", "Pulled", f'Successfully pulled image "{image}"'
+    text = f'Container image "{image}" already present on machine and can be accessed by the pod'
+    return "Normal", "Pulled", text
+
+
 def _blocked(event: pod_state.Blocked, image: str) -> tuple[str, str, str]:
     if event.reason == "PullingImage":
         return "Normal", "Pulling", event.message
     if event.reason == "ContainerCreating":
-        return "Warning", "FailedMount", event.message
+        return "Warning", FAILED_MOUNT, event.message
     if "Image" in event.reason:
         return "Warning", "Failed", f'Failed to pull image "{image}": {event.message}'
     return "Warning", "Failed", f"Error: {event.message}"

@@ -13,6 +13,8 @@ import msgspec
 from trainyard.objects.container_restarts import ContainerRestartPolicy, RestartAction
 from trainyard.objects.structs import replace
 
+CONFIG_ERROR = "CreateContainerConfigError"  # reason of a container that waits for a ConfigMap, a Secret or a key
+DEADLINE_EXCEEDED = "DeadlineExceeded"  # reason of a pod that has reached its activeDeadlineSeconds
 DEFAULT_GRACE = 30.0  # seconds; of a pod without terminationGracePeriodSeconds
 
 

@@ -491,3 +491,32 @@ def test_a_stopped_pod_ends_in_any_state_of_its_containers() -> None:
         for name in sorted(machine.running):
             machine.happen(Ended(machine.now, name, 137))
         assert machine.pod.has_ended and all(container.state in TERMINAL_STATES for container in machine.pod.containers)
+
+
+def test_the_termination_messages_of_a_pod_have_twelve_kilobytes_together() -> None:
+    """A kubelet shows the beginning of each: with three containers 4096 bytes, which is the most that it reads."""
+    for number, expected in ((3, 4096), (4, 3072)):
+        names = tuple(f"c{index}" for index in range(number))
+        state, _ = play(pod("Never", *names), Tick(1), Started(2, "c0"), Ended(3, "c0", 1, message="x" * 4096))
+        shown = status(state, PLACE, [], 3)["containerStatuses"][0]["state"]["terminated"]
+        assert len(shown["message"]) == expected
+
+
+def test_an_init_container_is_ready_once_it_has_succeeded_and_the_others_wait_for_it() -> None:
+    state, _ = play(pod("Never", "main", inits=("init",)), Tick(1), Started(2, "init"))
+    shown = status(state, PLACE, [], 2)
+    assert not shown["initContainerStatuses"][0]["ready"]
+    state, _ = play(state, Ended(3, "init", 0))
+    shown = status(state, PLACE, [], 3)
+    assert shown["initContainerStatuses"][0]["ready"]
+    assert shown["containerStatuses"][0]["state"]["waiting"] == {"reason": "PodInitializing"}  # its start has begun
+
+
+def test_the_sandbox_of_a_pod_is_ready_from_its_first_start_to_its_end() -> None:
+    state = pod()
+    shown = []
+    for event in (Tick(1), Started(2, "main"), Ended(3, "main", 0)):
+        state, _ = step(state, event)
+        conditions = {item["type"]: item["status"] for item in status(state, PLACE, [], 3)["conditions"]}
+        shown.append(conditions["PodReadyToStartContainers"])
+    assert shown == ["False", "True", "False"]

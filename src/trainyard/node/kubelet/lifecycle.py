@@ -38,6 +38,7 @@ Rules of the kubelet that stand beside the table:
 from __future__ import annotations
 
 from trainyard.node.kubelet.pod_state import (
+    DEADLINE_EXCEEDED,
     TERMINAL_STATES,
     Action,
     Blocked,
@@ -82,7 +83,7 @@ def step(pod: Pod, event: Event) -> tuple[Pod, list[Action]]:
         pod = replace(pod, started=event.now)
     if pod.kill_at is None and pod.deadline is not None and event.now >= pod.started + pod.deadline:
         text = "Pod was active on the node longer than the specified deadline"
-        pod = begin_stop(pod, Stop(event.now, pod.grace, False, ("DeadlineExceeded", text)), actions)
+        pod = begin_stop(pod, Stop(event.now, pod.grace, False, (DEADLINE_EXCEEDED, text)), actions)
     if pod.kill_at is None and (pod.restarting_all or is_triggered(pod)):
         pod = step_restart_of_all(pod, event.now, actions)
     if pod.kill_at is None and not pod.restarting_all:
@@ -214,7 +215,7 @@ def _start_if_due(pod: Pod, container: Container, now: float, actions: list[Acti
             transition(container, "start"),
             run=container.run + 1,
             reason=container.reason if container.removed else "ContainerCreating",
-            message="",
+            message=container.message if container.removed else "",
             term_at=None,
             killed=False,
             cancelled=False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from trainyard.node.kubelet import status
 from trainyard.node.kubelet.api.container_logs import ContainerLog
 from trainyard.node.kubelet.api.handlers import RequestError
 from trainyard.node.kubelet.api.pod_logs import PodLogs
@@ -50,9 +51,8 @@ class PodRequests:
                 raise RequestError(400, f'previous terminated container "{name}" in pod "{pod}" not found')
             if run >= 1 and self._logs.removed:
                 raise RequestError(404, f'the log of container "{name}" in pod "{pod}" was deleted')
-            raise RequestError(
-                400, f'container "{name}" in pod "{pod}" is waiting to start: {container.reason or "no log yet"}'
-            )
+            reason = status.waiting_reason(self._record.state, container)
+            raise RequestError(400, f'container "{name}" in pod "{pod}" is waiting to start: {reason}')
         return ContainerLog(path, lambda: not self._is_running(name, run))
 
     def exec(self, name: str, request: exec.ExecRequest) -> exec.Start:

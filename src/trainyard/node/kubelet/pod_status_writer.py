@@ -24,7 +24,9 @@ from trainyard.objects.usage import peak_annotation
 
 _RETRY_SECONDS = 0.5, 8.0  # first and longest delay before a refused status is written again
 # Types of the conditions that a node writes.
-_NODE_CONDITIONS = frozenset({"Initialized", "Ready", "ContainersReady", "PodScheduled", status.ALL_RESTARTING})
+_NODE_CONDITIONS = frozenset(
+    {status.SANDBOX_READY, "Initialized", "Ready", "ContainersReady", "PodScheduled", status.ALL_RESTARTING}
+)
 EXEC_RECORD_SECONDS = 5.0
 SHUTDOWN_REASON = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
 DISRUPTION_TARGET = "DisruptionTarget"

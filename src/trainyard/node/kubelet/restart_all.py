@@ -59,7 +59,7 @@ def _removed(container: Container) -> Container:
         run=container.shown_run,  # a run whose start was cancelled has not been
         last=last,
         reason=RESTARTING_ALL_CONTAINERS if last else "",
-        message="",
+        message=_REMOVED_MESSAGE if last else "",
         failures=0,
         removed=last is not None,
     )

@@ -11,11 +11,15 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from trainyard.node.kubelet.pod_state import TERMINAL_STATES, Container, ContainerState, Pod, Run
+from trainyard.node.kubelet.pod_state import CONFIG_ERROR, TERMINAL_STATES, Container, ContainerState, Pod, Run
 from trainyard.objects import Json, find_condition, format_time, set_condition
 from trainyard.objects.labels import CONTAINER_ID_SCHEME
 
+SANDBOX_READY = "PodReadyToStartContainers"  # type of the condition of a pod whose folders and namespaces exist
+_SANDBOX_NOT_READY = "PodSandboxNotReady"
 ALL_RESTARTING = "AllContainersRestarting"  # type of the condition of a pod that RestartAllContainers restarts
+MAX_MESSAGE_BYTES = 12 << 10  # of the termination messages that a pod's status shows; each container has its share
+_END_REASONS = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}  # phase -> reason of conditions
 
 
 class StatusInputs(msgspec.Struct, frozen=True):
@@ -66,6 +70,13 @@ def _is_initializing(pod: Pod, container: Container) -> bool:
 def is_ready(pod: Pod) -> bool:
     """Whether every sidecar and every container that is no init container is ready."""
     return not _unready(pod)
+
+
+def _is_ready(container: Container) -> bool:
+    """`ready` in its status. An init container that is no sidecar is ready once it has succeeded."""
+    if container.init and not container.sidecar:
+        return container.state is ContainerState.ENDED and _exit_code(container) == 0
+    return container.is_ready
 
 
 def _unready(pod: Pod) -> list[str]:
@@ -126,19 +137,22 @@ def _conditions(pod: Pod, known: list[Json], now: float) -> list[Json]:
     reason_and_message = (
         ("ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]") if unready else ("", "")
     )
-    reason_and_message = (
-        ("PodCompleted", "") if completed else ("PodFailed", "") if phase(pod) == "Failed" else reason_and_message
-    )
+    if phase(pod) in _END_REASONS:
+        reason_and_message = (_END_REASONS[phase(pod)], "")
     for kind in ("Ready", "ContainersReady"):
         conditions = set_condition(conditions, kind, not unready, *reason_and_message, now)
     if pod.restarting_all:
         text = "container exited with restart policy rule"
         conditions = set_condition(conditions, ALL_RESTARTING, True, "RestartAllContainersStarted", text, now)
     elif find_condition(conditions, ALL_RESTARTING):
-        conditions = set_condition(conditions, ALL_RESTARTING, False, "", "", now)
+        conditions = set_condition(conditions, ALL_RESTARTING, False, _END_REASONS.get(phase(pod), ""), "", now)
     if not any(condition.get("type") == "PodScheduled" for condition in conditions):
         conditions = set_condition(conditions, "PodScheduled", True, "", "", now)
-    return conditions
+    had_sandbox = any(container.shown_run or container.reason == CONFIG_ERROR for container in pod.containers)
+    if had_sandbox and not pod.has_ended:
+        return set_condition(conditions, SANDBOX_READY, True, "", "", now)
+    text = "pod sandbox is not ready" if had_sandbox else "No sandbox for pod can be found. Need to start a new one"
+    return set_condition(conditions, SANDBOX_READY, False, _SANDBOX_NOT_READY, text, now)
 
 
 def _container_status(pod: Pod, container: Container, inputs: StatusInputs) -> Json:
@@ -147,8 +161,7 @@ def _container_status(pod: Pod, container: Container, inputs: StatusInputs) -> J
         "name": container.name,
         "image": image,
         "imageID": inputs.interpreters.get(container.name) or image,
-        "ready": container.is_ready
-        or (container.init and container.state is ContainerState.ENDED and _exit_code(container) == 0),
+        "ready": _is_ready(container),
         "started": container.has_started,
         "restartCount": container.restarts,
         "state": _container_state(pod, container),
@@ -167,10 +180,15 @@ def _container_state(pod: Pod, container: Container) -> Json:
         return {"running": {"startedAt": format_time(container.started)}}
     if container.state in TERMINAL_STATES and container.last:
         return {"terminated": _terminated(pod, container, container.last)}
-    reason, message = container.reason, container.message
-    if not reason:
-        reason = "PodInitializing" if container.init or _incomplete(pod) else "ContainerCreating"
+    reason, message = waiting_reason(pod, container), container.message
     return {"waiting": {"reason": reason, "message": message} if message else {"reason": reason}}
+
+
+def waiting_reason(pod: Pod, container: Container) -> str:
+    """`state.waiting.reason`. In a pod with init containers a first start has one reason, whatever it waits for."""
+    if container.reason not in ("", "ContainerCreating") or container.message:
+        return container.reason
+    return "PodInitializing" if pod.init_containers else "ContainerCreating"
 
 
 def _terminated(pod: Pod, container: Container, run: Run) -> Json:
@@ -182,7 +200,8 @@ def _terminated(pod: Pod, container: Container, run: Run) -> Json:
         "containerID": container_id(pod, container.name, run.number),
     }
     if run.message:
-        terminated["message"] = run.message
+        share = MAX_MESSAGE_BYTES // len(pod.containers)
+        terminated["message"] = run.message.encode()[:share].decode(errors="replace")
     return terminated
 
 

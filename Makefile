@@ -174,6 +174,9 @@ KEPT_FILES := tests/control_plane/test_check_server_real.py tests/control_plane/
 kept-answers: $(VENV)/dev control-plane ## write testdata/kept anew: what the real API server answers
 	@TRAINYARD_KEPT=write $(PYTEST) $(KEPT_FILES)
 
+kept-pods: $(VENV)/dev control-plane ## write testdata/pod_table anew: what a real kubelet shows of small pods (five minutes)
+	@$(BIN)/python -m tests.pod_table --real-node --runs 3 --write testdata/pod_table/kubelet-1.37.1.json
+
 # Both back ends, the operators that ours replaces, and every answer that testdata/kept has, asked for again.
 test-nightly: $(VENV)/dev control-plane frameworks ## every test, and the real API server is asked everything that testdata/kept has
 	@TRAINYARD_KEPT=compare $(MAKE) --no-print-directory -k test test-long-trainings test-cluster test-drop-in

@@ -119,7 +119,7 @@ async def test_a_container_over_its_memory_limit_fails_the_job_with_the_fix(api:
     failed = await until_condition(api, kinds.PYTORCHJOB, namespace, "hungry", "Failed")
     condition = find_condition(failed["status"]["conditions"], "Failed")
     message = (condition or {})["message"]
-    assert "Master 0: container pytorch exited with code 137 (OOMKilled)" in message
+    assert "Master 0: container pytorch exited with code 137 (OOMKilled, its memory limit is 64Mi)" in message
     assert "raise its memory limit" in message
 
 

@@ -38,7 +38,7 @@ from tests.support.real_node_build import PATH, PAUSE_IMAGE, PYTHON_IMAGE, archi
 from trainyard.objects import encode, is_condition_true
 
 CGROUP = "trainyard-node-"
-COMMAND_SECONDS = 120.0
+COMMAND_SECONDS, END_SECONDS = 120.0, 30.0
 
 
 class RealNode(ControlPlane):
@@ -85,7 +85,7 @@ class RealNode(ControlPlane):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 init = os.pidfd_open(self._init())
                 self._sandbox.end()
-                select.select([init], [], [])  # it ends after every process of its namespace
+                select.select([init], [], [], END_SECONDS)  # it ends after every process of its namespace
                 os.close(init)
             self._sandbox.end()
             self._sandbox = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import sys
 from typing import Any
@@ -111,7 +112,8 @@ def test_a_port_is_found_at_once_while_half_of_them_are_in_use(monkeypatch: pyte
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ports have names on Linux alone")
 def test_names_that_another_user_has_taken_leave_the_ports_usable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "_PORT_RANGE", range(31_900, 31_920))
+    first = 100_000 + 20 * os.getpid()  # no ports, so that nobody else takes these names
+    monkeypatch.setattr(shared, "_PORT_RANGE", range(first, first + 20))
     tries = Tries(monkeypatch, ())
     with contextlib.ExitStack() as stack:
         for port in shared._PORT_RANGE:

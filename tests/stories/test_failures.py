@@ -107,7 +107,8 @@ async def test_a_master_past_its_memory_limit_fails_the_job_at_once_with_the_rea
     (await harness.controlled_pod("master")).tell("globals().__setitem__('data', b'x' * (1 << 30))")
     failed = await harness.condition("Failed")
     assert failed["reason"] == "PermanentFailure"
-    assert "container tensorflow exited with code 137 (OOMKilled)" in failed["message"]
+    text = "container tensorflow exited with code 137 (OOMKilled, its memory limit is 256Mi)"
+    assert text in failed["message"], failed
     assert failures(await harness.job()) == 1
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from functools import cache
 from typing import NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -71,14 +72,20 @@ def _headers(action: Json) -> list[tuple[str, str]]:
     return [(name, value) for name, value in headers if value or name.lower() != "accept"]
 
 
+@cache
+def _unverified_context() -> ssl.SSLContext:
+    """A TLS context that does not verify the certificate: the kubelet does not verify those of pods either."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
 async def _request(url: str, headers: list[tuple[str, str]], dial: Dial) -> _Answer:
     parts = urlsplit(url)
     reader, writer = await connect(dial, parts.hostname or "", parts.port or _HTTP_PORTS.get(parts.scheme, 80))
     try:
         if parts.scheme == "https":
-            context = ssl.create_default_context()
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            await writer.start_tls(context, server_hostname=parts.hostname)
+            await writer.start_tls(_unverified_context(), server_hostname=parts.hostname)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         host = next((value for name, value in headers if name.lower() == "host"), "") or parts.netloc
         lines = [f"GET {target} HTTP/1.1", f"Host: {host}"]

@@ -375,6 +375,7 @@ async def assert_operator_healthy(operator_process: OperatorProcess, scenario: S
             counts,
             f"the operator knows all {gvk.plural}",
             accept=lambda numbers: numbers[0] == numbers[1],
+            retry_on=(Unavailable,),  # after a new start: "storage is (re)initializing"
             pause=SLOW_PAUSE,
         )
     text = operator_process.metrics.render().decode()

@@ -27,13 +27,10 @@ from trainyard.core.names import digest, same_digest
 from trainyard.core.policies.failure_policy import MAX_NAMED_REPLICAS
 from trainyard.objects.resources import POD
 
-TIME_UNCERTAINTY = 2.0
-"""Seconds. The loss of a worker ends the launcher at once, and their nodes may note the two ends in the other order, in
-whole seconds and by two clocks."""
-
 REPORT_SECONDS = 2.0
-"""Seconds from the end of a launcher until the loss of a worker that has ended it is reported: a kubelet looks at its
-containers once a second."""
+"""Seconds from the end of a launcher until the loss of a worker that was the cause of it has been reported. A kubelet
+looks at its containers once a second, and two kubelets may note the two ends in the other order: in whole seconds, and
+by two clocks."""
 
 
 def next_launch(job: Job, replicas: list[Replica], owned: OwnedObjects, status: JobStatus) -> Launch:
@@ -144,7 +141,7 @@ def _runs(job: Job, replica: Replica, pod: Child, ended_at: float | None) -> boo
         return pod.phase not in ("Succeeded", "Failed")  # an evicted pod has failed, whatever its containers show
     if container.state != "terminated" or ended_at is None:
         return False
-    return pod.finished_at > ended_at + (TIME_UNCERTAINTY if container.exit_code else 0)
+    return pod.finished_at > ended_at + (REPORT_SECONDS if container.exit_code else 0)
 
 
 def _newest(job: Job, members: list[Replica], owned: OwnedObjects) -> str:

@@ -16,12 +16,12 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from bench.page import Measure
+from bench.served_cluster import served_cluster
 from tests.page.browsing import Live
 from trainyard import kinds
 from trainyard.app.kubeconfig import read_kubeconfig
@@ -141,14 +141,8 @@ def main() -> None:
         collect_seldom()  # as the daemon of `trainyard up` has it
         asyncio.run(serve(options.serve))
         return
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "bench.log_tabs", "--serve", folder]
-        server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        try:
-            assert server.stdout is not None
-            asyncio.run(measure(options, json.loads(server.stdout.readline()), server))
-        finally:
-            server.communicate()  # closes its standard input
+    with served_cluster("bench.log_tabs") as (facts, server):
+        asyncio.run(measure(options, facts, server))
 
 
 if __name__ == "__main__":

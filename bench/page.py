@@ -18,13 +18,13 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import aiohttp
 
+from bench.served_cluster import served_cluster
 from tests.page.browsing import Browser, Live
 from trainyard import kinds
 from trainyard.app.kubeconfig import read_kubeconfig
@@ -208,14 +208,8 @@ def main() -> None:
         collect_seldom()  # as the daemon of `trainyard up` has it
         asyncio.run(serve(options.serve))
         return
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "bench.page", "--serve", folder]
-        server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        try:
-            assert server.stdout is not None
-            asyncio.run(measure(options, json.loads(server.stdout.readline()), server))
-        finally:
-            server.communicate()  # closes its standard input
+    with served_cluster("bench.page") as (facts, server):
+        asyncio.run(measure(options, facts, server))
 
 
 if __name__ == "__main__":

@@ -13,18 +13,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from bench.served_cluster import served_cluster
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.client import ApiClient
 from trainyard.node.network import shared
@@ -37,21 +35,12 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
-def served_cluster() -> Iterator[tuple[int, dict[str, str], Path]]:
+def cluster_with_log() -> Iterator[tuple[int, dict[str, str], Path]]:
     """A cluster with a page in a process of its own: its id, how to reach it, and the file of its log."""
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        with log.open("wb") as stderr:
-            command = [sys.executable, "-m", "bench.page", "--serve", folder]
-            server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True)
-            try:
-                assert server.stdin is not None
-                assert server.stdout is not None
-                facts = json.loads(server.stdout.readline())
-                print("[]", file=server.stdin, flush=True)
-                yield server.pid, facts, log
-            finally:
-                server.communicate()  # closes its standard input
+    with tempfile.NamedTemporaryFile() as log, served_cluster("bench.page", log) as (facts, server):
+        assert server.stdin is not None
+        print("[]", file=server.stdin, flush=True)
+        yield server.pid, facts, Path(log.name)
 
 
 def cpu_seconds(process: int) -> float:
@@ -72,7 +61,7 @@ async def cpu_of_requests(api: ApiClient, process: int, seconds: float) -> tuple
 
 
 async def silent_connections(seconds: float) -> None:
-    with served_cluster() as (process, facts, log):
+    with cluster_with_log() as (process, facts, log):
         page = urlsplit(facts["url"])
         async with read_kubeconfig([Path(facts["kubeconfig"])]).api() as api:
             await cpu_of_requests(api, process, 2)

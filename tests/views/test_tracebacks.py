@@ -56,6 +56,18 @@ def test_output_before_the_exception_is_not_the_cause() -> None:
     assert cause_of(lines, 1, "Error", LOCAL).explanation == "KeyError: 'rate' at /a/train.py:7, in train"
 
 
+def test_a_message_of_mpirun_inside_a_traceback_is_not_part_of_it() -> None:
+    """Open MPI's text of MPI_ABORT, between two lines of the traceback of the rank that aborts. Its NOTE looks like an
+    exception. Lines of the program that look like the rule of a message hide no traceback."""
+    rule = "-" * 74
+    message = [rule, "MPI_ABORT was invoked on rank 1", "NOTE: invoking MPI_ABORT causes Open MPI to kill all.", rule]
+    frames = ["Traceback (most recent call last):", '  File "/a/train.py", line 7, in <module>']
+    end = ['    raise ValueError("negative")', "ValueError: negative"]
+    for lines in (frames + message + end, [rule, *frames, *end, *message], [*frames, rule, *end]):
+        raised = last_exception(lines)
+        assert raised is not None and (raised.text, raised.line) == ("ValueError: negative", 7)
+
+
 def test_words_in_stack_frames_are_not_the_cause() -> None:
     lines = ["Traceback (most recent call last):", '  File "/a/train.py", line 7, in train', "    getaddrinfo(host)"]
     assert "resolved" not in cause_of([*lines, "TimeoutError: timed out"], 1, "Error", LOCAL).explanation

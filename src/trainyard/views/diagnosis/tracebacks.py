@@ -13,6 +13,7 @@ _HEADER = re.compile(r"^\s*Traceback \(most recent call last\)|^\s*(?:During han
 _CHAIN = re.compile(r"^\s*(?:During handling of|The above exception)")
 _PREFIX = re.compile(r"^\[[a-z]+\d+\]: ?")  # torchrun's of a process: [rank1]: or [default1]:
 _EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::\s*(.*))?$")
+_MESSAGE_RULE = "-" * 74  # Open MPI prints a message of its own, as of MPI_ABORT, between two of these
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^<(?!string>|stdin>)|/lib-dynload/")
 LAUNCHER_EXCEPTIONS = ("ChildFailedError", "CalledProcessError", "RayTaskError", "ProcessRaisedException", "SystemExit")
 """Exceptions that report the failure of another process: the output of that process precedes them."""
@@ -65,6 +66,7 @@ def tracebacks(lines: Sequence[str]) -> list[Traceback]:
         prefix = _PREFIX.match(line)
         text = line[prefix.end() :] if prefix else line
         outputs.setdefault(prefix[0].strip() if prefix else "", []).append((index, text))
+    outputs = {prefix: _without_launcher_messages(output) for prefix, output in outputs.items()}
     spans = [
         _traceback([text for _, text in output[start : end + 1]], output[start][0], output[end][0])
         for output in outputs.values()
@@ -104,6 +106,23 @@ def _spans(lines: Sequence[str]) -> list[tuple[int, int]]:
             spans.append((start, index))
             start = -1
     return spans
+
+
+def _without_launcher_messages(output: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """The lines without the messages of mpirun inside a traceback: it writes to the same output as its processes, so
+    that a message about the end of one comes between two lines of the traceback that this process prints."""
+    kept: list[tuple[int, str]] = []
+    in_traceback, message_end = False, -1
+    for position, (index, line) in enumerate(output):
+        if in_traceback and position > message_end and line == _MESSAGE_RULE:
+            following = range(position + 1, len(output))
+            message_end = next((end for end in following if output[end][1] == _MESSAGE_RULE), -1)
+        if position > message_end:
+            in_traceback = bool(_HEADER.match(line) or _FRAME.match(line)) or (
+                in_traceback and (line[:1] in (" ", "\t", "") or not _EXCEPTION.match(line))
+            )
+            kept.append((index, line))
+    return kept
 
 
 def _traceback(lines: Sequence[str], start: int, end: int) -> Traceback:

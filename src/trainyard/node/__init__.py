@@ -3,7 +3,7 @@
 Structure: `kubelet` watches the pods of this Node. The lifecycle of a pod is a transition table (`kubelet.lifecycle`);
 its inputs are computed by pure modules (`kubelet.spec`, `kubelet.status`); `kubelet.pod_worker` performs its actions
 for one pod. Only two parts start processes or open ports: `sandbox`, the client of the program `supervisor`, and
-`network`. `images` turns an image into an environment of this machine.
+`network`. `devices` finds the GPUs and gives them out. `images` turns an image into an environment of this machine.
 
 Rules:
 - The node knows pods, not the jobs that own them.

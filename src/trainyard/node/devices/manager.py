@@ -1,0 +1,184 @@
+"""The device manager of a node: which devices there are, and which pod has which.
+
+Rules:
+- A device belongs to at most one pod, from the start of the pod's first container until no process of the pod is left.
+- A pod whose devices are still those of a pod that ends waits for them. More than the node has is an error: the
+  scheduler has counted devices that are lost by now.
+- A resource that this node does not have is not given out: such a pod runs without it.
+- Until the devices are known, capacity and allocatable have 0 of `nvidia.com/gpu`, and pods that request some wait.
+  Without a driver they are known from the beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+
+from trainyard.node.devices import checkpoint, discovery
+from trainyard.node.devices.allocation import allocate
+from trainyard.node.devices.device import Device, Inventory
+from trainyard.node.devices.visibility import visible
+from trainyard.objects import Json, name_of, uid_of
+from trainyard.objects.extended_resources import NVIDIA_GPU, container_shares, is_device_resource, pod_requests
+
+RECHECK_SECONDS = 60.0  # between two looks at the devices of a machine that has some
+
+
+class DevicesUnavailable(Exception):
+    """The pod requests more devices than the node can give out. The message is the kubelet's."""
+
+
+class DeviceManager:
+    """`folder`: of the checkpoint; `environ`: the variables of the shell; `on_change`: capacity or allocatable have
+    changed. `known` is set when `devices` has the devices that the node may give out; `inventory` has all of the
+    machine."""
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+        say: Callable[[str], object] = print,
+        on_change: Callable[[], object] = lambda: None,
+        discover: Callable[[Mapping[str, str]], Awaitable[Inventory]] = discovery.discover,
+    ) -> None:
+        self._folder, self._environ, self._say = folder, environ or {}, say
+        self._on_change, self._discover = on_change, discover
+        self.inventory = Inventory()
+        self.devices: tuple[Device, ...] = ()
+        self.known = asyncio.Event()
+        self._lost: dict[str, dict[str, str]] = {}  # who has seen it -> uuid -> reason
+        self._released = asyncio.Event()
+        self._said: set[str] = set()
+        self.has_driver = folder is not None and (
+            discovery.has_nvidia_driver(self._environ) or discovery.has_amd_driver()
+        )
+        if not self.has_driver:
+            self.known.set()
+        # uid of a pod -> uuids. Those of an earlier process of this node are read at once: the list of pods may come
+        # before the devices are known.
+        self.assignments = checkpoint.load(folder, say) if folder is not None and self.has_driver else {}
+
+    async def run(self) -> None:
+        """Find the devices, and look again for as long as there are some: a driver that does not answer is not asked
+        again. Never returns."""
+        while self.has_driver:
+            inventory = await self._discover(self._environ)
+            self._apply(inventory)
+            if not inventory.devices:
+                break
+            await asyncio.sleep(RECHECK_SECONDS)
+        await asyncio.Event().wait()
+
+    def _apply(self, inventory: Inventory) -> None:
+        allowed, problems = visible(inventory.devices, self._environ)
+        for problem in (*inventory.problems, *problems):
+            self._say_once(f"devices: {problem}")
+        present = {device.uuid for device in allowed}
+        if not self.known.is_set():
+            self.inventory, self.devices = inventory, allowed
+            # A pod with a device that this node does not have any more gets others.
+            self.assignments = {uid: uuids for uid, uuids in self.assignments.items() if present.issuperset(uuids)}
+            self.known.set()
+            self._on_change()
+        elif inventory.devices:  # else the driver does not answer, and what runs may still run
+            gone = [device for device in self.devices if device.uuid not in present]
+            self.set_lost({device.uuid: "the driver does not list it any more" for device in gone}, "driver")
+
+    @property
+    def lost(self) -> dict[str, str]:
+        """The devices that no pod gets: uuid -> reason."""
+        return {uuid: reason for by_uuid in self._lost.values() for uuid, reason in by_uuid.items()}
+
+    def set_lost(self, lost: Mapping[str, str], source: str) -> None:
+        """Replace the devices of which `source` says that they are lost: uuid -> reason. They stay in the capacity."""
+        before = self.lost
+        self._lost[source] = dict(lost)
+        if self.lost.keys() == before.keys():
+            return
+        for device in self.devices:
+            if device.uuid not in before and (reason := lost.get(device.uuid)):
+                self._say(f"devices: GPU {device.index} ({device.uuid}) is lost: {reason}; no pod gets it")
+        self._wake()
+        self._on_change()
+
+    def capacity(self) -> dict[str, str]:
+        """Resource -> number of devices."""
+        if not self.known.is_set():
+            return {NVIDIA_GPU: "0"}
+        counts = Counter(device.resource for device in self.devices)
+        return {resource: str(count) for resource, count in counts.items()}
+
+    def allocatable(self) -> dict[str, str]:
+        """As `capacity`, without the lost devices."""
+        lost = Counter(device.resource for device in self.devices if device.uuid in self.lost)
+        return {resource: str(int(count) - lost[resource]) for resource, count in self.capacity().items()}
+
+    def of_pod(self, uid: str) -> tuple[Device, ...]:
+        """The devices that a pod has."""
+        uuids = self.assignments.get(uid, ())
+        return tuple(device for device in self.devices if device.uuid in uuids)
+
+    def of_container(self, pod: Json, container: Json) -> tuple[Device, ...]:
+        """The devices that a container of a pod has."""
+        by_resource: dict[str, list[Device]] = {}
+        for device in self.of_pod(uid_of(pod)):
+            by_resource.setdefault(device.resource, []).append(device)
+        share = container_shares(pod, by_resource).get(str(container.get("name")), {})
+        return tuple(device for devices in share.values() for device in devices)
+
+    async def assign(self, pod: Json, blocked: Callable[[str, str], None]) -> None:
+        """Give the pod its devices, unless it has them. Waits until the devices are known and enough are free;
+        `blocked` gets the reason and message. Raises DevicesUnavailable, OSError."""
+        requests = {name: count for name, count in pod_requests(pod).items() if is_device_resource(name)}
+        if not requests:
+            return
+        await self.known.wait()
+        uid = uid_of(pod)
+        while uid not in self.assignments:
+            owned = {resource: requests[resource] for resource in self.capacity() if resource in requests}
+            if not owned:
+                return
+            self._refuse_more_than_there_are(owned)
+            taken = {uuid for uuids in self.assignments.values() for uuid in uuids}
+            devices = allocate(self.devices, taken | self.lost.keys(), owned)
+            if devices is not None:
+                self._keep({**self.assignments, uid: tuple(device.uuid for device in devices)})
+                return
+            blocked("DevicesInUse", f"pod {name_of(pod)} waits for devices of a pod that ends")
+            await self._released.wait()
+
+    def release(self, uid: str) -> None:
+        """The pod is over, and none of its processes is left. Raises OSError."""
+        if uid in self.assignments:
+            self._keep({other: uuids for other, uuids in self.assignments.items() if other != uid})
+            self._wake()
+
+    def keep(self, uids: Iterable[str]) -> None:
+        """Only these pods are on this node: release the devices of all others. Raises OSError."""
+        for uid in self.assignments.keys() - set(uids):
+            self.release(uid)
+
+    def _refuse_more_than_there_are(self, requests: Mapping[str, int]) -> None:
+        """The kubelet's error for a pod that it cannot admit."""
+        allocatable = self.allocatable()
+        for resource, count in requests.items():
+            if count > (available := int(allocatable[resource])):
+                text = f"Allocate failed due to requested number of devices unavailable for {resource}"
+                raise DevicesUnavailable(f"{text}. Requested: {count}, Available: {available}, which is unexpected")
+
+    def _keep(self, assignments: dict[str, tuple[str, ...]]) -> None:
+        """In the file first: a process that has devices is in it at any time."""
+        if self._folder is not None:
+            checkpoint.save(self._folder, assignments)
+        self.assignments = assignments
+
+    def _wake(self) -> None:
+        self._released.set()
+        self._released = asyncio.Event()
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._say(text)

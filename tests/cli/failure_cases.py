@@ -192,6 +192,12 @@ def _unused_workers(folder: Path) -> list[Json]:
     return [body]
 
 
+def _prints(file: str, code: int = 1) -> Callable[[Path], list[Json]]:
+    """A job that writes what a framework has written about its GPU, and ends with that code."""
+    output = Path(__file__).parents[2] / "testdata" / "accelerators" / f"{file}.txt"
+    return lambda folder: [job(program(["sh", "-c", f"cat {output} >&2; exit {code}"]))]
+
+
 RESOLVE = """\
 import socket
 
@@ -265,4 +271,14 @@ CASES = (
         lambda folder: [job(script(folder, FILLS))],
     ),
     Failure("No worker of an MPIJob was used", _unused_workers, ("is in doubt",)),
+    Failure("A GPU has too little memory", _prints("torch-2.15-out-of-memory-beside-other-processes")),
+    Failure("The build has no code for the GPU", _prints("torch-no-kernel-image")),
+    Failure("The NVIDIA driver is too old", _prints("torch-the-driver-is-too-old")),
+    Failure("Two ranks use the same GPU", _prints("nccl-2.32-two-ranks-on-a-device")),
+    Failure(
+        "A rank does not take part in a collective",
+        _prints("watchdog-and-the-dump-of-the-lagging-rank", 134),
+        ("is made again at",),
+    ),
+    Failure("A GPU has fallen off the bus", _prints("xid-79", 134), ("is made again at",)),
 )

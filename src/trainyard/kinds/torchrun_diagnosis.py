@@ -62,11 +62,6 @@ OUTPUT_PATTERNS = (
         "see why another one ended, in `trainyard logs`; if none did, NCCL_DEBUG=INFO in env shows where",
     ),
     OutputPattern(
-        r"Watchdog caught collective operation timeout",
-        "a collective waited for a process that did not take part until the timeout",
-        "see which process is slow, stuck or has ended: `trainyard logs`, and py-spy dump in its pod",
-    ),
-    OutputPattern(
         r"Signal 9 \(SIGKILL\) received by PID (\d+)|exitcode: -9\).*?\(pid: (\d+)\)",
         "one of its processes, pid {name}, was killed with SIGKILL",
         KERNEL_LOG_FIX,

@@ -8,6 +8,7 @@ import signal
 from trainyard.core.diagnosis import Cause
 from trainyard.objects import Json, uid_of
 from trainyard.objects.container_statuses import ContainerStatus
+from trainyard.views.diagnosis.accelerators import with_lagging_ranks
 from trainyard.views.diagnosis.inputs import Facts, container_context, container_field, container_spec, log_key
 from trainyard.views.diagnosis.launchers import process_lines
 from trainyard.views.diagnosis.output import CAUSE_LINES, OUT_OF_MEMORY, cause_of, port_in_use, ports_in
@@ -47,7 +48,8 @@ def termination_cause(
     ports = [*ports_in(lines), *declared_ports(pod, container.name)] if port_in_use(lines) else []
     holders = tuple((port, facts.listeners[port]) for port in dict.fromkeys(ports) if port in facts.listeners)
     cause = cause_of(lines, code, reason, container_context(facts, pod, container.name, container.status, holders))
-    return _with_peer(facts, pod, lines, facts.kind.diagnosis.refine(facts.parsed_job, cause))
+    cause = with_lagging_ranks(facts.kind.diagnosis.refine(facts.parsed_job, cause), facts.logs.values())
+    return _with_peer(facts, pod, lines, cause)
 
 
 _PEER = re.compile(r"(?:peer|remote)\b[^\d\n]{0,24}?\[?(\d{1,3}(?:\.\d{1,3}){3})\]?:\d+", re.IGNORECASE)

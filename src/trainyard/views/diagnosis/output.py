@@ -17,6 +17,7 @@ from itertools import pairwise
 from trainyard.core.diagnosis import Cause, ContainerContext, OutputPattern
 from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS
 from trainyard.objects.printable import printable, without_colours
+from trainyard.views.diagnosis import accelerators
 from trainyard.views.diagnosis.exits import exit_cause
 from trainyard.views.diagnosis.launchers import is_consequence, process_failure, process_lines
 from trainyard.views.diagnosis.tracebacks import (
@@ -139,6 +140,7 @@ def _port_in_use_fix(name: str, surroundings: ContainerContext) -> str:
 
 
 OUTPUT_PATTERNS = (
+    *accelerators.PATTERNS,
     OutputPattern(
         r"(?:Could not resolve host:? |no such host:? |host=|unable to resolve (?:host )?)['\"]?([\w.-]+)",
         "the host name {name} cannot be resolved",
@@ -199,16 +201,6 @@ OUTPUT_PATTERNS = (
         "{name} may not be executed",
         _not_executable_fix,
     ),
-    OutputPattern(
-        r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",
-        "its GPU has too little memory",
-        "lower the batch size, or give it a larger GPU",
-    ),
-    OutputPattern(
-        r"no CUDA-capable device|CUDA driver version is insufficient|Found no NVIDIA driver",
-        "there is no GPU it can use",
-        "ask for one (resources.limits: nvidia.com/gpu) where the cluster has them, or run it on CPUs",
-    ),
     OutputPattern(OUT_OF_MEMORY.pattern, "it ran out of memory", _out_of_memory_fix),
     OutputPattern(
         r"(?:No space left on device|Errno 28\b)[^:\n]*(?:: '([^']+)')?",
@@ -237,9 +229,9 @@ def output_cause(lines: Iterable[str], surroundings: ContainerContext = Containe
 
 
 def _launcher_cause(lines: Sequence[str], surroundings: ContainerContext) -> Cause | None:
-    """The cause and fix of the first pattern of the kind that holds anywhere; None when no line matches one."""
+    """The cause and fix of the first pattern, those of the kind first, that holds anywhere; None without a match."""
     has_exception = last_exception(lines) is not None
-    patterns = [pattern for pattern in surroundings.output_patterns if pattern.anywhere]
+    patterns = [pattern for pattern in (*surroundings.output_patterns, *accelerators.PATTERNS) if pattern.anywhere]
     patterns = [pattern for pattern in patterns if pattern.before_exceptions or not has_exception]
     texts, whole = [*lines, *(" ".join(pair) for pair in pairwise(lines))], ["\n".join(lines)]
     matches = (
@@ -275,6 +267,10 @@ def cause_of(lines: Sequence[str], code: int, reason: str, surroundings: Contain
     """The cause of a program's end according to its last lines, its exit code and the reason of the terminated state.
 
     Returns an empty Cause when neither tells it."""
+    return accelerators.with_details(_cause_of(lines, code, reason, surroundings), lines)
+
+
+def _cause_of(lines: Sequence[str], code: int, reason: str, surroundings: ContainerContext) -> Cause:
     exit_code_cause = exit_cause(code, reason, surroundings)
     if surroundings.stop.explanation and reason not in REASONS_BEFORE_OUTPUT:
         return surroundings.stop

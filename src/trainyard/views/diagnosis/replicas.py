@@ -9,6 +9,7 @@ from trainyard.objects import Json, find_condition, format_time, name_of, namesp
 from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS, restart_policy
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.structs import replace
+from trainyard.views.diagnosis.capacity import device_lack
 from trainyard.views.diagnosis.children import next_requeue
 from trainyard.views.diagnosis.containers import (
     NO_OUTPUT,
@@ -144,6 +145,8 @@ def _unscheduled_finding(facts: Facts, pod: Json) -> Finding | None:
             evidence += untolerated_taints(pod, facts.nodes)
     where = f"pod {name_of(pod)}: status.conditions[PodScheduled]"
     summary = "no node fits its pod (unschedulable)"
+    if lack := device_lack(pod, message, facts.nodes):
+        summary, fix = f"{lack.explanation} (unschedulable)", lack.fix
     if missing := missing_object(message, namespace_of(pod)):
         summary = f"there is no {missing.kind} {missing.name} (unschedulable)"
     return Finding(BLOCK, summary, where, tuple(evidence), fix)

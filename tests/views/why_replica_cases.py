@@ -68,7 +68,7 @@ REPLICA_CASES = (
         tfjob(RUNNING),
         (unplaced("MASTER-0", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."),),
         BLOCK,
-        ("Insufficient nvidia.com/gpu", "resources.limits"),
+        ("Insufficient nvidia.com/gpu", "resources.requests"),
     ),
     Case(
         "a taint",

@@ -21,11 +21,11 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support import debian
 from tests.support.control_plane_build import (
-    BuildError,
     Go,
     Say,
     arguments,
@@ -48,8 +48,6 @@ CONTAINERS_PACKAGES = (
     "./coredns",
     "./pause",
 )
-SUITE, MIRROR, KEYRING = "bookworm", "http://deb.debian.org/debian", "/usr/share/keyrings/debian-archive-keyring.gpg"
-MERGED = ("bin", "sbin", "lib", "lib64")  # links into usr, as Debian has them
 
 LAYOUT = "2"  # counted up when the folder is to have other files
 
@@ -71,8 +69,8 @@ def missing() -> str:
         return lacking
     if absent := [name for name in ("unshare", "nsenter", "apt-get", "dpkg-deb", "tar") if shutil.which(name) is None]:
         return f"a real node needs {', '.join(absent)} in PATH"
-    if not Path(KEYRING).exists():
-        return f"a real node needs {KEYRING}, of Debian's package debian-archive-keyring"
+    if not Path(debian.KEYRING).exists():
+        return f"a real node needs {debian.KEYRING}, of Debian's package debian-archive-keyring"
     command = ["unshare", "--mount", "--net", "--uts", "--ipc", "--cgroup", "--pid", "--fork", "true"]
     completed = subprocess.run(command, capture_output=True, text=True)
     return f"a real node needs namespaces: {completed.stderr.strip()}" if completed.returncode else ""
@@ -115,11 +113,11 @@ def _build(go: Go, place: Path, say: Say) -> None:
     _debian_trees(part)
     _programs(go, part)
     pause = [File("/pause", (part / "bin" / "pause").read_bytes(), executable=True)]
-    python = _with_tree(EMPTY, part / "work" / "python", {"Env": [f"PATH={PATH}", "LANG=C.UTF-8"], "Cmd": ["python3"]})
+    python = with_tree(EMPTY, part / "work" / "python", {"Env": [f"PATH={PATH}", "LANG=C.UTF-8"], "Cmd": ["python3"]})
     for name, image in (
         (PAUSE_IMAGE, archive.with_layer(EMPTY, pause, {"Entrypoint": ["/pause"]}, "pause")),
         (PYTHON_IMAGE, python),
-        (MPI_IMAGE, _with_tree(python, part / "work" / "mpi", {})),
+        (MPI_IMAGE, with_tree(python, part / "work" / "mpi", {})),
     ):
         archive.write([image], name, part / archive_of(name))
     shutil.rmtree(part / "work")
@@ -142,21 +140,10 @@ def _programs(go: Go, part: Path) -> None:
 def _debian_trees(part: Path) -> None:
     """root, work/python and work/mpi, each with the packages of its lock file. The last is a layer over the second."""
     work = part / "work"
-    apt = ["apt-get", "-q", *_apt_options(work)]
-    _command([*apt, "update"])
-    python = _locked("python")
-    for name, target, present in (
-        ("node", part / "root", {}),
-        ("python", work / "python", {}),
-        ("mpi", work / "mpi", python),
-    ):
-        packages = _locked(name)
-        _command([*apt, "install", "--yes", "--download-only", *packages, *present])
-        for link in MERGED:
-            (target / "usr" / link).mkdir(parents=True)
-            (target / link).symlink_to(f"usr/{link}")
-        for package, expected in packages.items():
-            _unpack(work / "cache" / "archives", package, expected, target)
+    packages = debian.Archive(work)
+    locks = MODULES / "debian"
+    for name, target in (("node", part / "root"), ("python", work / "python"), ("mpi", work / "mpi")):
+        packages.unpack(debian.locked(locks / f"{name}.lock"), target)
         for path in ("share/doc", "share/man", "share/locale"):
             shutil.rmtree(target / "usr" / path, ignore_errors=True)
     for target in (part / "root", work / "python"):
@@ -167,71 +154,19 @@ def _debian_trees(part: Path) -> None:
     (work / "mpi" / "usr" / "bin" / "mpirun").symlink_to("orterun")
 
 
-def _apt_options(work: Path) -> list[str]:
-    """Of an apt that knows the one suite, and no installed package."""
-    for folder in ("state/lists/partial", "cache/archives/partial"):
-        (work / folder).mkdir(parents=True)
-    (work / "status").touch()
-    (work / "sources").write_text(f"deb [signed-by={KEYRING}] {MIRROR} {SUITE} main\n")
-    options: Mapping[str, object] = {
-        "APT::Architecture": "amd64",
-        "APT::Install-Recommends": "false",
-        "APT::Sandbox::User": "root",  # its own user may not read our folder
-        "Acquire::Languages": "none",
-        "Acquire::Retries": 3,
-        "Dir::Cache": work / "cache",
-        "Dir::Etc::sourcelist": work / "sources",
-        "Dir::Etc::sourceparts": "/dev/null",
-        "Dir::State": work / "state",
-        "Dir::State::status": work / "status",
-    }
-    return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-
-
-def _locked(name: str) -> dict[str, str]:
-    """package=version -> its SHA-256."""
-    lines = (MODULES / "debian" / f"{name}.lock").read_text().splitlines()
-    return dict(line.split() for line in lines)
-
-
-def _unpack(folder: Path, package: str, expected: str, target: Path) -> None:
-    name, version = package.split("=")
-    (file,) = folder.glob(f"{name}_{version.replace(':', '%3a')}_*.deb")
-    if (digest := hashlib.sha256(file.read_bytes()).hexdigest()) != expected:
-        raise BuildError(f"{package}: its SHA-256 is {digest}, not {expected} as in {MODULES / 'debian'}")
-    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(file)], stdout=subprocess.PIPE) as tar:
-        # /bin and the like of a package go through the links
-        options = ["-x", "--keep-directory-symlink", "-f", "-"]
-        completed = subprocess.run(
-            ["tar", "-C", str(target), *options], stdin=tar.stdout, capture_output=True, text=True
-        )
-    if completed.returncode or tar.returncode:
-        raise BuildError(f"{file.name} cannot be unpacked into {target}: {completed.stderr}")
-
-
 def _complete(root: Path) -> None:
     """What scripts of packages would do: users, and the commands of busybox that no package has."""
     (root / "etc").mkdir(exist_ok=True)
     (root / "etc" / "passwd").write_text(PASSWD)
     (root / "etc" / "group").write_text(GROUP)
     busybox = root / "usr" / "bin" / "busybox"
-    for path in _command([str(busybox), "--list-full"]).split():
+    for path in debian.command([str(busybox), "--list-full"]).split():
         command = root / (path if path.startswith("usr/") else f"usr/{path}")
         if not os.path.lexists(command) and command.parent.is_dir():
             command.symlink_to("/usr/bin/busybox")
     for name in ("root", "proc", "sys", "dev", "tmp"):
         (root / name).mkdir(exist_ok=True)
     (root / "tmp").chmod(0o1777)
-
-
-def _command(command: Sequence[str]) -> str:
-    """Its output. Raises BuildError with what it printed."""
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
-    completed = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if completed.returncode:
-        tail = "\n".join((completed.stderr or completed.stdout).splitlines()[-20:])
-        raise BuildError(f"`{' '.join(command[:2])}` failed; {MIRROR} must be reachable:\n{tail}")
-    return completed.stdout
 
 
 # --- images
@@ -242,7 +177,7 @@ def archive_of(image: str) -> str:
     return f"{image.rpartition('/')[2].partition(':')[0]}.tar"
 
 
-def _with_tree(base: Image, tree: Path, settings: Mapping[str, object]) -> Image:
+def with_tree(base: Image, tree: Path, settings: Mapping[str, object]) -> Image:
     """The image with a layer of all files of a folder."""
     with tempfile.TemporaryFile() as file:
         options = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -251,6 +252,22 @@ def test_helm_lints_installs_upgrades_and_rolls_back_and_jobs_stay(plane: Contro
         completed = plane.run("helm", *command, "-n", "helmed")
         assert completed.returncode == 0, completed.stderr
     assert plane.kubectl("get", "tfjobs", "-n", "helmed", "-o", "jsonpath={.items[*].metadata.uid}") == before != ""
+
+
+def test_the_job_of_helm_test_is_admitted_where_pod_security_is_restricted(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the pod that creates it is."""
+    for name in ("JOB", "IMAGE", "SECONDS", "MY_POD_NAMESPACE"):
+        monkeypatch.setenv(name, "1")
+    job = runpy.run_path(str(Path(CHART, "files", "train.py")))["job"]()
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "train"}}
+    pod["spec"] = job["spec"]["replicaSpecs"][0]["template"]["spec"]
+    plane.kubectl("create", "namespace", "tight")
+    plane.kubectl("label", "namespace/tight", "pod-security.kubernetes.io/enforce=restricted")
+    command = ("create", "-n", "tight", "--dry-run=server", "-f", "-")
+    plane.wait_for("/api/v1/namespaces/tight/serviceaccounts/default")
+    plane.kubectl(*command, stdin=to_yaml([pod]))
 
 
 def test_a_config_map_that_was_there_first_is_used(plane: ControlPlane, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ NOTHING: dict[str, Any] = {
     "workers": None,
     "ps": None,
     "nproc": None,
+    "gpus": None,
     "least": None,
     "most": None,
     "framework": None,

@@ -11,6 +11,7 @@ from trainyard import kinds
 from trainyard.cli.command import manifests
 from trainyard.cli.output.layout import note, note_problems
 from trainyard.cli.scripts import local_image
+from trainyard.cli.scripts.machine_devices import lacking_devices
 
 
 @click.command()
@@ -35,7 +36,8 @@ def lint(files: tuple[str, ...]) -> None:
         job_problems = manifests.admit(document, kind)[1]
         job_problems += [manifests.with_place(document, problem) for problem in local_image.problems(document.obj)]
         problems += job_problems
-        for warning in () if job_problems else manifests.warnings(document.obj, kind):
+        warned = () if job_problems else (*manifests.warnings(document.obj, kind), *lacking_devices(kind, document.obj))
+        for warning in warned:
             note(manifests.remark(document, "warning", warning))
             warnings += 1
         remarks = [*manifests.server_fields_note(document.obj), *kinds.notes(kind, document.obj)]

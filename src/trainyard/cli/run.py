@@ -39,6 +39,7 @@ from trainyard.cli.scripts.job_maker import (
     unpassed_variables,
     unreachable_files,
 )
+from trainyard.cli.scripts.machine_devices import lacking_devices
 from trainyard.cli.scripts.stdin import stdin_note
 from trainyard.cli.session import submission
 from trainyard.cli.session.working_directory import current
@@ -120,6 +121,7 @@ def run(ctx: click.Context, /, files: tuple[str, ...], namespace: str, **params:
             documents = [manifest.with_working_directory().document] if manifest else []
             submitted = submission.read(files, namespace, generated=documents)
             submitted.check_network(params["network"])
+            _check_devices(submitted)
             code = asyncio.run(_run(early, submitted, params, claims))
     except (ManifestError, ConfigError) as error:
         note_problems(error.problems)
@@ -192,6 +194,14 @@ def _print(objects: list[Json], output: str | None) -> None:
 
 def _all_objects(submitted: submission.Submission) -> list[Json]:
     return [obj for _, obj in [*submitted.other_objects, *submitted.jobs]]
+
+
+def _check_devices(submitted: submission.Submission) -> None:
+    """Raises CannotStart for a job that asks for more GPUs than this machine has: its pods would wait for ever."""
+    for kind, job in submitted.jobs:
+        for problem in lacking_devices(kind, job):
+            place = submitted.with_place(job, problem)
+            raise CannotStart(f"{place.path}: {place.text}")
 
 
 def _start_early(network: str) -> EarlyStart:

@@ -32,6 +32,7 @@ class JobOptions(msgspec.Struct, frozen=True):
     image: str = LOCAL_IMAGE
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
     mounts: tuple[tuple[str, str], ...] = ()  # (host path, path in the container)
+    devices: Mapping[str, int] = msgspec.field(default_factory=dict)  # limits of each worker: {"nvidia.com/gpu": 2}
 
 
 class SourcePattern(msgspec.Struct, frozen=True):

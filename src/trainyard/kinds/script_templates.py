@@ -25,8 +25,11 @@ def pod_template(
     args: tuple[str, ...] = (),
     env: Mapping[str, Any] | None = None,
     restart: str = "",
+    computes: bool = True,
 ) -> Json:
-    """A pod template with one container. A variable in `options.env` replaces one of the same name in `env`."""
+    """A pod template with one container. A variable in `options.env` replaces one of the same name in `env`.
+
+    computes: it has the devices of a worker."""
     variables = {**(env or {}), **options.env}
     env_vars = [{"name": name, **_env_value(value)} for name, value in variables.items()]
     mounts = [{"name": f"mount-{index}", "mountPath": path} for index, (_, path) in enumerate(options.mounts)]
@@ -38,6 +41,8 @@ def pod_template(
     container_spec |= {"args": list(map(_escape_expansion, args))} if args else {}
     container_spec |= {"env": env_vars} if env_vars else {}
     container_spec |= {"volumeMounts": mounts} if mounts else {}
+    if options.devices and computes:
+        container_spec["resources"] = {"limits": dict(options.devices)}
     spec: Json = {"restartPolicy": restart} if restart else {}
     return {"spec": {**spec, "containers": [container_spec], **({"volumes": volumes} if volumes else {})}}
 

@@ -26,6 +26,16 @@ def _agree_to_downloads(context: click.Context, option: click.Parameter, agreed:
         os.environ["TRAINYARD_YES"] = "1"
 
 
+class ProcessCount(click.ParamType):  # type: ignore[type-arg]
+    """A number of processes, or `gpu`."""
+
+    name = "integer or gpu"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """The number, or "gpu" itself."""
+        return "gpu" if value == "gpu" else int(click.IntRange(1, 65536).convert(value, param, ctx))
+
+
 WORKERS = click.IntRange(1, 10000)
 CACHE = "Directory of the Python environments for images.  [default: ~/.cache/trainyard]"
 _CATALOGUE_OPTIONS = (
@@ -126,9 +136,16 @@ def script(command: F) -> F:
         click.option("--ps", type=WORKERS, metavar="N", help="Number of parameter servers (tensorflow, mxnet)."),
         click.option(
             "--nproc",
-            type=click.IntRange(1, 65536),
+            type=ProcessCount(),
+            metavar="N|gpu",
+            help="Number of processes per worker (torch, chainer, mpi4py); gpu: one for each of its GPUs."
+            "  [default: 1]",
+        ),
+        click.option(
+            "--gpus",
+            type=click.IntRange(0, 1024),
             metavar="N",
-            help="Number of processes per worker (torch, chainer, mpi4py).  [default: 1]",
+            help="Number of GPUs per worker.  [default: an even share of this machine's; 0 without a framework]",
         ),
         click.option("--min", "least", type=WORKERS, metavar="N", help="Minimum number of workers (elastic torch)."),
         click.option("--max", "most", type=WORKERS, metavar="N", help="Maximum number of workers (elastic torch)."),

@@ -71,6 +71,8 @@ _COMMENTS: dict[str, str | dict[str, str]] = {
         "OMPI_ALLOW_RUN_AS_ROOT": "Open MPI: root may start it, as in most images, and more processes than cores.",
         "": "Variables of the program.",
     },
+    f"{_TEMPLATE}.containers.resources": "GPUs of each replica, here and on a cluster. Where a machine has none, the "
+    "program runs on the CPU.",
     f"{_TEMPLATE}.volumes": "Folders of the machine. On a cluster, write a persistentVolumeClaim instead of hostPath.",
 }
 _RESOURCES_COMMENT = (
@@ -111,6 +113,8 @@ class _Printer:
                 yield from _scalar_lines(f"{indent}{as_flow(key)}:", child, indent)
         if self._resources_unwritten and path.endswith("containers"):
             self._resources_unwritten = False
+            if "resources" in value:
+                return
             yield from (f"{indent}# {line}" for line in _RESOURCES_COMMENT)
 
     def _item(self, value: Any, path: str, indent: str) -> Iterator[str]:

@@ -18,13 +18,15 @@ from trainyard.cli.scripts.commented_yaml import yaml_with_comments
 from trainyard.cli.scripts.frameworks import FRAMEWORKS, PLAIN, GuessedFramework, guess_framework
 from trainyard.cli.scripts.launchers import launcher_notes
 from trainyard.cli.scripts.lone_processes import lone_process_notes
+from trainyard.cli.scripts.machine_devices import machine_devices
 from trainyard.cli.scripts.program import WorkerProgram, program_of
+from trainyard.cli.scripts.worker_devices import WorkerDevices, worker_devices
 from trainyard.core.names import is_dns_label
 from trainyard.core.scripts import LOCAL_IMAGE, JobOptions, ProgramCommand, ScriptFramework
 from trainyard.objects import Json, Problem
 from trainyard.objects.manifest import Document, ManifestError
 
-SCRIPT_OPTIONS = ("workers", "ps", "nproc", "least", "most", "framework", "name", "env", "image")
+SCRIPT_OPTIONS = ("workers", "ps", "nproc", "gpus", "least", "most", "framework", "name", "env", "image")
 """Parameter names of the options that are rejected with a manifest."""
 _OWN_OPTIONS = frozenset(
     (
@@ -33,6 +35,7 @@ _OWN_OPTIONS = frozenset(
         "--workers",
         "--ps",
         "--nproc",
+        "--gpus",
         "--framework",
         "--python",
         "--image",
@@ -102,12 +105,16 @@ def make_job(arguments: ProgramArguments, options: dict[str, Any]) -> ProgramJob
     framework = FRAMEWORKS[name]
     launcher = program.launcher if program.launcher and name in program.launcher.frameworks else None
     command = ProgramCommand(program.command, program.torchrun_args, launcher is not None)
-    job_options = _job_options(program, framework, options)
+    devices = worker_devices(
+        options, options["most"] or options["workers"] or options["least"] or 1, name != PLAIN, machine_devices
+    )
+    job_options = _job_options(program, framework, {**options, "nproc": _processes(options["nproc"], devices)}, devices)
     if launcher and not options["nproc"]:
         processes = launcher.processes_per_worker(job_options.workers)
         job_options = msgspec.structs.replace(job_options, processes=processes)
     note = f"{program.label}: runs as {name}: {reason} (--framework changes it)" if reason else ""
-    warnings = launcher_notes(launcher, job_options.workers) if launcher else []
+    warnings = [f"{program.label}: {devices.note}"] if devices.note else []
+    warnings += launcher_notes(launcher, job_options.workers) if launcher else []
     if program.source:
         count = job_options.workers * job_options.processes
         warnings += lone_process_notes(program.source, program.directory, framework, count)
@@ -173,7 +180,19 @@ def _framework(program: WorkerProgram, options: dict[str, Any]) -> GuessedFramew
     return guess_framework(program.source, program.directory)
 
 
-def _job_options(program: WorkerProgram, framework: ScriptFramework, options: dict[str, Any]) -> JobOptions:
+def _processes(nproc: int | str | None, devices: WorkerDevices) -> int | None:
+    """The number of --nproc; for `gpu` one for each device of a worker. Raises ManifestError where it has none."""
+    if not isinstance(nproc, str):
+        return nproc
+    if not devices.total:
+        text = "gpu is one process for each GPU of a worker, and it has none; write a number, or --gpus N"
+        raise ManifestError([Problem("--nproc", text)])
+    return devices.total
+
+
+def _job_options(
+    program: WorkerProgram, framework: ScriptFramework, options: dict[str, Any], devices: WorkerDevices
+) -> JobOptions:
     workers = options["workers"] or options["least"] or 1
     problems: list[Problem] = []
     if options["ps"] and not framework.has_servers:
@@ -209,6 +228,7 @@ def _job_options(program: WorkerProgram, framework: ScriptFramework, options: di
         image=options["image"] or LOCAL_IMAGE,
         env=env,
         mounts=mounts,
+        devices=devices.limits,
     )
 
 

@@ -90,7 +90,7 @@ def _tensorflow_job(program: ProgramCommand, options: JobOptions) -> Json:
         env["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task}, separators=(",", ":"))
     sets = _leader_and_workers("Chief", options, pod_template(options, "tensorflow", program.command, env=env))
     if options.servers:
-        server = pod_template(options, "tensorflow", (PYTHON, "-c", SERVER_PROGRAM))
+        server = pod_template(options, "tensorflow", (PYTHON, "-c", SERVER_PROGRAM), computes=False)
         sets["PS"] = _replica_set(options.servers, server)
     return _training_job("TFJob", options, {"tfReplicaSpecs": sets}, all_succeed=not options.servers)
 
@@ -116,13 +116,15 @@ def _xgboost_job(program: ProgramCommand, options: JobOptions) -> Json:
 def _mpi_job(program: ProgramCommand, options: JobOptions) -> Json:
     processes = options.workers * options.processes
     # One worker: all processes are in the launcher.
-    env = MPI_ENV if options.workers > 1 else MPI_ENV | ONE_POD_ENV
+    is_alone = options.workers == 1
+    env = MPI_ENV | ONE_POD_ENV if is_alone else MPI_ENV
     if program.has_launcher:
-        launcher = pod_template(options, "mpi", program.command, env=env)
+        launcher = pod_template(options, "mpi", program.command, env=env, computes=is_alone)
     elif processes == 1:
         launcher = pod_template(options, "mpi", program.command)
     else:
-        launcher = pod_template(options, "mpi", ("mpiexec", "-n", str(processes), *program.command), env=env)
+        command = ("mpiexec", "-n", str(processes), *program.command)
+        launcher = pod_template(options, "mpi", command, env=env, computes=is_alone)
     sets = {"Launcher": _replica_set(1, launcher)}
     if options.workers > 1:
         sets["Worker"] = _replica_set(options.workers, pod_template(options, "mpi", WORKER_COMMAND, env=MPI_ENV))

@@ -9,9 +9,10 @@ from trainyard.objects import Json
 
 def _mxnet_job(program: ProgramCommand, options: JobOptions) -> Json:
     template = pod_template(options, "mxnet", program.command, restart="Never")
+    other_template = pod_template(options, "mxnet", program.command, restart="Never", computes=False)
 
     def replicas(kind: str, count: int) -> Json:
-        return {"mxReplicaType": kind, "replicas": count, "template": template}
+        return {"mxReplicaType": kind, "replicas": count, "template": template if kind == "WORKER" else other_template}
 
     if options.workers == 1 and not options.servers:
         spec: Json = {"jobMode": "local", "backoffLimit": 0, "replicaSpecs": [replicas("WORKER", 1)]}

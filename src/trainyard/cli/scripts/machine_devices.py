@@ -1,0 +1,57 @@
+"""The GPUs of this machine, for the commands that make or check manifests.
+
+Without a driver nothing is imported and no process is started.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+
+from trainyard.core import Config, Kind, parse_job
+from trainyard.objects import Json, Problem
+from trainyard.objects.extended_resources import is_device_resource, pod_requests
+
+
+def machine_devices() -> Mapping[str, int]:
+    """Resource -> number of the devices of this machine that the variables of this shell allow."""
+    from trainyard.node.devices.discovery import discover, has_amd_driver, has_nvidia_driver
+
+    if not (has_nvidia_driver(os.environ) or has_amd_driver()):
+        return {}
+    import asyncio
+
+    from trainyard.node.devices.visibility import visible
+
+    inventory = asyncio.run(discover(os.environ))
+    return Counter(device.resource for device in visible(inventory.devices, os.environ).devices)
+
+
+def device_requests(kind: Kind, job: Json) -> dict[str, int]:
+    """Resource -> number of devices that the pods of a job request together. Those of an elastic job, which starts
+    with fewer replicas, are those of one replica."""
+    spec = job.get("spec")
+    is_elastic = isinstance(spec, dict) and bool({"elasticPolicy", "minReplicas"} & spec.keys())
+    requests: Counter[str] = Counter()
+    for role in parse_job(kind, job, Config()).roles:
+        for name, count in pod_requests(role.template or {}).items():
+            if is_device_resource(name) and role.replicas:
+                requests[name] += count if is_elastic else count * role.replicas
+    return dict(requests)
+
+
+def lacking_devices(kind: Kind, job: Json) -> list[Problem]:
+    """A problem for each resource of which a valid job requests more than this machine has. A resource of which it has
+    none is no problem: the pods run without it."""
+    requests = device_requests(kind, job)
+    available = machine_devices() if requests else {}
+    return [
+        Problem(
+            "spec",
+            f"its pods ask for {count} {name} together, and this machine has {available[name]}; "
+            "lower the limits or the replicas",
+        )
+        for name, count in requests.items()
+        if count > available.get(name, 0) > 0
+    ]

@@ -26,7 +26,7 @@ class OfAUser:
         assert (method, path) == ("GET", "/apis/metrics.k8s.io/v1beta1")
         if self.discovery is not None:
             raise self.discovery
-        return b"{}"
+        return b'{"kind": "APIResourceList", "resources": [{"name": "nodes"}, {"name": "pods"}]}'
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from trainyard.app.evidence.log_progress import read_log_progress
+from trainyard.app.evidence.related_objects import is_served
 from trainyard.client import ApiClient, ApiError, Forbidden, NotFound, Unavailable
 from trainyard.kinds import kind_of
 from trainyard.objects import GVK, Json, labels_of, name_of, namespace_of, uid_of
@@ -30,7 +31,7 @@ async def read_pod_metrics(api: ApiClient, namespace: str, labels: str) -> tuple
     except NotFound:
         return [], NOT_SERVED
     except Forbidden:
-        if not await _is_served(api):
+        if not await is_served(api, POD_METRICS):
             return [], NOT_SERVED
         rule = "apiGroups: [metrics.k8s.io], resources: [pods], verbs: [list]"
         return [], f"no CPU and memory: you may not list pods of metrics.k8s.io {where}; ask for a Role with {rule}"
@@ -38,18 +39,6 @@ async def read_pod_metrics(api: ApiClient, namespace: str, labels: str) -> tuple
         if not error.code:
             raise
         return [], f"no CPU and memory: metrics.k8s.io cannot answer now ({error.message}); see its metrics-server"
-
-
-async def _is_served(api: ApiClient) -> bool:
-    """Whether the cluster serves metrics.k8s.io, by its discovery, which every user may read: RBAC answers 403 to who
-    may not list a resource, whether it exists or not. True where discovery does not tell."""
-    try:
-        await api.request("GET", f"/apis/{POD_METRICS.api_version}")
-    except NotFound:
-        return False
-    except ApiError:
-        return True
-    return True
 
 
 async def read_usages(api: ApiClient, job: Json, view: JobView) -> list[ReplicaUsage]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from trainyard.client import ApiClient, Forbidden, NotFound
+from trainyard.client import ApiClient, ApiError, Forbidden, NotFound
 from trainyard.core import Kind
-from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of
+from trainyard.objects import GVK, Json, decode, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import EVENT, POD
 from trainyard.views.event_view import last_timestamp
@@ -45,12 +45,30 @@ async def get_related_objects(api: ApiClient, kind: Kind, job: Json, known_pods:
 
 
 async def list_or_none(api: ApiClient, gvk: GVK, namespace: str, labels: str = "") -> list[Json] | None:
-    """The objects of a resource; None if the cluster does not serve it."""
+    """The objects of a resource; None if the cluster does not serve it. Raises Forbidden."""
     try:
         page = await api.list(gvk, namespace, labels)
     except NotFound:
         return None
+    except Forbidden:
+        if await is_served(api, gvk):
+            raise
+        return None
     return [{"apiVersion": gvk.api_version, "kind": gvk.kind, **item} for item in page.get("items") or []]
+
+
+async def is_served(api: ApiClient, gvk: GVK) -> bool:
+    """Whether the cluster serves a resource, by its discovery, which every user may read: RBAC answers 403 to who may
+    not list a resource, whether it exists or not. True where discovery does not tell."""
+    if not gvk.group:
+        return True
+    try:
+        answer = decode(await api.request("GET", f"/apis/{gvk.api_version}"))
+    except NotFound:
+        return False
+    except ApiError:
+        return True
+    return any(resource.get("name") == gvk.plural for resource in answer.get("resources") or [])
 
 
 async def _list_if_allowed(api: ApiClient, gvk: GVK, namespace: str, labels: str) -> list[Json] | None:

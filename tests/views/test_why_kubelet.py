@@ -86,6 +86,16 @@ def test_a_probe_that_kills_is_the_cause_of_the_end(probe: str, code: int) -> No
     assert expected in text and f"{probe}Probe" in text and "dmesg" not in text, text
 
 
+def test_of_a_probe_whose_command_prints_nothing_only_the_failure_is_told() -> None:
+    """As a kubelet 1.37 writes it of `exec: {command: [\"false\"]}`."""
+    events = (
+        event("Unhealthy", "Liveness probe failed: ", 31),
+        event("Killing", "Container tensorflow failed liveness probe, will be restarted", 31),
+    )
+    text = everything(diagnose(tfjob(RUNNING), pod("MASTER-0", killed(137)), *WORKERS, events=events))
+    assert "its liveness probe failed" in text and "(failed" not in text, text
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -243,3 +253,10 @@ def test_taints_that_the_scheduler_does_not_name_are_those_of_the_nodes() -> Non
 def test_a_toleration_is_no_advice_for_a_node_in_trouble(message: str) -> None:
     text = everything(diagnose(tfjob(RUNNING), unplaced("MASTER-0", message), *WORKERS))
     assert "a taint of node.kubernetes.io ends" in text and "kubectl describe node" in text, text
+
+
+def test_a_cordoned_node_is_named_as_such() -> None:
+    """As a scheduler 1.37 says it after `kubectl drain` of the only node."""
+    message = "0/1 nodes are available: 1 node(s) were unschedulable. preemption: 0/1 nodes are available."
+    text = everything(diagnose(tfjob(RUNNING), unplaced("MASTER-0", message), *WORKERS))
+    assert "`kubectl uncordon NODE`" in text, text

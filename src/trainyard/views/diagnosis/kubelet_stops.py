@@ -75,7 +75,7 @@ def last_probe_failure(pod: Json, container: str, probe: str, events: Iterable[J
     for event in reversed(tuple(events)):
         message = " ".join(str(event.get("message") or "").split())
         if event.get("reason") == "Unhealthy" and message.startswith(prefix) and _is_about(event, pod, container):
-            return message.removeprefix(prefix).removeprefix("failed: ").removeprefix("errored: ")
+            return message.removeprefix(prefix).removeprefix("failed:").removeprefix("errored:").strip()
     return ""
 
 

@@ -61,6 +61,10 @@ UNSCHEDULABLE_FIXES = (
     ("selector", "mend nodeSelector or affinity of the template, or label a node"),
     ("PersistentVolumeClaim", "make the claim, or a volume for it: `kubectl get pvc`"),
     ("persistentvolumeclaim", "make the claim, or a volume for it: `kubectl get pvc`"),
+    (
+        "were unschedulable",
+        "see which nodes are cordoned, as by a drain: `kubectl get nodes`; after that `kubectl uncordon NODE`",
+    ),
 )
 
 

@@ -223,9 +223,10 @@ async def _print_run(
                 screen.log("" if selection.unprefixed else prefix, line)
             await screen.wait_for_space()
     except ApiError as error:
-        if error.code not in (400, 404):  # the container has not started, or the pod has just been deleted
-            screen.note(f"{prefix}: its output cannot be shown: {error.message}")
-        return False
+        if error.code in (400, 404):  # the container has not started, or the pod has just been deleted
+            return False
+        screen.note(f"{prefix}: its output cannot be shown: {error.message}")
+        return True
     for line in splitter.finish():
         screen.log("" if selection.unprefixed else prefix, line)
     return True

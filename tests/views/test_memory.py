@@ -13,6 +13,7 @@ from trainyard.objects import Json
 from trainyard.objects.container_statuses import container_statuses
 from trainyard.objects.usage import PEAK_MEMORY, peak_annotation, peaks_of
 from trainyard.views.diagnosis import Facts, why
+from trainyard.views.diagnosis.containers import memory_lines
 from trainyard.views.job_details import job_details
 from trainyard.views.memory import format_bytes, memory_peak
 from trainyard.views.recorded import pod_entry, recorded_pod
@@ -105,3 +106,15 @@ def test_an_annotation_that_is_none_of_ours_has_no_peaks(value: Any) -> None:
 )
 def test_sizes(size: float, text: str) -> None:
     assert format_bytes(size) == text
+
+
+def test_the_peak_on_gpus_is_kept_and_shown_after_an_out_of_memory() -> None:
+    lines = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",)
+    annotations = {"trainyard.dev/peak-device-memory": '{"tensorflow/1":23622320128}'}
+    failed = pod("MASTER-0", {"state": ended(1)}, "Failed", annotations=annotations)
+    (status,) = container_statuses(failed["status"])
+    assert memory_lines(failed, status, 1, lines) == ("memory on GPUs: peak 22.0 GiB",)
+    assert memory_lines(failed, status, 1, ("KeyError: 'rate'",)) == ()
+    entry = pod_entry(failed)
+    assert entry["containers"][0]["runs"][0]["peakDeviceMemory"] == 22 << 30
+    assert recorded_pod({}, entry)["metadata"]["annotations"] == annotations

@@ -47,6 +47,8 @@ def test_a_replica_has_the_sums_of_its_containers_and_its_progress() -> None:
         "cpu": 1.75,
         "memory": 2049 * MIB,
         "peakMemory": 6 * MIB,
+        "deviceMemory": None,
+        "deviceUtilization": None,
         "memoryMeasure": "PSS",
         "metrics": {"step": 10.0, "loss": 0.5},
         "metricsSource": "file",

@@ -86,6 +86,7 @@ async def _checks(cache: Path | None) -> list[Check]:
         _python(),
         *await _images(cache),
         _memory(),
+        *await _devices(),
         _cache(cache),
         await _index(),
         _cluster(),
@@ -173,6 +174,15 @@ def _memory() -> Check:
         return Check("memory limits", LIMITED, "not enforced: there is no /proc", "run on Linux")
     mechanism_text = "the processes are looked at five times a second" if mechanism == "sampling" else mechanism
     return Check("memory limits", OK, f"enforced ({mechanism_text})")
+
+
+async def _devices() -> list[Check]:
+    """The GPUs, who uses them, and whether the driver and the frameworks fit together."""
+    from trainyard.cli.device_checks import device_findings, usual_interpreters
+
+    lines, problems = await device_findings(usual_interpreters())
+    checks = [Check(name, OK, text) for name, text in lines]
+    return [*checks, *(Check("gpus", LIMITED, text, fix) for text, fix in problems)]
 
 
 def _cache(cache: Path) -> Check:

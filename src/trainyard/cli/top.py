@@ -24,6 +24,7 @@ INTERVAL = 2.0  # seconds between two readings, which is how often a Trainyard n
 MAX_LOGS = 32  # that are read for the steps of a job where no Trainyard node measures
 REPLICA_HEADS = ["REPLICA", "STATE", "STEP", "STEP/S", "CPU", "MEM", "PEAK", "NODE"]
 JOB_HEADS = ["JOB", "KIND", "STATE", "RUNNING", "STEP", "STEP/S", "CPU", "MEM", "PEAK"]
+DEVICE_HEADS = ["GPU", "GPU MEM"]  # only where a replica has a GPU
 UNKNOWN = "-"
 
 
@@ -170,26 +171,32 @@ def _spread_text(name: str, spread: Spread) -> str:
 
 
 def _table(reading: Reading) -> list[list[str]]:
+    usages: Sequence[ReplicaUsage | JobUsage] = reading.jobs if reading.replicas is None else reading.replicas
+    has_devices = any(usage.device_memory is not None for usage in usages)
+    device_heads = DEVICE_HEADS if has_devices else []
     if reading.replicas is not None:
-        return [REPLICA_HEADS, *map(_replica_row, reading.replicas)]
+        *heads, node = REPLICA_HEADS
+        return [[*heads, *device_heads, node], *(_replica_row(usage, has_devices) for usage in reading.replicas)]
     namespaces = {usage.namespace for usage in reading.jobs}
-    head = [*(["NAMESPACE"] if len(namespaces) > 1 else []), *JOB_HEADS]
-    return [head, *(_job_row(usage, len(namespaces) > 1) for usage in reading.jobs)]
+    head = [*(["NAMESPACE"] if len(namespaces) > 1 else []), *JOB_HEADS, *device_heads]
+    return [head, *(_job_row(usage, len(namespaces) > 1, has_devices) for usage in reading.jobs)]
 
 
-def _replica_row(usage: ReplicaUsage) -> list[str]:
-    return [usage.replica, usage.state, *_figures(usage), usage.node]
+def _replica_row(usage: ReplicaUsage, with_devices: bool) -> list[str]:
+    return [usage.replica, usage.state, *_figures(usage, with_devices), usage.node]
 
 
-def _job_row(usage: JobUsage, with_namespace: bool) -> list[str]:
+def _job_row(usage: JobUsage, with_namespace: bool, with_devices: bool) -> list[str]:
     running = f"{usage.running}/{usage.replicas}"
-    row = [usage.name, usage.kind, usage.state, running, *_figures(usage)]
+    row = [usage.name, usage.kind, usage.state, running, *_figures(usage, with_devices)]
     return [usage.namespace, *row] if with_namespace else row
 
 
-def _figures(usage: ReplicaUsage | JobUsage) -> Iterable[str]:
+def _figures(usage: ReplicaUsage | JobUsage, with_devices: bool) -> Iterable[str]:
     rate = UNKNOWN if usage.steps_per_second is None else f"{usage.steps_per_second:.2f}"
-    return _step(usage.step), rate, _cpu(usage.cpu), _size(usage.memory), _size(usage.peak_memory)
+    figures = [_step(usage.step), rate, _cpu(usage.cpu), _size(usage.memory), _size(usage.peak_memory)]
+    busy = UNKNOWN if usage.device_utilization is None else f"{usage.device_utilization:.0f} %"
+    return [*figures, busy, _size(usage.device_memory)] if with_devices else figures
 
 
 def _step(step: float | None) -> str:

@@ -5,7 +5,7 @@ Units: CPU in cores, memory in bytes, `time` in Unix seconds, `window` in second
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,10 @@ from trainyard.objects.numbers import json_numbers
 PEAK_MEMORY = PREFIX + "peak-memory"
 """Annotation of a Pod and of its PodMetrics, JSON: `CONTAINER/RUN` -> the largest memory of that run in bytes. A Pod
 has the runs that its status shows as terminated, its PodMetrics those that go on. Runs are counted from 1."""
+PEAK_DEVICE_MEMORY = PREFIX + "peak-device-memory"
+"""Annotation of a Pod and of its PodMetrics, as PEAK_MEMORY: the memory on GPUs."""
+DEVICES = PREFIX + "devices"
+"""Annotation of a PodMetrics and a NodeMetrics, JSON: the GPUs of the pod or node, a list of `DeviceUsage`."""
 MEMORY_MEASURE = PREFIX + "memory-measure"
 """Annotation of a PodMetrics: PSS (pages that processes share are counted once) or RSS (once for each process)."""
 STOPPED_PROCESS = PREFIX + "stopped-process"
@@ -62,10 +66,35 @@ class Progress(msgspec.Struct, frozen=True):
         return {PROGRESS: encode(fields).decode()}
 
 
+class DeviceProcess(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A process that uses a device. `memory`: in bytes, 0 if the driver does not tell. `pod`: NAMESPACE/NAME, "" for
+    another program of the machine, whose command line then is `command`."""
+
+    pid: int
+    memory: int = 0
+    pod: str = ""
+    command: str = ""
+
+
+class DeviceUsage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The use of a GPU or MIG device at one time. `memory`: all of it, `used`: by all processes, in bytes.
+    `utilization`: percent of the time in which a kernel ran, None if unknown. `lost`: why the driver cannot reach it,
+    "" if it can."""
+
+    index: int
+    uuid: str = ""
+    name: str = ""
+    memory: int = 0
+    used: int = 0
+    utilization: int | None = None
+    processes: tuple[DeviceProcess, ...] = ()
+    lost: str = ""
+
+
 class ContainerUsage(msgspec.Struct, frozen=True):
     """The usage of one run of a container. `peak`: the largest memory since its start. `is_proportional`: PSS.
-    `stopped_pid`: a process that a signal has stopped, 0 for none. `wait`: the annotation WAITING_PROCESS, "" if its
-    main process waits for nothing of that."""
+    `device_memory` and `device_peak`: of its processes on GPUs. `stopped_pid`: a process that a signal has stopped, 0
+    for none. `wait`: the annotation WAITING_PROCESS, "" if its main process waits for nothing of that."""
 
     name: str
     run: int
@@ -75,6 +104,8 @@ class ContainerUsage(msgspec.Struct, frozen=True):
     is_proportional: bool
     stopped_pid: int = 0
     wait: str = ""
+    device_memory: int = 0
+    device_peak: int = 0
 
 
 class PodUsage(msgspec.Struct, frozen=True):
@@ -87,6 +118,7 @@ class PodUsage(msgspec.Struct, frozen=True):
     window: float
     containers: tuple[ContainerUsage, ...]
     progress: Progress | None = None
+    devices: tuple[DeviceUsage, ...] = ()
 
 
 class NodeUsage(msgspec.Struct, frozen=True):
@@ -97,6 +129,7 @@ class NodeUsage(msgspec.Struct, frozen=True):
     window: float
     cores: float
     memory: int
+    devices: tuple[DeviceUsage, ...] = ()
 
 
 class UsageReport(msgspec.Struct, frozen=True):
@@ -106,10 +139,24 @@ class UsageReport(msgspec.Struct, frozen=True):
     node: NodeUsage | None = None
 
 
-def peak_annotation(peaks: Mapping[str, int]) -> dict[str, str]:
-    """The annotation PEAK_MEMORY with these peaks, {} without any."""
+def peak_annotation(peaks: Mapping[str, int], name: str = PEAK_MEMORY) -> dict[str, str]:
+    """The annotation PEAK_MEMORY (or `name`) with these peaks, {} without any."""
     known = {run: peak for run, peak in peaks.items() if peak}
-    return {PEAK_MEMORY: encode(known).decode()} if known else {}
+    return {name: encode(known).decode()} if known else {}
+
+
+def devices_annotation(devices: Sequence[DeviceUsage]) -> dict[str, str]:
+    """The annotation DEVICES, {} without any."""
+    return {DEVICES: encode(msgspec.to_builtins(devices)).decode()} if devices else {}
+
+
+def devices_of(annotations: Mapping[str, object]) -> tuple[DeviceUsage, ...]:
+    """The devices in the annotations of a PodMetrics or NodeMetrics; () when there are none or they cannot be
+    parsed."""
+    try:
+        return msgspec.json.decode(str(annotations.get(DEVICES) or "[]"), type=tuple[DeviceUsage, ...])
+    except msgspec.MsgspecError:
+        return ()
 
 
 def progress_of(annotations: Mapping[str, object]) -> Progress | None:
@@ -128,11 +175,11 @@ def _optional(number: Any) -> float | None:
     return None if number is None else float(number)
 
 
-def peaks_of(annotations: Mapping[str, object]) -> dict[str, int]:
-    """`CONTAINER/RUN` -> peak of the memory in bytes, from the annotations of a Pod or PodMetrics; {} when there are
-    none or they cannot be parsed."""
+def peaks_of(annotations: Mapping[str, object], name: str = PEAK_MEMORY) -> dict[str, int]:
+    """`CONTAINER/RUN` -> peak of the memory in bytes, from the annotation `name` of a Pod or PodMetrics; {} when there
+    are none or they cannot be parsed."""
     try:
-        peaks = decode(str(annotations.get(PEAK_MEMORY) or "{}"))
+        peaks = decode(str(annotations.get(name) or "{}"))
     except ValueError:
         return {}
     if not isinstance(peaks, dict):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from trainyard.objects import Json, as_dict
 from trainyard.objects.container_statuses import ContainerStatus
-from trainyard.objects.usage import peaks_of
+from trainyard.objects.usage import PEAK_DEVICE_MEMORY, peaks_of
 
 
 class MemoryPeak(NamedTuple):
@@ -34,6 +34,13 @@ def memory_peak(pod: Json, container: ContainerStatus) -> MemoryPeak:
     annotations = as_dict(as_dict(pod.get("metadata")).get("annotations"))
     size = peaks_of(annotations).get(f"{container.name}/{container.last_terminated_run}", 0)
     return MemoryPeak(size, memory_limit(pod, container.name))
+
+
+def device_peak(pod: Json, container: ContainerStatus) -> int:
+    """The largest memory on GPUs of the last ended run of a container in bytes, 0 if it used none, or if it is
+    unknown."""
+    annotations = as_dict(as_dict(pod.get("metadata")).get("annotations"))
+    return peaks_of(annotations, PEAK_DEVICE_MEMORY).get(f"{container.name}/{container.last_terminated_run}", 0)
 
 
 def memory_limit(pod: Json, container: str) -> str:

@@ -15,7 +15,7 @@ from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE, index_of, replica_name, role_of
 from trainyard.objects.structs import replace
-from trainyard.objects.usage import peak_annotation, peaks_of
+from trainyard.objects.usage import PEAK_DEVICE_MEMORY, PEAK_MEMORY, peak_annotation, peaks_of
 from trainyard.views.replica_view import ReplicaView, read_pod, replica_view
 
 ID_LENGTH = 8  # characters of a uid in the names of folders
@@ -39,7 +39,8 @@ def pod_entry(pod: Json, previous: Json | None = None, job: Json | None = None) 
     taken from `previous`, the entry of the pod so far. `job`: as in replica_view."""
     meta, status = as_dict(pod.get("metadata")), as_dict(pod.get("status"))
     earlier = {str(container.get("name")): container for container in (previous or {}).get("containers") or []}
-    peaks = peaks_of(as_dict(meta.get("annotations")))
+    annotations = as_dict(meta.get("annotations"))
+    peaks = {field: peaks_of(annotations, name) for field, name in PEAK_FIELDS.items()}
     containers = [
         _container_entry(container, earlier.get(container.name), peaks) for container in container_statuses(status)
     ]
@@ -78,14 +79,17 @@ def _ended_with_node(status: Json, containers: list[Json]) -> bool:
     return status.get("phase") == "Failed" and (lost or is_condition_true(status.get("conditions"), "DisruptionTarget"))
 
 
+PEAK_FIELDS = {"peakMemory": PEAK_MEMORY, "peakDeviceMemory": PEAK_DEVICE_MEMORY}
+"""Fields of a run in result.json -> annotations of a Pod."""
 KEPT_RUNS = 10  # runs of a container that are kept: so many first and so many last ones
 
 
-def _container_entry(container: ContainerStatus, previous: Json | None, peaks: Mapping[str, int]) -> Json:
+def _container_entry(container: ContainerStatus, previous: Json | None, peaks: Mapping[str, Mapping[str, int]]) -> Json:
     restarts = container.restarts
 
     def run_entry(number: int, terminated: Json) -> Json:
-        return _run_entry(number, terminated, peaks.get(f"{container.name}/{number}", 0))
+        of_run = {field: by_run.get(f"{container.name}/{number}", 0) for field, by_run in peaks.items()}
+        return _run_entry(number, terminated, of_run)
 
     runs = {int(run["run"]): run for run in (previous or {}).get("runs") or []}
     if terminated := container.previous_terminated:
@@ -109,8 +113,8 @@ def _container_entry(container: ContainerStatus, previous: Json | None, peaks: M
     }
 
 
-def _run_entry(number: int, terminated: Json, peak: int) -> Json:
-    """`peak`: the largest memory of the run in bytes, 0 if unknown."""
+def _run_entry(number: int, terminated: Json, peaks: Mapping[str, int]) -> Json:
+    """`peaks`: field -> the largest memory of the run in bytes, 0 if unknown."""
     return {
         "run": number,
         "exitCode": terminated.get("exitCode"),
@@ -118,7 +122,7 @@ def _run_entry(number: int, terminated: Json, peak: int) -> Json:
         "message": str(terminated.get("message") or ""),
         "started": str(terminated.get("startedAt") or ""),
         "ended": str(terminated.get("finishedAt") or ""),
-        **({"peakMemory": peak} if peak else {}),
+        **{field: peak for field, peak in peaks.items() if peak},
     }
 
 
@@ -147,7 +151,11 @@ def recorded_pod(data: Json, entry: Json, template: Json | None = None) -> Json:
     labels |= {} if entry.get("role") else {"app": str(entry.get("replica"))}
     meta = {"name": entry.get("name"), "uid": entry.get("uid"), "namespace": data.get("namespace"), "labels": labels}
     meta["creationTimestamp"] = entry.get("created")
-    if annotations := peak_annotation(_peaks(entry)):
+    if annotations := {
+        name: text
+        for field, annotation in PEAK_FIELDS.items()
+        for name, text in peak_annotation(_peaks(entry, field), annotation).items()
+    }:
         meta["annotations"] = annotations
     if entry.get("deleted") and not entry.get("endedBeforeDeletion"):  # its deletion may have ended it
         meta["deletionTimestamp"] = entry.get("ended") or entry.get("created")
@@ -166,9 +174,9 @@ def recorded_view(data: Json, entry: Json) -> ReplicaView:
     return replace(replica_view(recorded_pod(data, entry)), restarts=int(entry.get("restarts") or 0))
 
 
-def _peaks(entry: Json) -> dict[str, int]:
+def _peaks(entry: Json, field: str) -> dict[str, int]:
     runs = [(container, run) for container in entry.get("containers") or [] for run in container.get("runs") or []]
-    return {f"{container.get('name')}/{run.get('run')}": int(run.get("peakMemory") or 0) for container, run in runs}
+    return {f"{container.get('name')}/{run.get('run')}": int(run.get(field) or 0) for container, run in runs}
 
 
 def _present(fields: Json) -> Json:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ from trainyard.objects.usage import (
     STOPPED_PROCESS,
     WAITING_PROCESS,
     Progress,
+    devices_of,
     peaks_of,
     progress_of,
 )
@@ -42,6 +43,8 @@ class ReplicaUsage(msgspec.Struct, frozen=True, rename="camel"):
     cpu: float | None = None
     memory: int | None = None
     peak_memory: int | None = None
+    device_memory: int | None = None  # of its processes on GPUs; None for a replica without one
+    device_utilization: float | None = None  # percent of the time in which its GPUs ran kernels, the mean of them
     memory_measure: str = ""  # PSS, RSS; "" where another program than a Trainyard node measures
     metrics: dict[str, float] = {}  # the last values that the program has reported
     metrics_source: str = ""  # file, output, pattern
@@ -78,6 +81,8 @@ class JobUsage(msgspec.Struct, frozen=True, rename="camel"):
     cpu: float | None = None
     memory: int | None = None
     peak_memory: int | None = None
+    device_memory: int | None = None
+    device_utilization: float | None = None
 
 
 class Spread(msgspec.Struct, frozen=True, rename="camel"):
@@ -132,6 +137,8 @@ def _replica_usage(slot: ReplicaView, pod_metrics: Json) -> ReplicaUsage:
     containers = [as_dict(as_dict(entry).get("usage")) for entry in pod_metrics.get("containers") or ()]
     peak = sum(peaks_of(annotations).values()) or slot.peak_memory
     waits_for, _, waiting_pid = str(annotations.get(WAITING_PROCESS) or "").partition(" ")
+    devices = devices_of(annotations)
+    utilizations = [device.utilization for device in devices if device.utilization is not None]
     return ReplicaUsage(
         replica=slot.name,
         role=slot.role,
@@ -141,6 +148,8 @@ def _replica_usage(slot: ReplicaView, pod_metrics: Json) -> ReplicaUsage:
         cpu=_total(containers, "cpu"),
         memory=None if (memory := _total(containers, "memory")) is None else int(memory),
         peak_memory=peak or None,
+        device_memory=sum(process.memory for device in devices for process in device.processes) if devices else None,
+        device_utilization=mean(utilizations) if utilizations else None,
         memory_measure=str(annotations.get(MEMORY_MEASURE) or ""),
         stopped_pid=_pid(annotations.get(STOPPED_PROCESS)),
         waits_for=waits_for,
@@ -200,6 +209,8 @@ def job_usage(row: JobRow, usages: Sequence[ReplicaUsage]) -> JobUsage:
         cpu=sum(cpu) if (cpu := known("cpu")) else None,
         memory=int(sum(memory)) if memory else None,
         peak_memory=int(max(peaks)) if peaks else None,
+        device_memory=int(sum(device_memory)) if (device_memory := known("device_memory")) else None,
+        device_utilization=mean(utilizations) if (utilizations := known("device_utilization")) else None,
     )
 
 

@@ -20,7 +20,7 @@ from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.spec.pod_spec import container_images
 from trainyard.objects import Json, find_condition, labels_of, set_condition
 from trainyard.objects.labels import EXEC_SESSION, OWNER
-from trainyard.objects.usage import peak_annotation
+from trainyard.objects.usage import PEAK_DEVICE_MEMORY, peak_annotation
 
 _RETRY_SECONDS = 0.5, 8.0  # first and longest delay before a refused status is written again
 # Types of the conditions that a node writes.
@@ -85,6 +85,13 @@ class PodStatusWriter:
         ):
             self._task = self._spawn(self._write_until_current())
 
+    def _peaks(self) -> dict[str, str]:
+        """The annotations with the peaks of the runs that the status shows as terminated."""
+        peaks = status.peaks(self._record.state)
+        usage, uid = self._node_context.usage, self._record.uid
+        device_peaks = {run: usage.device_peak(f"{uid}/{run}") for run in peaks}
+        return peak_annotation(peaks) | peak_annotation(device_peaks, PEAK_DEVICE_MEMORY)
+
     async def _write_until_current(self) -> None:
         backoff, refusal = Backoff(*_RETRY_SECONDS), ""
         while not (self._node_context.closing or self._suspended):
@@ -92,7 +99,7 @@ class PodStatusWriter:
             if desired == self._written:
                 return
             try:
-                annotations = peak_annotation(status.peaks(self._record.state))
+                annotations = self._peaks()
                 written = await self._node_context.cluster.write_status(self._record.pod, desired, annotations)
             except Conflict:  # another client changed the object: get it and write again
                 written = await self._node_context.cluster.pod(self._record.pod)

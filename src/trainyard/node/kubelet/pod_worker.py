@@ -232,6 +232,8 @@ class PodWorker:
                         sample.is_proportional,
                         sample.stopped_pid,
                         sample.wait,
+                        sample.device_memory,
+                        sample.device_peak,
                     )
                 )
         if not samples:

@@ -15,12 +15,14 @@ from collections.abc import Callable
 from trainyard.objects import Json, NamespacedName, format_time
 from trainyard.objects.usage import (
     MEMORY_MEASURE,
+    PEAK_DEVICE_MEMORY,
     STOPPED_PROCESS,
     WAITING_PROCESS,
     ContainerUsage,
     NodeUsage,
     PodUsage,
     UsageReport,
+    devices_annotation,
     peak_annotation,
 )
 from trainyard.server.model import errors
@@ -84,9 +86,11 @@ def _pod_metrics(pod: PodUsage, context: RequestContext) -> list[Json]:
     if stored is None or stored.fields.get("status.phase") != "Running" or not _has_uid(stored, pod.uid):
         return []
     measure = "PSS" if all(container.is_proportional for container in pod.containers) else "RSS"
-    peaks = peak_annotation({f"{container.name}/{container.run}": container.peak for container in pod.containers})
+    runs = {f"{container.name}/{container.run}": container for container in pod.containers}
+    peaks = peak_annotation({run: container.peak for run, container in runs.items()})
+    peaks |= peak_annotation({run: container.device_peak for run, container in runs.items()}, PEAK_DEVICE_MEMORY)
     progress = pod.progress.annotation if pod.progress else {}
-    annotations = {**peaks, MEMORY_MEASURE: measure, **progress}
+    annotations = {**peaks, MEMORY_MEASURE: measure, **progress, **devices_annotation(pod.devices)}
     if stopped_pids := [container.stopped_pid for container in pod.containers if container.stopped_pid]:
         annotations[STOPPED_PROCESS] = str(stopped_pids[0])
     if wait := max(pod.containers, key=lambda container: container.memory).wait:  # a sidecar may sleep all the time
@@ -100,7 +104,10 @@ def _node_metrics(node: NodeUsage | None, context: RequestContext) -> list[Json]
     stored = context.log.get("nodes", NamespacedName("", node.name)) if node else None
     if node is None or stored is None:
         return []
-    return [{**_object("NodeMetrics", {"name": node.name}, stored, node, context), "usage": _usage(node)}]
+    meta: Json = {"name": node.name}
+    if annotations := devices_annotation(node.devices):
+        meta["annotations"] = annotations
+    return [{**_object("NodeMetrics", meta, stored, node, context), "usage": _usage(node)}]
 
 
 def _has_uid(stored: Record, uid: str) -> bool:

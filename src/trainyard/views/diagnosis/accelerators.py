@@ -190,6 +190,12 @@ def with_details(cause: Cause, lines: Sequence[str]) -> Cause:
     return cause
 
 
+def is_device_out_of_memory(lines: Sequence[str]) -> bool:
+    """Whether the output says that a GPU has too little memory."""
+    patterns = [pattern.pattern for pattern in PATTERNS if pattern.explanation == NO_MEMORY]
+    return any(re.search(pattern, line, re.IGNORECASE) for line in lines for pattern in patterns)
+
+
 def _last(pattern: re.Pattern[str], lines: Sequence[str]) -> re.Match[str] | None:
     return next((match for line in reversed(lines) if (match := pattern.search(line))), None)
 

@@ -8,13 +8,13 @@ import signal
 from trainyard.core.diagnosis import Cause
 from trainyard.objects import Json, uid_of
 from trainyard.objects.container_statuses import ContainerStatus
-from trainyard.views.diagnosis.accelerators import with_lagging_ranks
+from trainyard.views.diagnosis.accelerators import is_device_out_of_memory, with_lagging_ranks
 from trainyard.views.diagnosis.inputs import Facts, container_context, container_field, container_spec, log_key
 from trainyard.views.diagnosis.launchers import process_lines
 from trainyard.views.diagnosis.output import CAUSE_LINES, OUT_OF_MEMORY, cause_of, port_in_use, ports_in
 from trainyard.views.diagnosis.tracebacks import tracebacks
 from trainyard.views.diagnosis.waiting_reasons import volume_cause
-from trainyard.views.memory import memory_peak
+from trainyard.views.memory import device_peak, format_bytes, memory_peak
 from trainyard.views.replica_view import replica_view
 
 KILLED = 128 + signal.SIGKILL
@@ -78,10 +78,13 @@ def _with_peer(facts: Facts, pod: Json, lines: tuple[str, ...], cause: Cause) ->
 def memory_lines(pod: Json, container: ContainerStatus, code: int, lines: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The peak and the limit of the memory of a run that SIGKILL ended, or whose last lines say that memory was short,
     as a line of evidence; () otherwise, and when the peak is unknown. `code`: its exit code."""
+    device_lines: tuple[str, ...] = ()
+    if is_device_out_of_memory(lines) and (peak := device_peak(pod, container)):
+        device_lines = (f"memory on GPUs: peak {format_bytes(peak)}",)
     if code != KILLED and not any(OUT_OF_MEMORY.search(line) for line in lines[-CAUSE_LINES:]):
-        return ()
+        return device_lines
     text = memory_peak(pod, container).text
-    return (f"memory: {text}",) if text else ()
+    return (*((f"memory: {text}",) if text else ()), *device_lines)
 
 
 def declared_ports(pod: Json, container: str) -> list[int]:

@@ -18,6 +18,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -36,6 +37,7 @@ from trainyard.objects.usage import DISK, SLEEP
 
 INTERVAL = 2.0  # seconds between two passes
 PSS_INTERVAL, PSS_BUDGET = 10.0, 0.005  # seconds
+MAX_PEAKS = 1000
 _SHORTEST_WINDOW = 1.0  # seconds; over less the rate of a process that starts means nothing
 _CPU_SLACK = 1.0  # seconds of CPU time: clocks of the kernel and of this process differ
 _LITTLE_CPU = 0.05  # seconds between two passes
@@ -52,11 +54,12 @@ class Measurement(NamedTuple):
     is_proportional: bool
     stopped_pid: int = 0
     wait: str = ""
+    device_memory: int = 0
 
 
 class UsageSample(NamedTuple):
     """The usage of a container. `time`: Unix time; `window`: seconds over which `cores` is the mean; `cpu`: since the
-    start, seconds; `memory` and `peak`: bytes; the others: see Measurement."""
+    start, seconds; memory and peaks in bytes, `device_memory` and `device_peak` on GPUs; others: see Measurement."""
 
     time: float
     window: float
@@ -67,6 +70,8 @@ class UsageSample(NamedTuple):
     is_proportional: bool
     stopped_pid: int = 0
     wait: str = ""
+    device_memory: int = 0
+    device_peak: int = 0
 
 
 class MachineSample(NamedTuple):
@@ -94,9 +99,11 @@ class UsageMeter:
         self._members: dict[str, list[int]] = {}  # by run, at the last pass
         self._main_cpu: dict[int, float] = {}  # CPU time of the main process of each run, by pid, at the last pass
 
-    def measure(self, inits: Mapping[str, int]) -> tuple[float, dict[str, Measurement]]:
+    def measure(
+        self, inits: Mapping[str, int], device_memory: Mapping[int, int] = MappingProxyType({})
+    ) -> tuple[float, dict[str, Measurement]]:
         """The time by the clock, and the containers (run -> pid of its init) as they are then, without those that have
-        ended."""
+        ended. `device_memory`: pid -> bytes on GPUs."""
         at = self._clock()
         table = self._reader.processes()
         pids_by_run = members(table, inits)
@@ -105,7 +112,9 @@ class UsageMeter:
         waits = {run: self._wait(table, main) for run, main in mains.items() if main is not None}
         self._main_cpu = {main: table[main].cpu for main in mains.values() if main is not None}
         return at, {
-            run: self._measurement(table, inits[run], pids)._replace(wait=waits.get(run, ""))
+            run: self._measurement(table, inits[run], pids)._replace(
+                wait=waits.get(run, ""), device_memory=sum(device_memory.get(pid, 0) for pid in pids)
+            )
             for run, pids in pids_by_run.items()
         }
 
@@ -157,11 +166,13 @@ class _Run(msgspec.Struct):
     lost: float = 0.0
     is_lower: bool = False  # the last measurement was lower than the one before
     peak: int = 0
+    device_peak: int = 0
     sample: UsageSample | None = None
 
     def accept(self, measurement: Measurement, at: float, now: float, cpus: int) -> None:
         """Take over a measurement made at the monotonic time `at`, the Unix time `now`."""
         self.peak = max(self.peak, measurement.memory)
+        self.device_peak = max(self.device_peak, measurement.device_memory)
         window = at - self.at
         if window < _SHORTEST_WINDOW:
             return
@@ -173,9 +184,11 @@ class _Run(msgspec.Struct):
             self.cpu, self.at = measurement.cpu + self.lost, at
         else:
             used = 0.0 if self.sample is None else self.sample.cores * window
-        _, memory, is_proportional, stopped_pid, wait = measurement
-        cores = used / window
-        self.sample = UsageSample(now, window, cores, self.cpu, memory, self.peak, is_proportional, stopped_pid, wait)
+        cores, last = used / window, measurement
+        self.sample = UsageSample(
+            *(now, window, cores, self.cpu, last.memory, self.peak, last.is_proportional, last.stopped_pid, last.wait),
+            *(last.device_memory, self.device_peak),
+        )
 
 
 class UsageSampler:
@@ -191,7 +204,9 @@ class UsageSampler:
         self._reader = reader or process_reader()
         self._meter = UsageMeter(self._reader, clock)
         self.progress = ProgressSampler(clock, now)
+        self.device_memory: Callable[[], Mapping[int, int]] = dict  # pid -> bytes on GPUs
         self._runs: dict[str, _Run] = {}  # by run: uid/container/number
+        self._device_peaks: dict[str, int] = {}  # of ended runs that used a GPU, the last MAX_PEAKS
         self._has_runs = asyncio.Event()
         self._machine: tuple[float, MachineEntry] | None = None
         self._machine_sample: MachineSample | None = None
@@ -209,10 +224,10 @@ class UsageSampler:
         inits = {run: state.init for run, state in self._runs.items()}
         if not inits:
             return
-        read_progress = self.progress.read_all()
+        read_progress, device_memory = self.progress.read_all(), self.device_memory()
 
         def read() -> tuple[float, dict[str, Measurement]]:
-            measured = self._meter.measure(inits)
+            measured = self._meter.measure(inits, device_memory)
             read_progress()
             return measured
 
@@ -234,9 +249,17 @@ class UsageSampler:
         the peak of its memory in bytes, 0 if unknown."""
         state = self._runs.pop(run, None)
         self.progress.container_ended(run)
+        if state and state.device_peak:
+            self._device_peaks[run] = state.device_peak
+            if len(self._device_peaks) > MAX_PEAKS:
+                del self._device_peaks[next(iter(self._device_peaks))]
         if not self._runs:
             self._has_runs.clear()
         return max(max_rss, state.peak if state else 0)
+
+    def device_peak(self, run: str) -> int:
+        """The largest memory on GPUs of a run that has ended, in bytes; 0 if it used none, or if it is unknown."""
+        return self._device_peaks.get(run, 0)
 
     def of_container(self, run: str) -> UsageSample | None:
         """The last sample of a container; None before the first and after its end."""

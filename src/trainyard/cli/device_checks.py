@@ -1,0 +1,171 @@
+"""The checks of `doctor` about GPUs: the devices, who uses them, and whether driver and frameworks fit together.
+
+No framework is imported: the CUDA version that it was built for stands in its files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from trainyard.node.devices.device import Inventory
+from trainyard.objects.usage import DeviceProcess, DeviceUsage
+
+MINIMUM_DRIVERS = {11: "450.80", 12: "525.60", 13: "580.65"}
+"""The oldest driver of Linux for each major version of CUDA, whose minor versions it serves, too
+(docs.nvidia.com/deploy/cuda-compatibility)."""
+_TORCH_VERSION = re.compile(r"^__version__ = '([^']+)'", re.MULTILINE)
+_TORCH_CUDA = re.compile(r"^cuda: Optional\[str\] = '([^']+)'|^cuda = '([^']+)'", re.MULTILINE)
+_TENSORFLOW_CUDA = re.compile(r"'cuda_version', '([\d.]+)'")
+_DIST_INFO = re.compile(r"-([\w.+]+)\.dist-info$")
+_JAX_PLUGIN = re.compile(r"jax_cuda(\d+)_plugin-")
+
+
+class FrameworkBuild(NamedTuple):
+    """A framework in a folder of packages. `cuda`: the version that it was built for, "" for a build without CUDA."""
+
+    name: str
+    version: str
+    cuda: str
+    folder: Path
+
+
+def framework_builds(folder: Path) -> Iterator[FrameworkBuild]:
+    """The frameworks in a folder such as site-packages, by their files."""
+    text = _read(folder / "torch" / "version.py")
+    if version := _TORCH_VERSION.search(text):
+        cuda = _TORCH_CUDA.search(text)
+        yield FrameworkBuild("torch", version[1], (cuda[1] or cuda[2]) if cuda else "", folder)
+    if text := _read(folder / "tensorflow" / "python" / "platform" / "build_info.py"):
+        cuda = _TENSORFLOW_CUDA.search(text)
+        version_text = _version(folder, "tensorflow") or _version(folder, "tensorflow_cpu")
+        yield FrameworkBuild("tensorflow", version_text, cuda[1] if cuda else "", folder)
+    if version_text := _version(folder, "jaxlib"):
+        plugins = (_JAX_PLUGIN.match(entry.name) for entry in folder.glob("jax_cuda*_plugin-*.dist-info"))
+        major = next((plugin[1] for plugin in plugins if plugin), "")
+        yield FrameworkBuild("jax", version_text, f"{major}.0" if major else "", folder)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _version(folder: Path, package: str) -> str:
+    names = (_DIST_INFO.search(entry.name) for entry in folder.glob(f"{package}-*.dist-info"))
+    return next((name[1] for name in names if name), "")
+
+
+def mismatch(build: FrameworkBuild, driver: str, cuda: str) -> tuple[str, str]:
+    """What will not work with a driver that serves CUDA up to `cuda`, and the fix; ("", "") if it works."""
+    label = f"{build.name} {build.version} in {build.folder}"
+    if not build.cuda:
+        fix = f"install the build with CUDA: `pip install {_WITH_CUDA[build.name]}`"
+        return f"{label} is a build without CUDA: it trains on the CPU", fix
+    built, served = _major(build.cuda), _major(cuda)
+    if not served or built <= served:
+        return "", ""
+    needed = MINIMUM_DRIVERS.get(built, "a newer one")
+    text = f"{label} is built for CUDA {build.cuda}, and the driver {driver} serves up to {cuda}: it finds no GPU"
+    return text, f"update the driver to {needed} or newer, or install a build for CUDA {served}"
+
+
+_WITH_CUDA = {"torch": "torch", "tensorflow": "tensorflow[and-cuda]", "jax": "jax[cuda13]"}
+
+
+def _major(version: str) -> int:
+    number = version.partition(".")[0]
+    return int(number) if number.isdecimal() else 0
+
+
+def package_folders(interpreters: Sequence[str]) -> list[Path]:
+    """The folders of packages of these interpreters, and of Debian's, which exist."""
+    prefixes = [Path(interpreter).parent.parent for interpreter in interpreters]
+    folders = [folder for prefix in prefixes for folder in sorted(prefix.glob("lib/python3*/site-packages"))]
+    return list(dict.fromkeys(filter(Path.is_dir, [*folders, Path("/usr/lib/python3/dist-packages")])))
+
+
+class DeviceFindings(NamedTuple):
+    """What `doctor` says about GPUs: lines (name, text) and problems (text, fix)."""
+
+    lines: list[tuple[str, str]]
+    problems: list[tuple[str, str]]
+
+
+async def device_findings(interpreters: Sequence[str]) -> DeviceFindings:
+    """Asks the driver, in a process of its own; nothing is started without one."""
+    from trainyard.node.devices.discovery import discover, has_amd_driver, has_nvidia_driver
+    from trainyard.node.devices.sampler import sample_once
+    from trainyard.node.devices.visibility import visible
+
+    if not (has_nvidia_driver(os.environ) or has_amd_driver()):
+        return DeviceFindings([("gpus", "none: there is no driver of NVIDIA or AMD; programs run on the CPU")], [])
+    inventory = await discover(os.environ)
+    allowed, problems = visible(inventory.devices, os.environ)
+    samples = with_commands(await sample_once(os.environ)) if inventory.driver else ()
+    builds = [build for folder in package_folders(interpreters) for build in framework_builds(folder)]
+    return findings(inventory, len(allowed), [*inventory.problems, *problems], samples, builds)
+
+
+def findings(
+    inventory: Inventory,
+    allowed: int,
+    problems: Sequence[str],
+    samples: Sequence[DeviceUsage],
+    builds: Sequence[FrameworkBuild],
+) -> DeviceFindings:
+    """The findings about what was read. `allowed`: the number of devices that the shell's variables allow."""
+    from trainyard.views.device_view import device_text, other_programs
+
+    count = len(inventory.devices)
+    text = f"{count}, of which this shell's variables allow {allowed}" if allowed != count else str(count)
+    text += f"; driver {inventory.driver}, CUDA up to {inventory.cuda}" if inventory.driver else ""
+    lines = [("gpus", text)] if count else []
+    lines += [(f"  {sample.index}", device_text(sample)) for sample in samples]
+    lines += [("", line) for line in other_programs(samples)]
+    found = [(problem, "see `nvidia-smi`") for problem in problems]
+    for build in builds if inventory.driver and count else ():
+        mismatch_text, fix = mismatch(build, inventory.driver, inventory.cuda)
+        if mismatch_text:
+            found.append((mismatch_text, fix))
+        else:
+            lines.append((f"  {build.name}", f"{build.version} for CUDA {build.cuda}, which this driver serves"))
+    return DeviceFindings(lines, found)
+
+
+def with_commands(samples: Sequence[DeviceUsage]) -> tuple[DeviceUsage, ...]:
+    """The samples with the command lines of their processes, as far as /proc shows them."""
+    from trainyard.objects.structs import replace
+
+    def command(pid: int) -> str:
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return ""
+        return b" ".join(words).decode(errors="replace").strip()[:60]
+
+    return tuple(
+        replace(
+            sample,
+            processes=tuple(
+                DeviceProcess(process.pid, process.memory, process.pod, process.command or command(process.pid))
+                for process in sample.processes
+            ),
+        )
+        for sample in samples
+    )
+
+
+def usual_interpreters() -> list[str]:
+    """The interpreters of programs without an image: that of the active environment, else the one on PATH."""
+    import shutil
+
+    prefixes = [os.environ.get(name, "") for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
+    paths = [f"{prefix}/bin/python" for prefix in prefixes if prefix]
+    return [*paths, shutil.which("python") or shutil.which("python3") or sys.executable]

@@ -1,0 +1,90 @@
+"""What `doctor` says about GPUs, drivers and builds of frameworks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.fake_nvml import GIB, FakeNvml, gpus, uuid
+from trainyard.cli.device_checks import FrameworkBuild, device_findings, findings, framework_builds, mismatch
+from trainyard.node.devices.device import Device, Inventory
+from trainyard.objects.usage import DeviceProcess, DeviceUsage
+
+TORCH = "__version__ = '2.15.0+cu132'\ncuda: Optional[str] = '13.2'\n"
+
+
+def build(name: str, cuda: str) -> FrameworkBuild:
+    return FrameworkBuild(name, "1.0", cuda, Path("/site"))
+
+
+@pytest.mark.parametrize(
+    ("name", "cuda", "text", "fix"),
+    [
+        ("torch", "12.8", "", ""),
+        ("torch", "12.9", "", ""),  # of the same major version
+        ("torch", "11.8", "", ""),
+        (
+            "torch",
+            "13.2",
+            "torch 1.0 in /site is built for CUDA 13.2, and the driver 570.86 serves up to 12.8: it finds no GPU",
+            "update the driver to 580.65 or newer, or install a build for CUDA 12",
+        ),
+        (
+            "jax",
+            "",
+            "jax 1.0 in /site is a build without CUDA: it trains on the CPU",
+            "install the build with CUDA: `pip install jax[cuda13]`",
+        ),
+    ],
+)
+def test_a_build_that_does_not_fit_the_driver(name: str, cuda: str, text: str, fix: str) -> None:
+    assert mismatch(build(name, cuda), "570.86", "12.8") == (text, fix)
+
+
+def test_builds_are_read_from_files(tmp_path: Path) -> None:
+    for file, text in (
+        ("torch/version.py", TORCH),
+        (
+            "tensorflow/python/platform/build_info.py",
+            "[('cuda_version', '12.5.1'), ('is_cuda_build', True)]",
+        ),
+        ("tensorflow-2.21.0.dist-info/METADATA", ""),
+        ("jaxlib-0.10.2.dist-info/METADATA", ""),
+        ("jax_cuda13_plugin-0.10.2.dist-info/METADATA", ""),
+    ):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text)
+    assert [tuple(found[:3]) for found in framework_builds(tmp_path)] == [
+        ("torch", "2.15.0+cu132", "13.2"),
+        ("tensorflow", "2.21.0", "12.5.1"),
+        ("jax", "0.10.2", "13.0"),
+    ]
+    assert list(framework_builds(tmp_path / "none")) == []
+
+
+def test_devices_and_other_programs_have_a_line_each() -> None:
+    devices = tuple(Device("nvidia.com/gpu", uuid(index), index) for index in range(2))
+    inventory = Inventory(devices, "570.86", "12.8")
+    process = DeviceProcess(4711, 20 * GIB, command="python train.py")
+    used = DeviceUsage(1, uuid(1), "H100", 80 * GIB, 20 * GIB, 97, (process,))
+    lines, problems = findings(inventory, 1, ["X"], [used], [build("torch", "12.8")])
+    assert lines == [
+        ("gpus", "2, of which this shell's variables allow 1; driver 570.86, CUDA up to 12.8"),
+        ("  1", "H100: 20.0 GiB of 80.0 GiB, 97 % busy"),
+        ("", "device 1: 20.0 GiB used by another program, pid 4711 (python train.py)"),
+        ("  torch", "1.0 for CUDA 12.8, which this driver serves"),
+    ]
+    assert problems == [("X", "see `nvidia-smi`")]
+
+
+async def test_the_devices_of_a_machine_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml(tmp_path)
+    nvml.set([*gpus(1), f"process 0 {os.getpid()} {GIB}"])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name, value in nvml.environ.items():
+        monkeypatch.setenv(name, value)
+    lines = [text for _, text in (await device_findings([])).lines]
+    assert "1; driver 570.86, CUDA up to 12.8" in lines
+    assert any(f"1.0 GiB used by another program, pid {os.getpid()} (" in line for line in lines)

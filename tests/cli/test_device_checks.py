@@ -56,7 +56,7 @@ def test_builds_are_read_from_files(tmp_path: Path) -> None:
     ):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(text)
-    assert [tuple(found[:3]) for found in framework_builds(tmp_path)] == [
+    assert [tuple(framework_build[:3]) for framework_build in framework_builds(tmp_path)] == [
         ("torch", "2.15.0+cu132", "13.2"),
         ("tensorflow", "2.21.0", "12.5.1"),
         ("jax", "0.10.2", "13.0"),

@@ -42,9 +42,9 @@ async def test_a_library_that_hangs_gives_no_sample(tmp_path: Path) -> None:
 
 async def test_a_lost_device_is_reported_to_the_manager(tmp_path: Path) -> None:
     nvml = FakeNvml(tmp_path, 2)
-    said: list[str] = []
-    manager = DeviceManager(tmp_path, environ(nvml), said.append)
-    sampler = DeviceSampler(manager, environ(nvml), said.append)
+    messages: list[str] = []
+    manager = DeviceManager(tmp_path, environ(nvml), messages.append)
+    sampler = DeviceSampler(manager, environ(nvml), messages.append)
     tasks = [asyncio.create_task(manager.run()), asyncio.create_task(sampler.run())]
     try:
         await until_async(lambda: len(sampler.devices) == 2, "a sample of both devices")

@@ -129,14 +129,14 @@ def findings(
     lines = [("gpus", text)] if count else []
     lines += [(f"  {sample.index}", device_text(sample)) for sample in samples]
     lines += [("", line) for line in other_programs(samples)]
-    found = [(problem, "see `nvidia-smi`") for problem in problems]
+    problems_and_fixes = [(problem, "see `nvidia-smi`") for problem in problems]
     for build in builds if inventory.driver and count else ():
         mismatch_text, fix = mismatch(build, inventory.driver, inventory.cuda)
         if mismatch_text:
-            found.append((mismatch_text, fix))
+            problems_and_fixes.append((mismatch_text, fix))
         else:
             lines.append((f"  {build.name}", f"{build.version} for CUDA {build.cuda}, which this driver serves"))
-    return DeviceFindings(lines, found)
+    return DeviceFindings(lines, problems_and_fixes)
 
 
 def with_commands(samples: Sequence[DeviceUsage]) -> tuple[DeviceUsage, ...]:

@@ -71,3 +71,43 @@ def test_vendored_files_are_those_of_their_packages(folder: Path) -> None:
     assert actual <= listed.keys()
     for name, digest in listed.items():
         assert sha256((folder / name).read_bytes()).hexdigest() == digest
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance of `#rrggbb`, after WCAG 2.2."""
+    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
+    return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(first: str, second: str) -> float:
+    dark, light = sorted(map(luminance, (first, second)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+TONES = ("run", "done", "bad", "wait", "idle", "accent")
+LINES_OF_RUNS = tuple(f"run-{number}" for number in range(8))
+# What is drawn on a canvas, which axe does not see: texts, and shapes or borders without which nothing is understood.
+TEXTS = [
+    *(("surface", tone) for tone in TONES),  # the index of a rank on its cell, an exit code on its bar
+    *((text, back) for text in ("text", "muted") for back in ("page", "surface", "sunken")),
+    *((tone, "surface") for tone in TONES),
+]
+SHAPES = [*((tone, "sunken") for tone in TONES), *((line, "surface") for line in LINES_OF_RUNS)]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_is_drawn_has_the_contrast_of_wcag_2_2_aa(theme: str) -> None:
+    blocks = (STATIC / "style.css").read_text(encoding="utf-8").split(":root {")[1:]
+    light, dark = (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block.split("}")[0])) for block in blocks)
+    colours = light | dark if theme == "dark" else light
+    ratios = {pair: contrast(colours[pair[0]], colours[pair[1]]) for pair in TEXTS + SHAPES}
+    assert {pair: ratios[pair] for pair in TEXTS if ratios[pair] < 4.5} == {}
+    assert {pair: ratios[pair] for pair in SHAPES if ratios[pair] < 3} == {}
+
+
+@pytest.mark.parametrize("word", ["animation", "transition", "@keyframes", "smooth'", ".animate("])
+def test_nothing_on_the_page_moves_by_itself(word: str) -> None:
+    """Who has asked for reduced motion misses nothing, and nothing has to be switched off."""
+    for path in STATIC.glob("*.*"):
+        assert word not in path.read_text(encoding="utf-8"), path.name

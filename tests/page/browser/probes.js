@@ -20,6 +20,12 @@ function isSeen(text, selector) {
   return false;
 }
 
+/** Whether nothing covers the middle of an element. */
+function seenAtItsPlace(node) {
+  const { left, top, width, height } = node.getBoundingClientRect();
+  return node.contains(document.elementFromPoint(left + width / 2, top + height / 2));
+}
+
 /** The first element of that kind with that text. */
 function findElement(selector, text) {
   return [...document.querySelectorAll(selector)].find((node) => node.innerText.includes(text));
@@ -98,6 +104,45 @@ function gridPaintTime() {
   return times.sort((a, b) => a - b)[7];
 }
 
+/** Keeps what the page does at intervals from now on, and what it asks for. */
+function watchIntervals() {
+  const { setInterval: start, fetch: send } = window;
+  Object.assign(window, { intervals: [], asked: [], unanswered: 0 });
+  window.setInterval = (action, ...rest) => {
+    intervals.push(action);
+    return start(action, ...rest);
+  };
+  window.fetch = (address, ...rest) => {
+    asked.push(String(address));
+    unanswered++;
+    const answer = send(address, ...rest);
+    answer.then((response) => response.clone().arrayBuffer()).catch(() => {}).then(() => unanswered--);
+    return answer;
+  };
+}
+
+/** What the page asks for when the time of its intervals has come: once all is answered, and observers have been told. */
+function askedAtIntervals(done) {
+  requestAnimationFrame(() => setTimeout(() => {
+    if (unanswered) return askedAtIntervals(done);
+    asked.length = 0;
+    for (const action of intervals) action();
+    return done([...asked]);
+  }));
+}
+
+/** The texts of a table's cells that are cut off, but for those of columns whose text is a title, too. */
+function cutTexts(selector) {
+  const cells = [...document.querySelectorAll(selector)].filter((cell) => cell.offsetParent && !cell.title);
+  return cells.filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.innerText);
+}
+
+/** Makes the page believe that so many ms have passed. */
+function passTime(time) {
+  const now = performance.now.bind(performance);
+  performance.now = () => now() + time;
+}
+
 /** Makes the page believe that its tab is hidden, or shown. */
 function setHidden(hidden) {
   Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });
@@ -143,9 +188,9 @@ function frameRate(enough, done) {
   requestAnimationFrame(look);
 }
 
-/** The violations of WCAG 2.1 A and AA that axe finds. */
+/** The violations of WCAG 2.2 A and AA that axe finds. */
 function axeViolations(done) {
-  const options = { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'], resultTypes: ['violations'] };
+  const options = { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'], resultTypes: ['violations'] };
   axe.run(document, options).then(({ violations }) => done(violations.flatMap((rule) => rule.nodes.map((node) =>
     `${rule.id}: ${node.html.slice(0, 160)} ${node.failureSummary}`))), (error) => done([String(error)]));
 }

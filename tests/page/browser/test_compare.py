@@ -12,6 +12,7 @@ from tests.page.browser.canned_jobs import MARKUP, add_hostile, add_sweep
 from tests.page.browser.canned_server import CannedServer
 from tests.page.browser.conftest import Browser, Keys
 from tests.page.browser.curve_pixels import COVERED, DARK_RUNS, HEIGHTS, LIGHT_RUNS
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -191,8 +192,14 @@ def test_runs_without_a_difference_and_without_values_say_so(browser: Browser, s
 def test_new_values_of_a_live_run_are_asked_for_and_no_others(browser: Browser, server: CannedServer) -> None:
     uids = add_sweep(server)
     server.jobs[uids[1]] |= {"ended": None, "state": "Running"}
-    open_comparison(browser, server, uids)
+    open_list(browser, server)
+    browser.js("watchIntervals()")
+    browser.open(address(uids))
     browser.until(f"{HEIGHTS}(args[0]).length > 15", LIGHT_RUNS[0])
+    until(
+        lambda: any("compare?" in path for path in browser.measure("askedAtIntervals")),
+        "the runs are asked for while one of them lives",
+    )
     curve = server.series[uids[1]]["series"][0]
     server.series[uids[1]] = server.series[uids[1]] | {"series": [curve | {"value": [*curve["value"][:-1], 7.5]}]}
     browser.scroll_to(".final")
@@ -201,9 +208,7 @@ def test_new_values_of_a_live_run_are_asked_for_and_no_others(browser: Browser, 
     assert server.requests.count(f"GET /ui/v1/jobs/{uids[0]}/series") == 1
     server.jobs[uids[1]] |= {"ended": time.time() - 60, "state": "Failed"}
     browser.sees("Failed", ".final table")
-    before = server.requests.count("GET /ui/v1/compare")
-    browser.until("performance.now() > args[0]", browser.js("performance.now() + 4500"))
-    assert server.requests.count("GET /ui/v1/compare") <= before + 1
+    until(lambda: browser.measure("askedAtIntervals") == [], "nothing is asked for of runs that have ended")
 
 
 def test_a_run_is_opened_and_taken_out(browser: Browser, server: CannedServer) -> None:

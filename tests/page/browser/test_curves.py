@@ -8,6 +8,7 @@ from tests.page.browser.canned_jobs import BERT, LOSSES, add_bert, add_losses
 from tests.page.browser.canned_server import CannedServer
 from tests.page.browser.conftest import Browser, Keys
 from tests.page.browser.curve_pixels import DARK, HEIGHTS, LIGHT, assert_falls
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -35,6 +36,32 @@ def test_falling_values_are_a_falling_line(browser: Browser, training: CannedSer
     browser.sees("guessed from the output", ".curve")
     browser.sees("median, highest of 3 replicas", ".curve")
     assert browser.errors() == []
+
+
+def test_a_chart_is_as_wide_as_its_panel(browser: Browser, training: CannedServer) -> None:
+    open_metrics(browser, training)
+    assert_falls(browser)
+    for width in (1600, 390, 1280):
+        browser.resize(width, 800)
+        browser.until(
+            "document.querySelector('.uplot').offsetWidth === document.querySelector('.curve-stage').clientWidth"
+        )
+        assert browser.js("document.querySelector('.curve').clientWidth") > 0.85 * width
+
+
+def test_curves_come_to_a_page_that_was_open_before_the_job(browser: Browser, server: CannedServer) -> None:
+    browser.driver.get(server.link)
+    browser.sees("No jobs.")
+    browser.open(f"{BERT_ADDRESS}/metrics")
+    browser.sees("There is no PyTorchJob default/bert")
+    add_bert(server)
+    server.jobs[BERT] |= {"ended": None, "state": "Running"}
+    server.send_rows(BERT)
+    browser.sees("makes a curve", ".metrics")
+    assert not browser.js("document.querySelector('.metrics [role=group]').offsetParent"), "there is nothing to choose"
+    add_losses(server, BERT)
+    browser.sees("last 0.1835", ".curve")
+    browser.sees("step", ".metrics [role=group]")
 
 
 def test_the_chart_follows_the_theme(browser: Browser, training: CannedServer) -> None:
@@ -75,16 +102,23 @@ def test_the_axis_may_be_the_time_and_the_line_smoothed(browser: Browser, traini
 def test_new_values_are_asked_for_while_the_panel_is_seen(browser: Browser, training: CannedServer) -> None:
     uid = next(iter(training.series))
     training.jobs[uid] |= {"ended": None, "state": "Running", "live": True}
-    open_metrics(browser, training)
+    browser.driver.get(training.link)
+    browser.sees("live", "#header")
+    browser.js("watchIntervals()")
+    browser.open(f"{BERT_ADDRESS}/metrics")
+    browser.sees("last 0.1835", ".curve")
     answer = training.series[uid]
     curve = answer["series"][0]
     training.series[uid] = answer | {"series": [curve | {"value": [*LOSSES[:-1], 0.05]}]}
     browser.sees("last 0.05", ".curve")
     browser.open(f"{BERT_ADDRESS}/yaml")
     browser.until("!document.querySelector('.metrics').offsetParent")
-    before = training.requests.count(f"GET /ui/v1/jobs/{uid}/series")
-    browser.until("performance.now() > args[0]", browser.js("performance.now() + 4500"))
-    assert training.requests.count(f"GET /ui/v1/jobs/{uid}/series") <= before + 1
+    until(lambda: browser.measure("askedAtIntervals") == [], "nothing is asked for while the panel is not seen")
+    browser.open(f"{BERT_ADDRESS}/metrics")
+    until(
+        lambda: any("/series?" in path for path in browser.measure("askedAtIntervals")),
+        "the curves are asked for when the panel is seen again",
+    )
 
 
 def test_a_damaged_event_file_is_named(browser: Browser, training: CannedServer) -> None:

@@ -26,6 +26,7 @@ test('of more than forty replicas each role has a row', () => {
   assert.deepEqual(rows.map(({ name, y, height, isRole, lanes }) => [name, y, height, isRole, lanes.length]),
     [['worker', 0, 46, true, 40], ['master', 46, 46, true, 1]]);
   assert.equal(rowsOf(replicas(10_000))[0].lanes.length, 10_000);
+  assert.equal(rowsOf(replicas(64), 200).length, 64, 'where there is room for more');
 });
 
 test('a run has failed if it ended with an exit code but those of success and of SIGTERM', () => {

@@ -56,7 +56,7 @@ test('each state has a shape of its own', () => {
   assert.deepEqual(['Running', 'Failed', 'Pending', 'Succeeded', 'Suspended'].map(shape), [
     'fillRect',
     'fillRect,beginPath,moveTo,lineTo,moveTo,lineTo,stroke',
-    'fillRect,strokeRect',
+    'fillRect,strokeRect,save,beginPath,rect,clip,restore',
     'beginPath,arc,fill',
     'strokeRect',
   ]);

@@ -91,6 +91,7 @@ test('the colouring by lag', () => {
   assert.deepEqual(look({ step: 5, lag: 0, state: 'Failed' }), { tone: 'bad', level: null });
   const list = read({ step: 1000, lag: 0 }, { step: 1400.5, lag: 0 }, { step: 10, lag: 990 });
   assert.deepEqual(COLOURINGS.lag.legend(list), [['run', 'at step 1,000'], ['bad', '1 more than 10 % behind']]);
+  assert.deepEqual(COLOURINGS.lag.legend(read({ step: 5, lag: 0 })), [['run', 'at step 5']], 'none is behind');
 });
 
 test('the colouring by restarts', () => {

@@ -31,17 +31,10 @@ export function createActions({ session, store }) {
   function ask(/** @type {string} */ verb) {
     const asked = { uid: row.uid, generation: offered.generation };
     const { scale } = offered;
-    const field =
-      verb === 'scale' && scale
-        ? element('input', {
-            type: 'number',
-            required: true,
-            min: scale.least ?? 0,
-            max: scale.most,
-            value: scale.replicas,
-            'aria-describedby': 'action-bounds',
-          })
-        : null;
+    const field = verb === 'scale' && scale
+      ? element('input', { type: 'number', required: true, min: scale.least ?? 0, max: scale.most,
+        value: scale.replicas, 'aria-describedby': 'action-bounds' })
+      : null;
     const bounds = scale && [`now ${scale.replicas}`, scale.least !== null && `at least ${scale.least}`];
     if (scale && scale.most !== null) bounds?.push(`at most ${scale.most}`);
     const dialog = element(

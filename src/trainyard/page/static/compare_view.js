@@ -216,7 +216,7 @@ export function createCompareView({ session, live, navigate }, route) {
       metric = names.find((name) => name === 'loss') ?? names.find((name) => /loss/i.test(name)) ?? names[0];
       [curves, whole] = [new Map(), new Set()];
     }
-    reconcile(metrics, names, String, (name) => element('option', { value: name }, name), () => {});
+    reconcile(metrics, names, String, (name) => element('option', { value: name }, name));
     metrics.value = metric;
     axis.show(AXES, x);
     const lacking = runs.filter((run) => !(metric in run.metrics)).map(nameOf);

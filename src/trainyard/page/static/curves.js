@@ -91,6 +91,7 @@ export function createCurvesPanel({ session, live }) {
   observer.observe(root);
   const timer = setInterval(() => void poll(), INTERVAL);
   showAxis();
+  axis.root.hidden = smoothing.hidden = true;
 
   /** Reads the curves: again and again while the panel is seen and the job lives, and once after its end. */
   async function poll() {
@@ -119,6 +120,7 @@ export function createCurvesPanel({ session, live }) {
       return chart.root;
     }, (_, curve) => charts.get(curve.name)?.show(curve, answer.spread.find((spread) => spread.name === curve.name)));
     message.hidden = names.size > 0;
+    axis.root.hidden = smoothing.hidden = !names.size;
     setText(message, replica ? NO_VALUES.replace('The programs have', 'Its program has') : NO_VALUES);
   }
 

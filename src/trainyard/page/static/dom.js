@@ -40,10 +40,10 @@ export function setAttribute(/** @type {Element} */ node, /** @type {string} */ 
  * @param {T[]} items
  * @param {(item: T, index: number) => string} keyOf
  * @param {(item: T) => HTMLElement} create
- * @param {(node: any, item: T, index: number) => void} update
+ * @param {(node: any, item: T, index: number) => void} [update]
  * @param {HTMLElement[]} [spare] elements that are not needed any more, for other items
  */
-export function reconcile(parent, items, keyOf, create, update, spare) {
+export function reconcile(parent, items, keyOf, create, update = () => {}, spare = undefined) {
   const previous = /** @type {any} */ (parent).childrenByKey ?? new Map();
   const next = new Map(items.map((item, index) => [keyOf(item, index), item]));
   for (const [key, node] of previous) {

@@ -1,6 +1,6 @@
 /** Parts that the views of a job and of a rank share. */
 
-import { copyButton, element, reconcile, setAttribute, setText } from './dom.js';
+import { copyButton, element, reconcile, setAttribute, setState, setText, stateLabel } from './dom.js';
 import { clockTime, dateTime } from './format.js';
 import './virtual_table.js';
 
@@ -9,13 +9,11 @@ import './virtual_table.js';
  * @typedef {import('./store.js').EventView} EventView
  */
 
-/** A part of a view with its title. */
-export function panel(
-  /** @type {string} */ name,
-  /** @type {string} */ title,
-  /** @type {(Node|string)[]} */ tools,
-  /** @type {Node[]} */ content,
-) {
+/**
+ * A part of a view with its title.
+ * @param {string} name @param {string} title @param {(Node|string)[]} tools @param {Node[]} content
+ */
+export function panel(name, title, tools, content) {
   return element(
     'section',
     { class: `panel ${name}`, 'aria-label': title },
@@ -88,18 +86,10 @@ export function eventsTable() {
       {
         name: 'reason',
         title: 'Reason',
-        create: () =>
-          element('span', { class: 'state' }, element('i', { class: 'mark', 'aria-hidden': 'true' }), element('span')),
-        update: (cell, event) => {
-          setAttribute(
-            /** @type {Element} */ (cell.firstChild),
-            'data-tone',
-            event.type === 'Warning' ? 'wait' : 'none',
-          );
-          setText(
-            /** @type {any} */ (cell.firstChild).lastChild,
-            `${event.reason}${event.count > 1 ? ` ×${event.count}` : ''}`,
-          );
+        create: stateLabel,
+        update: (cell, { reason, count, type }) => {
+          const text = `${reason}${count > 1 ? ` ×${count}` : ''}`;
+          setState(/** @type {Element} */ (cell.firstChild), text, type === 'Warning' ? 'wait' : 'none');
         },
       },
       { name: 'object', title: 'Object', update: (cell, event) => setText(cell, event.object) },
@@ -139,13 +129,7 @@ export function commandLines() {
         commands,
         (command) => command,
         (command) =>
-          element(
-            'li',
-            {},
-            element('code', {}, command),
-            copyButton(() => command),
-          ),
-        () => {},
+          element('li', {}, element('code', {}, command), copyButton(() => command))
       ),
   };
 }

@@ -15,6 +15,7 @@ import './timeline.js';
 
 const EVENTS_IN_OVERVIEW = 6;
 const UNKNOWN = [{ level: 'note', what: 'Nothing more is known about this job.', where: '', evidence: [], fix: '' }];
+const ROWS = 200; // of the timeline in a panel of its own
 const RECENT = 600; // seconds of the timeline's second zoom
 
 /** Whether nothing of the job runs any more. */
@@ -35,11 +36,8 @@ export function jobFacts(/** @type {import('./live.js').Live} */ live) {
       setText(restarts, row.restarts ? plural(row.restarts, 'restart') : '');
       const start = row.started ?? row.created;
       setText(time, start ? duration((row.ended ?? live.now()) - start) : '');
-      setAttribute(
-        time,
-        'title',
-        [start && `since ${dateTime(start)}`, row.ended && `until ${dateTime(row.ended)}`].filter(Boolean).join(', '),
-      );
+      const period = [start && `since ${dateTime(start)}`, row.ended && `until ${dateTime(row.ended)}`];
+      setAttribute(time, 'title', period.filter(Boolean).join(', '));
       setText(where, row.live ? '' : 'of the history');
     },
   };
@@ -96,6 +94,7 @@ export function createJobView(context, route) {
     draw();
   });
   const yaml = element('pre', { class: 'yaml', tabindex: '0', 'aria-label': 'YAML' });
+  const reload = element('button', { type: 'button', class: 'quiet', onclick: () => loadYaml(true) }, 'Reload');
   const forbidden = element('p', { class: 'muted', hidden: true });
   const actionsStage = element('div');
   /** @type {ReturnType<typeof import('./actions.js').createActions>|null} */
@@ -108,15 +107,7 @@ export function createJobView(context, route) {
     timeline: panel('timeline', 'Timeline', [zoom.root], [timeline]),
     logs: panel('logs', 'Log', [], [logStage]),
     events: panel('events', 'Events', [moreEvents], [events.root]),
-    yaml: panel(
-      'yaml',
-      'YAML',
-      [
-        copyButton(() => yaml.textContent),
-        element('button', { type: 'button', class: 'quiet', onclick: () => loadYaml(true) }, 'Reload'),
-      ],
-      [yaml],
-    ),
+    yaml: panel('yaml', 'YAML', [copyButton(() => yaml.textContent), reload], [yaml]),
   };
   const content = element(
     'div',
@@ -158,15 +149,9 @@ export function createJobView(context, route) {
     }
     if (ranksPanel.shows(data.ranks)) ranks = readRanks(data.ranks);
     ranksPanel.show(ranks, data.ranks, shown === 'ranks', row, live.now());
-    zoom.show(
-      [
-        ['0', 'all'],
-        [String(RECENT), 'last 10 min'],
-      ],
-      String(span),
-    );
+    zoom.show([['0', 'all'], [String(RECENT), 'last 10 min']], String(span));
     timeline.span = span;
-    if (data.timeline) timeline.show(data.timeline, row.ended ?? live.now());
+    if (data.timeline) timeline.show(data.timeline, row.ended ?? live.now(), shown === 'timeline' ? ROWS : undefined);
     const known = data.events ?? [];
     events.show(known, shown === 'events' ? Infinity : EVENTS_IN_OVERVIEW);
     moreEvents.hidden = shown === 'events' || known.length <= EVENTS_IN_OVERVIEW;
@@ -245,15 +230,7 @@ export function createJobView(context, route) {
     if (rank) open(rank.replica);
   }
 
-  const { signal, ...listeners } = startListening(
-    [
-      [store, 'jobs'],
-      [store, 'job'],
-      [live, 'tick'],
-      [live, 'status'],
-    ],
-    draw,
-  );
+  const { signal, ...listeners } = startListening(context, draw);
   store.addEventListener(
     'gone',
     (event) => {
@@ -280,23 +257,36 @@ export function createJobView(context, route) {
       log?.destroy();
     },
     keys: {
-      ...Object.fromEntries(PANELS.map(([name], index) => [String(index + 1), () => toPanel(name)])),
-      l: () => toPanel('logs'),
-      w: () => toPanel(''),
-      e: () => toPanel('events'),
-      y: () => toPanel('yaml'),
-      '/': () => log?.find(),
-      f: () => log?.follow(),
-      '[': () => toUnhealthy(-1),
-      ']': () => toUnhealthy(1),
+      ...keysOf(toPanel, toUnhealthy, () => log),
       Escape: () => (shown ? toPanel('') : navigate(list.address)),
     },
   };
 }
 
-/** Calls `draw` at each of these events, until `stop`. */
-export function startListening(/** @type {[EventTarget, string][]} */ sources, /** @type {() => void} */ draw) {
+/**
+ * The keys of a job and of its ranks.
+ * @param {(name: string) => void} toPanel @param {(direction: 1|-1) => void} toUnhealthy
+ * @param {() => ReturnType<typeof createLogPanel>|null} log
+ */
+export const keysOf = (toPanel, toUnhealthy, log) => ({
+  ...Object.fromEntries(PANELS.map(([name], index) => [String(index + 1), () => toPanel(name)])),
+  l: () => toPanel('logs'),
+  w: () => toPanel(''),
+  e: () => toPanel('events'),
+  y: () => toPanel('yaml'),
+  '/': () => log()?.find(),
+  f: () => log()?.follow(),
+  '[': () => toUnhealthy(-1),
+  ']': () => toUnhealthy(1),
+});
+
+/**
+ * Calls `draw` when what a job shows has changed, until `stop`.
+ * @param {import('./app.js').Context} context @param {() => void} draw
+ */
+export function startListening({ store, live }, draw) {
   const controller = new AbortController();
-  for (const [target, name] of sources) target.addEventListener(name, draw, { signal: controller.signal });
+  for (const name of ['jobs', 'job']) store.addEventListener(name, draw, { signal: controller.signal });
+  for (const name of ['tick', 'status']) live.addEventListener(name, draw, { signal: controller.signal });
   return { signal: controller.signal, stop: () => controller.abort() };
 }

@@ -11,11 +11,7 @@ import './virtual_table.js';
 /** @typedef {import('./store.js').JobRow} JobRow */
 
 const STATES = ['Running', 'Pending', 'Failed', 'Suspended', 'Succeeded'];
-const PARTS = [
-  ['now', 'Now'],
-  ['history', 'History'],
-  ['all', 'All'],
-];
+const PARTS = [['now', 'Now'], ['history', 'History'], ['all', 'All']];
 
 /**
  * @param {import('./live.js').Live} live @param {import('./store.js').Store} store
@@ -221,28 +217,23 @@ export function createJobsView({ store, live, navigate }, route) {
       counts,
       [...numbers],
       ([state]) => state,
-      ([state]) =>
-        element(
-          'button',
-          { type: 'button', onclick: () => change({ q: toggleState(filter, state) }) },
-          element(
-            'span',
-            { class: 'state', 'data-tone': toneOf(state) },
-            element('i', { class: 'mark', 'aria-hidden': 'true' }),
-            element('span', {}, state),
-          ),
-          ' ',
-          element('b'),
-        ),
+      ([state]) => {
+        const label = stateLabel();
+        setState(label, state, toneOf(state));
+        const onclick = () => change({ q: toggleState(filter, state) });
+        return element('button', { type: 'button', onclick }, label, ' ', element('b'));
+      },
       (button, [state, number]) => {
         setText(button.lastChild, count(number));
-        setAttribute(
-          button,
-          'aria-pressed',
-          filter.toLowerCase().split(/\s+/).includes(`state:${state.toLowerCase()}`),
-        );
+        const isChosen = filter.toLowerCase().split(/\s+/).includes(`state:${state.toLowerCase()}`);
+        setAttribute(button, 'aria-pressed', isChosen);
       },
     );
+  }
+
+  function clearFilter() {
+    change({ q: '' });
+    input.focus();
   }
 
   function drawEmpty(/** @type {number} */ rows, /** @type {number} */ all) {
@@ -257,17 +248,7 @@ export function createJobsView({ store, live, navigate }, route) {
           : 'No jobs. Start one, and it appears here:';
     const further =
       store.complete && all
-        ? element(
-            'button',
-            {
-              type: 'button',
-              onclick: () => {
-                change({ q: '' });
-                input.focus();
-              },
-            },
-            'Clear the filter',
-          )
+        ? element('button', { type: 'button', onclick: clearFilter }, 'Clear the filter')
         : store.complete && part !== 'history'
           ? element('code', {}, 'trainyard run JOB.yaml')
           : null;

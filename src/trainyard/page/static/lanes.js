@@ -8,7 +8,8 @@ import { clockTime, count, duration, plural } from './format.js';
  * @typedef {{name: string, lanes: Lane[], height: number, y: number, isRole: boolean}} Row
  */
 
-const MANY = 40; // rows
+/** Rows of a timeline among other panels. */
+export const MANY = 40;
 const ROW = 22; // height in CSS pixels
 const ROLE_ROW = 46;
 const STOPPED = 143; // exit code of SIGTERM: the program was asked to end
@@ -21,9 +22,9 @@ const PHASES = {
   omitted: 'runs that were not kept',
 };
 
-/** A row for each replica, or, where there are many, for each role. @param {Lane[]} lanes @returns {Row[]} */
-export function rowsOf(lanes) {
-  const isRole = new Set(lanes.map((lane) => lane.replica)).size > MANY;
+/** A row for each replica, or, where there are more than `most`, for each role. @param {Lane[]} lanes @returns {Row[]} */
+export function rowsOf(lanes, most = MANY) {
+  const isRole = new Set(lanes.map((lane) => lane.replica)).size > most;
   /** @type {Map<string, Lane[]>} */
   const groups = new Map();
   for (const lane of lanes) {

@@ -37,7 +37,7 @@ export function createLogPanel({ session, store, live }, uid, options) {
     next = 0,
     isLoading = false,
     partial = new Uint8Array();
-  const listeners = new AbortController();
+  const listeners = new AbortController(), { signal } = listeners;
   const lines = /** @type {import('./log_lines.js').LogLines} */ (element('log-lines', {}));
   const suggestions = element('datalist', { id: `replicas-${Math.random().toString(36).slice(2)}` });
   const chooser = element('input', {
@@ -56,17 +56,10 @@ export function createLogPanel({ session, store, live }, uid, options) {
     onchange: () => choose(chooser.value.trim()),
   });
   const source = element('select', { 'aria-label': 'Run', onchange: () => openFile(source.value) });
-  const follow = element(
-    'button',
-    {
-      type: 'button',
-      'aria-pressed': 'true',
-      onclick: () => {
-        lines.follows = !lines.follows;
-      },
-    },
-    'Follow',
-  );
+  const toggleFollow = () => {
+    lines.follows = !lines.follows;
+  };
+  const follow = element('button', { type: 'button', 'aria-pressed': 'true', onclick: toggleFollow }, 'Follow');
   const find = element('input', {
     type: 'search',
     placeholder: 'find',
@@ -109,13 +102,7 @@ export function createLogPanel({ session, store, live }, uid, options) {
       .replicas()
       .filter((name) => name.includes(text))
       .slice(0, SUGGESTIONS);
-    reconcile(
-      suggestions,
-      names,
-      (name) => name,
-      (name) => element('option', { value: name }),
-      () => {},
-    );
+    reconcile(suggestions, names, (name) => name, (name) => element('option', { value: name }));
   }
 
   function choose(/** @type {string} */ name) {
@@ -306,23 +293,11 @@ export function createLogPanel({ session, store, live }, uid, options) {
       lines.appendLines(shown);
       showMessage();
     },
-    { signal: listeners.signal },
+    { signal },
   );
   // The server begins with the last lines again.
-  live.addEventListener(
-    'connected',
-    () => {
-      if (!file) lines.clear(!replica);
-    },
-    { signal: listeners.signal },
-  );
-  live.addEventListener(
-    'tick',
-    () => {
-      if (isGrowing() && lines.follows) void loadRange(next);
-    },
-    { signal: listeners.signal },
-  );
+  live.addEventListener('connected', () => { if (!file) lines.clear(!replica); }, { signal });
+  live.addEventListener('tick', () => { if (isGrowing() && lines.follows) void loadRange(next); }, { signal });
   restart();
   void loadFiles();
 
@@ -331,9 +306,7 @@ export function createLogPanel({ session, store, live }, uid, options) {
     topics,
     choose,
     find: () => find.select(),
-    follow: () => {
-      lines.follows = !lines.follows;
-    },
+    follow: toggleFollow,
     destroy: () => listeners.abort(),
   };
 }

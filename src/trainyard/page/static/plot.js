@@ -96,7 +96,7 @@ export function createPlot(/** @type {HTMLElement} */ stage, /** @type {HTMLElem
     const seconds = (/** @type {number} */ tick, /** @type {number[]} */ ticks) => ticks[1] - ticks[0] < 1 ? `${number(tick)} s` : duration(tick);
     plot = new Plot({
       width: stage.clientWidth, height, legend: { show: false }, scales: { x: { time: drawing.x() === 'time' } },
-      axes: [drawing.x() === 'relative' ? { ...axis, values: texts(seconds) } : axis, { ...axis, size: 60, values: texts(number) }],
+      axes: [{ ...axis, size: 34, ...(drawing.x() === 'relative' && { values: texts(seconds) }) }, { ...axis, size: 60, values: texts(number) }],
       cursor: { drag: { x: false, y: false } }, hooks: { setCursor: [read], draw: [drawMarks] },
       series: [{}, ...drawing.lines().map((line) => ({ width: 1, spanGaps: true, points: { show: false }, ...line, stroke: () => line.stroke(colour) }))],
       bands: drawing.bands?.map((band) => ({ ...band, fill: () => band.fill(colour) })),

@@ -7,6 +7,8 @@ import { colours } from './theme.js';
 /** @typedef {import('./ranks.js').Rank} Rank */
 
 const SIZES = [26, 22, 18, 15, 12, 10, 8, 7, 6, 5, 4, 3]; // of a cell with its gap, in CSS pixels
+/** The part of a cell that the shape of a state fills, from below. @type {Record<string, number>} */
+const FILLED = { run: 1, done: 1, wait: 0.5 };
 const TITLE = 20; // height of a role's name above its cells
 
 /** Events: `open` (detail: the replica). */
@@ -78,12 +80,8 @@ export class RankGrid extends Drawing {
           top = y + Math.floor(position / this.#perLine) * size;
         const { tone, level } = look(rank, this.#list);
         paintCell(context, theme, tone, level, left, top, size - gap);
-        if (size > 20) {
-          context.fillStyle = level !== null || tone === 'idle' || tone === 'wait' ? theme.text : theme.surface;
-          context.font = '10px system-ui, sans-serif';
-          context.textAlign = 'center';
-          if (tone !== 'bad') context.fillText(rank.index, left + (size - gap) / 2, top + (size - gap) / 2 + 0.5);
-        }
+        if (size > 20 && tone !== 'bad')
+          paintIndex(context, theme, rank.index, level ?? FILLED[tone] ?? 0, left, top, size - gap);
       });
     }
     this.#paintCurrent(context, theme, gap);
@@ -187,6 +185,28 @@ function paintCell(context, theme, tone, level, left, top, size) {
     context.lineWidth = 1;
     context.strokeRect(left + 0.5, top + 0.5, size - 1, size - 1);
   }
+}
+
+/**
+ * The index of a rank, in colours that are read on the filled part of its cell and above it.
+ * @param {CanvasRenderingContext2D} context @param {Record<string, string>} theme @param {string} index
+ * @param {number} filled @param {number} left @param {number} top @param {number} size
+ */
+function paintIndex(context, theme, index, filled, left, top, size) {
+  context.font = '10px system-ui, sans-serif';
+  context.textAlign = 'center';
+  const write = (/** @type {string} */ colour) => {
+    context.fillStyle = colour;
+    context.fillText(index, left + size / 2, top + size / 2 + 0.5);
+  };
+  write(filled < 1 ? theme.text : theme.surface);
+  if (filled <= 0 || filled >= 1) return;
+  context.save();
+  context.beginPath();
+  context.rect(left, top + size * (1 - filled), size, size * filled);
+  context.clip();
+  write(theme.surface);
+  context.restore();
 }
 
 /**

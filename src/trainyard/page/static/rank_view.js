@@ -4,26 +4,26 @@ import { element, oncePerFrame, reconcile, setState, setText, stateLabel } from 
 import { bytes, clockTime, count, duration, plural } from './format.js';
 import { commandLines, eventsTable, panel } from './job_parts.js';
 import { createCurvesPanel } from './curves.js';
-import { hasEnded, jobOfAddress, startListening } from './job_view.js';
+import { hasEnded, jobOfAddress, keysOf, startListening } from './job_view.js';
 import { exitText } from './lanes.js';
 import { createLogPanel } from './log_panel.js';
 import { metricTexts, nextUnhealthy, readRanks, stepText } from './ranks.js';
-import { PANELS, jobAddress, list } from './router.js';
+import { jobAddress, list } from './router.js';
 import './timeline.js';
 
 /** @typedef {import('./ranks.js').Rank} Rank */
 
-/** What is known of a rank, as pairs of a name and a text; names without a text are left out. */
-function rankFacts(
-  /** @type {Rank} */ rank,
-  /** @type {import('./store.js').Lane[]} */ lanes,
-  /** @type {number} */ now,
-) {
+/**
+ * What is known of a rank, as pairs of a name and a text; names without a text are left out.
+ * @param {Rank} rank @param {import('./store.js').Lane[]} lanes @param {number} now
+ */
+function rankFacts(rank, lanes, now) {
   const attempts = new Set(lanes.map((lane) => lane.attempt)).size;
   const ends = lanes.flatMap((lane) =>
     lane.segments.filter((segment) => segment.exitCode !== null && segment.exitCode !== undefined),
   );
-  const last = ends[ends.length - 1];
+  const last = rank.restarts ? ends.at(-1) : null;
+  const lastRun = last ? `, the last run: exit ${exitText(last.exitCode, last.reason)} at ${clockTime(last.end)}` : '';
   /** @type {[string, string][]} */
   const facts = [
     ['attempt', attempts > 1 ? `${rank.attempt} (${attempts} pods)` : String(rank.attempt ?? '')],
@@ -31,12 +31,7 @@ function rankFacts(
     ['node', rank.node],
     ['pod', rank.pod],
     ['exit', exitText(rank.exitCode, rank.reason)],
-    [
-      'restarts',
-      rank.restarts && last
-        ? `${count(rank.restarts)}, the last run: exit ${exitText(last.exitCode, last.reason)} at ${clockTime(last.end)}`
-        : String(rank.restarts ?? ''),
-    ],
+    ['restarts', String(rank.restarts ?? '') + lastRun],
     [
       'progress',
       [stepText(rank), rank.behind ? `${count(Math.round(rank.lag))} behind the others` : '', ...metricTexts(rank)]
@@ -69,16 +64,13 @@ export function createRankView(context, route) {
     position = element('span', { class: 'muted' });
   const missing = element('p', { class: 'empty', hidden: true });
   const timeline = /** @type {import('./timeline.js').AttemptTimeline} */ (element('attempt-timeline'));
-  const previous = element(
-    'button',
-    { type: 'button', class: 'quiet', onclick: () => toUnhealthy(-1) },
-    '[ Previous unhealthy',
-  );
-  const next = element('button', { type: 'button', class: 'quiet', onclick: () => toUnhealthy(1) }, 'Next unhealthy ]');
+  const toOther = (/** @type {1|-1} */ direction, /** @type {string} */ title) =>
+    element('button', { type: 'button', class: 'quiet', onclick: () => toUnhealthy(direction) }, title);
+  const previous = toOther(-1, '[ Previous unhealthy'), next = toOther(1, 'Next unhealthy ]');
   const content = element(
     'div',
     { class: 'rank', hidden: true },
-    element('div', { class: 'toolbar facts' }, state, position, previous, next),
+    element('div', { class: 'toolbar facts' }, state, position, element('span', {}, previous, next)),
     facts,
     element(
       'div',
@@ -93,14 +85,8 @@ export function createRankView(context, route) {
   const root = element(
     'section',
     { class: 'view' },
-    element(
-      'nav',
-      { class: 'crumbs', 'aria-label': 'Where' },
-      element('a', { href: list.address }, 'Jobs'),
-      ' › ',
-      jobLink,
-      ' › ',
-    ),
+    element('nav', { class: 'crumbs', 'aria-label': 'Where' }, element('a', { href: list.address }, 'Jobs'),
+      ' › ', jobLink, ' › '),
     title,
     job.message,
     missing,
@@ -179,15 +165,7 @@ export function createRankView(context, route) {
     if (row) navigate(jobAddress(row, name));
   }
 
-  const { stop } = startListening(
-    [
-      [store, 'jobs'],
-      [store, 'job'],
-      [live, 'tick'],
-      [live, 'status'],
-    ],
-    draw,
-  );
+  const { stop } = startListening(context, draw);
   draw();
   return {
     root,
@@ -211,15 +189,7 @@ export function createRankView(context, route) {
       log?.destroy();
     },
     keys: {
-      ...Object.fromEntries(PANELS.map(([name], index) => [String(index + 1), () => toPanel(name)])),
-      l: () => toPanel('logs'),
-      w: () => toPanel(''),
-      e: () => toPanel('events'),
-      y: () => toPanel('yaml'),
-      '/': () => log?.find(),
-      f: () => log?.follow(),
-      '[': () => toUnhealthy(-1),
-      ']': () => toUnhealthy(1),
+      ...keysOf(toPanel, toUnhealthy, () => log),
       Escape: () => toPanel('ranks'),
     },
   };

@@ -78,7 +78,7 @@ export const COLOURINGS = {
     legend: (list) => [
       ['run', `at step ${count(Math.round(list.median))}`],
       ['bad', `${count(list.ranks.filter((rank) => rank.behind).length)} more than 10 % behind`],
-    ],
+    ].filter(([, text]) => !text.startsWith('0 ')),
   },
   state: { title: 'state', needs: 'state', look: (rank) => ({ tone: rank.tone, level: null }), legend: stateLegend },
   restarts: {
@@ -88,11 +88,7 @@ export const COLOURINGS = {
       rank.restarts
         ? { tone: rank.restarts > 4 ? 'bad' : 'wait', level: Math.min(1, 0.25 + 0.15 * rank.restarts) }
         : { tone: 'run', level: 0 },
-    legend: () => [
-      ['none', 'none'],
-      ['wait', '1 to 4: the fuller, the more'],
-      ['bad', '5 or more'],
-    ],
+    legend: () => [['none', 'none'], ['wait', '1 to 4: the fuller, the more'], ['bad', '5 or more']],
   },
   cpu: {
     title: 'CPU',

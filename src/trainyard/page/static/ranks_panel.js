@@ -58,7 +58,7 @@ export function createRanksPanel(open) {
         create: stateLabel,
         update: (/** @type {any} */ cell, /** @type {Rank} */ rank) => setState(cell.firstChild, rank.state, rank.tone),
       },
-      text('exit', 'Exit', (rank) => rank.exitCode ?? '', 'exitCode'),
+      text('exit number', 'Exit', (rank) => rank.exitCode ?? '', 'exitCode'),
       text('step number', 'Step', (rank) => (rank.step === null ? '-' : count(Math.round(rank.step))), 'step'),
       text('cpu number', 'CPU', (rank) => (rank.cpu === null ? '-' : `${Math.round(rank.cpu * 100)} %`), 'cpu'),
       text('memory number', 'Memory', (rank) => (rank.memory === null ? '-' : bytes(rank.memory)), 'memory'),
@@ -74,10 +74,7 @@ export function createRanksPanel(open) {
   function draw() {
     const offered = Object.entries(COLOURINGS).filter(([, { needs }]) => shownList.columns.has(needs));
     const colouring = offered.some(([name]) => name === chosen) ? chosen : (offered[0]?.[0] ?? 'state');
-    colourings.show(
-      offered.map(([name, { title: text }]) => [name, text]),
-      colouring,
-    );
+    colourings.show(offered.map(([name, { title: text }]) => [name, text]), colouring);
     setText(/** @type {Node} */ (title), `Ranks ${count(shownList.ranks.length)}`);
     grid.maxHeight = isWhole ? LARGE : SMALL;
     grid.show(shownList, colouring);
@@ -85,13 +82,10 @@ export function createRanksPanel(open) {
       legend,
       COLOURINGS[colouring].legend(shownList),
       ([tone, label], index) => `${index}${tone}`,
-      ([tone]) =>
-        element(
-          'li',
-          { class: 'state', 'data-tone': tone },
-          element('i', { class: 'mark', 'aria-hidden': 'true' }),
-          element('span'),
-        ),
+      ([tone]) => {
+        const mark = element('i', { class: 'mark', 'aria-hidden': 'true' });
+        return element('li', { class: 'state', 'data-tone': tone }, mark, element('span'));
+      },
       (item, [, label]) => setText(item.lastChild, label),
     );
     drawUnhealthy();
@@ -131,13 +125,11 @@ export function createRanksPanel(open) {
     root,
     /** Whether these columns have not been shown. */
     shows: (/** @type {any} */ columns) => columns !== shownColumns,
-    show(
-      /** @type {import('./ranks.js').RankList} */ list,
-      /** @type {any} */ columns,
-      /** @type {boolean} */ whole,
-      /** @type {any} */ row,
-      /** @type {number} */ time,
-    ) {
+    /**
+     * @param {import('./ranks.js').RankList} list @param {any} columns @param {boolean} whole @param {any} row
+     * @param {number} time
+     */
+    show(list, columns, whole, row, time) {
       const isSame = columns === shownColumns && whole === isWhole && row.uid === shownRow?.uid;
       [shownList, shownColumns, isWhole, shownRow, now] = [list, columns, whole, row, time];
       if (!isSame) draw();
@@ -146,17 +138,11 @@ export function createRanksPanel(open) {
   };
 }
 
-/** A column of text that is there when the server sends the column `needs`. */
-function text(
-  /** @type {string} */ name,
-  /** @type {string} */ title,
-  /** @type {(rank: Rank) => string|number} */ value,
-  /** @type {string} */ needs,
-) {
-  return {
-    name,
-    title,
-    needs,
-    update: (/** @type {HTMLTableCellElement} */ cell, /** @type {Rank} */ rank) => setText(cell, value(rank)),
-  };
+/**
+ * A column of text that is there when the server sends the column `needs`.
+ * @param {string} name @param {string} title @param {(rank: Rank) => string|number} value @param {string} needs
+ */
+function text(name, title, value, needs) {
+  const update = (/** @type {HTMLElement} */ cell, /** @type {Rank} */ rank) => setText(cell, value(rank));
+  return { name, title, needs, update };
 }

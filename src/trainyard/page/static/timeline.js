@@ -2,7 +2,7 @@
 
 import { Drawing } from './canvas.js';
 import { clockTime, duration } from './format.js';
-import { hasExitCode, hasFailed, lanesText, replicaText, roleText, rowsOf } from './lanes.js';
+import { MANY, hasExitCode, hasFailed, lanesText, replicaText, roleText, rowsOf } from './lanes.js';
 import { colours } from './theme.js';
 import { TimeAxis, quietParts } from './time_axis.js';
 
@@ -30,6 +30,7 @@ export class AttemptTimeline extends Drawing {
   /** @type {Row[]} */
   #rows = [];
   #now = 0;
+  #most = MANY;
   /** Seconds that are shown; 0 for all. */
   span = 0;
   #axis = new TimeAxis(0, 1, 0, 1);
@@ -44,11 +45,14 @@ export class AttemptTimeline extends Drawing {
     key: (event) => this.#key(event),
   });
 
-  /** @param {Lane[]} lanes @param {number} now Unix seconds until which what goes on is drawn */
-  show(lanes, now) {
-    if (lanes !== this.lanes) {
-      this.lanes = lanes;
-      this.#rows = rowsOf(lanes);
+  /**
+   * @param {Lane[]} lanes @param {number} now Unix seconds until which what goes on is drawn
+   * @param {number} [most] replicas that get a row each
+   */
+  show(lanes, now, most = MANY) {
+    if (lanes !== this.lanes || most !== this.#most) {
+      [this.lanes, this.#most] = [lanes, most];
+      this.#rows = rowsOf(lanes, most);
       const times = lanes.flatMap((lane) => lane.segments.flatMap(({ start, end }) => [start, end ?? start]));
       this.#changes = [...new Set(times)].sort((a, b) => a - b);
       this.#goesOn = lanes.some((lane) => lane.segments.some(({ end }) => end === null));
@@ -120,7 +124,7 @@ export class AttemptTimeline extends Drawing {
       const text = clockTime(time).slice(0, step < 60 ? 8 : 5), half = context.measureText(text).width / 2;
       context.fillStyle = theme.muted;
       const touches = this.#axis.cuts.some((cut) => x + half > cut.x && x - half < cut.x + this.#axis.cutWidth);
-      if (x + 20 < this.width && !touches) context.fillText(text, Math.max(left, x - half), bottom + 14);
+      if (x + half < this.width && !touches) context.fillText(text, Math.max(left, x - half), bottom + 14);
     }
   }
 

@@ -57,8 +57,7 @@ export class VirtualTable extends HTMLElement {
       this.#body,
       [],
       String,
-      () => this.#createRow(),
-      () => {},
+      () => this.#createRow()
     );
     this.#spare = [];
     this.#head.replaceChildren(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from tests.cli.terminals import run_on
 from trainyard.cli.commands import COMMANDS, main
 
 # What click shows for a value without a name.
@@ -58,3 +60,18 @@ def test_each_command_has_one_line_in_the_list() -> None:
     page = CliRunner().invoke(main, ["--help"], terminal_width=80).output.partition("Commands:")[2]
     lines = [line.split()[0] for line in page.partition("\n\n")[0].splitlines() if line.strip()]
     assert lines == list(COMMANDS)
+
+
+@EVERY_COMMAND
+def test_help_in_a_pipe_is_not_wrapped(path: tuple[str, ...]) -> None:
+    """What reads it, such as grep, gets the whole text of an option in the line of its name."""
+    page = CliRunner().invoke(main, [*path, "--help"]).output
+    options = [param for param in command_of(path).params if isinstance(param, click.Option) and not param.hidden]
+    texts = [" ".join((option.help or "").partition("\b")[0].split()) for option in options]
+    lines = page.splitlines()
+    assert [text for text in texts if not any(text in " ".join(line.split()) for line in lines)] == []
+
+
+def test_help_on_a_terminal_is_wrapped(tmp_path: Path) -> None:
+    shown = run_on(tmp_path, ["run", "--help"], out="terminal").out
+    assert max(map(len, shown.splitlines())) <= 80

@@ -14,7 +14,14 @@ import click
 from trainyard import __version__
 from trainyard.cli.command import defaults
 from trainyard.cli.command.codes import READER_GONE, UNAVAILABLE
-from trainyard.cli.output.layout import note, printable_streams, terminal_prose, write_error_text
+from trainyard.cli.output.layout import (
+    UNLIMITED,
+    note,
+    printable_streams,
+    terminal_prose,
+    terminal_width,
+    write_error_text,
+)
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -80,6 +87,14 @@ class Commands(click.Group):
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"there is no command {args[0]!r}{defaults.did_you_mean(args[0], list(COMMANDS))}")
         return super().resolve_command(ctx, args)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """For every command: help in a file or a pipe is not wrapped, as no output of ours is."""
+        if terminal_width(1) == UNLIMITED:
+            extra.setdefault("terminal_width", UNLIMITED)
+        return super().make_context(info_name, args, parent, **extra)
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """For every command: EPIPE or a full disk on stdout ends with at most one line on stderr and an exit code."""

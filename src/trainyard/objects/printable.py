@@ -4,8 +4,8 @@
     printable(text, line)   escapes newlines and tabs, too: a value of one line stays one line
 
 Escaped are: C0 and C1 controls (escape sequences begin with one), DEL, carriage returns (they let a line overwrite
-itself), and the Unicode marks that change the direction of text. A backslash is not escaped: the output is for reading
-and is never parsed back.
+itself), the Unicode marks that change the direction of text, and halves of surrogate pairs, which no output can encode.
+A backslash is not escaped: the output is for reading and is never parsed back.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from __future__ import annotations
 import re
 import shlex
 
-_DIRECTION_MARKS = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
-_CONTROLS = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DIRECTION_MARKS}]")
-_CONTROLS_AND_NEWLINES = re.compile(rf"[\x00-\x1f\x7f-\x9f{_DIRECTION_MARKS}]")
+DIRECTION_MARKS = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+SURROGATES = "\ud800-\udfff"
+_CONTROLS = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{DIRECTION_MARKS}{SURROGATES}]")
+_CONTROLS_AND_NEWLINES = re.compile(rf"[\x00-\x1f\x7f-\x9f{DIRECTION_MARKS}{SURROGATES}]")
 _OUR_COLOUR = re.compile(r"\x1b\[(?:0|3[1-6])m")  # the colour sequences that `cli/output/layout.py` writes
 _COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}m")
 _SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
@@ -28,8 +29,10 @@ def printable(text: str, line: bool = False) -> str:
     return (_CONTROLS_AND_NEWLINES if line else _CONTROLS).sub(_escape, text)
 
 
-def printable_with_our_colours(text: str) -> str:
-    """As `printable`, but the colour sequences that Trainyard itself writes are kept."""
+def printable_with_our_colours(text: str, has_colours: bool = True) -> str:
+    """As `printable`, but with `has_colours` the colour sequences that Trainyard itself writes are kept."""
+    if not has_colours:
+        return printable(text)
     if text.isprintable():
         return text
     end, parts = 0, []

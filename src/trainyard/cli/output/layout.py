@@ -10,7 +10,7 @@ Rules:
 - The output of users' programs does not pass through this module.
 - Text from API objects (names, messages, fields) cannot control the terminal: cells and values are made printable,
   and `PrintableStream`, which wraps stdout and stderr in every command, passes no escape sequence but the colours
-  below.
+  below, and these to a terminal only.
 """
 
 from __future__ import annotations
@@ -198,15 +198,18 @@ def table_line(row: Sequence[str], widths: Sequence[int], colours: Mapping[int, 
 
 
 class PrintableStream:
-    """A text stream that makes escape sequences (other than colours) and carriage returns visible before it writes to
-    another stream."""
+    """A text stream that makes escape sequences (but our colours on a terminal) and carriage returns visible before it
+    writes to another stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._colour = False
+        with contextlib.suppress(OSError, ValueError):  # it has no descriptor, or is closed
+            self._colour = colour_on(stream.fileno())
 
     def write(self, text: str) -> int:
         """Write the text with its control characters escaped."""
-        self._stream.write(printable_with_our_colours(text) if isinstance(text, str) else text)
+        self._stream.write(printable_with_our_colours(text, self._colour) if isinstance(text, str) else text)
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -243,7 +246,7 @@ def write_error_text(error: OSError) -> str:
 
 def note(text: str) -> None:
     """Print text to stderr, wrapped at the width of a terminal."""
-    click.echo(terminal_prose(text, 2), err=True)
+    click.echo(terminal_prose(printable(text), 2), err=True)
 
 
 def note_problems(problems: Iterable[object]) -> None:

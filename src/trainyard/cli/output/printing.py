@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainyard.objects import Json
+from trainyard.objects.printable import DIRECTION_MARKS, SURROGATES
 from trainyard.objects.yaml_text import as_yaml
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMS", "align_columns", "as_json", "as_yaml", "document"]
 
-_CONTROL_CHARACTERS = re.compile("[\x7f-\x9f]")  # valid unescaped in JSON, but interpreted by a terminal
+# Valid unescaped in JSON, but a terminal interprets them, or no output can encode them.
+_CONTROL_CHARACTERS = re.compile(f"[\x7f-\x9f{DIRECTION_MARKS}{SURROGATES}]")
 FORMS = ("wide", "json", "yaml", "name")
 
 

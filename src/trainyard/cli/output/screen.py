@@ -102,12 +102,12 @@ class Screen:
 
     def result(self, text: str) -> None:
         """Queue a line for standard output."""
-        self._writer.write(self._places.result, printable_with_our_colours(text).encode("utf-8", "replace") + b"\n")
+        self._writer.write(self._places.result, printable_with_our_colours(text, self.colour_result).encode() + b"\n")
 
     def note(self, text: str) -> None:
         """Queue a message for standard error, wrapped at the width of a terminal."""
         text = prose(text, terminal_width(self._places.notes))
-        self._writer.write(self._places.notes, printable_with_our_colours(text).encode("utf-8", "replace") + b"\n")
+        self._writer.write(self._places.notes, printable_with_our_colours(text, self.colour_notes).encode() + b"\n")
 
     def progress(self, live: str, plain: str) -> None:
         """Set the progress line: `live`, with the elapsed time, for a terminal, else `plain`."""

@@ -35,7 +35,10 @@ def open_file(path: Path, root: Path) -> FileIO:
     """The regular file at `path`, which is below `root`, unbuffered, for reading. Raises OSError."""
     from trainyard.node.supervisor.safe_paths import open_file as open_beneath  # commands that read none do not need it
 
-    return os.fdopen(open_beneath(str(root), str(path.relative_to(root))), "rb", buffering=0)
+    try:
+        return os.fdopen(open_beneath(str(root), str(path.relative_to(root))), "rb", buffering=0)
+    except ValueError as error:  # a damaged record may have names with a NUL, or that begin with /
+        raise OSError(errno.EINVAL, "is no name of a file", str(path)) from error
 
 
 def read_bytes(path: Path, root: Path, limit: int = MAX_BYTES) -> bytes:

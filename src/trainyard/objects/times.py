@@ -15,11 +15,9 @@ def parse_time(text: object) -> float | None:
         return None
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return None if moment.tzinfo is None else moment.astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):  # in UTC it may be before the year 1, or after 9999
         return None
-    if moment.tzinfo is None:
-        return None
-    return moment.timestamp()
 
 
 def format_time(seconds: float) -> str:

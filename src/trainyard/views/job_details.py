@@ -113,18 +113,22 @@ def _policies(job: Job) -> dict[str, Any]:
 def _roles(job: Job) -> Iterator[RoleDetails]:
     for role in job.parsed.roles:
         containers = as_dict(as_dict(role.template).get("spec")).get("containers")
-        yield RoleDetails(role.name, role.replicas, tuple(map(_container_details, containers or ())))
+        yield RoleDetails(role.name, role.replicas, tuple(map(_container_details, _items(containers))))
 
 
-def _container_details(container: Json) -> ContainerDetails:
-    command = [*(container.get("command") or []), *(container.get("args") or [])]
-    return ContainerDetails(
-        str(container.get("name") or ""), str(container.get("image") or ""), " ".join(map(str, command))
-    )
+def _container_details(container: object) -> ContainerDetails:
+    fields = as_dict(container)
+    command = [*_items(fields.get("command")), *_items(fields.get("args"))]
+    return ContainerDetails(str(fields.get("name") or ""), str(fields.get("image") or ""), " ".join(map(str, command)))
+
+
+def _items(value: object) -> list[Any]:
+    """The value if it is a list: a job whose spec is refused may have anything."""
+    return value if isinstance(value, list) else []
 
 
 def _conditions(conditions: Any) -> Iterator[ConditionView]:
-    for condition in conditions or ():
+    for condition in map(as_dict, _items(conditions)):
         yield ConditionView(
             type=str(condition.get("type") or ""),
             status=str(condition.get("status") or ""),

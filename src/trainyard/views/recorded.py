@@ -75,7 +75,7 @@ def _restarts(pod: Json, job: Json | None) -> int:
 
 def _ended_with_node(status: Json, containers: list[Json]) -> bool:
     """True when the pod ended because its node did, not by itself: the pod that replaces it is no restart."""
-    lost = any(container["runs"] and container["runs"][-1]["reason"] == LOST for container in containers)
+    lost = any(container["runs"] and container["runs"][-1].get("reason") == LOST for container in containers)
     return status.get("phase") == "Failed" and (lost or is_condition_true(status.get("conditions"), "DisruptionTarget"))
 
 
@@ -91,7 +91,7 @@ def _container_entry(container: ContainerStatus, previous: Json | None, peaks: M
         of_run = {field: by_run.get(f"{container.name}/{number}", 0) for field, by_run in peaks.items()}
         return _run_entry(number, terminated, of_run)
 
-    runs = {int(run["run"]): run for run in (previous or {}).get("runs") or []}
+    runs = {run["run"]: run for run in (previous or {}).get("runs") or [] if run.get("run") is not None}
     if terminated := container.previous_terminated:
         is_last = container.state("waiting") is not None and not container.removed
         number = restarts + 1 if is_last else restarts
@@ -147,7 +147,7 @@ def recorded_pod(data: Json, entry: Json, template: Json | None = None) -> Json:
     """A pod of a record as an API object. `data`: the content of result.json; `template`: the pod template of its role,
     for the spec."""
     labels = {OWNER: str(data.get("uid") or ""), ATTEMPT: str(entry.get("attempt") or 0)}
-    labels |= {ROLE: str(entry["role"]), INDEX: str(entry["index"])} if entry.get("role") else {}
+    labels |= {ROLE: str(entry["role"]), INDEX: str(entry.get("index") or "")} if entry.get("role") else {}
     labels |= {} if entry.get("role") else {"app": str(entry.get("replica"))}
     meta = {"name": entry.get("name"), "uid": entry.get("uid"), "namespace": data.get("namespace"), "labels": labels}
     meta["creationTimestamp"] = entry.get("created")
@@ -164,7 +164,7 @@ def recorded_pod(data: Json, entry: Json, template: Json | None = None) -> Json:
         parts["initContainerStatuses" if container.get("init") else "containerStatuses"].append(_status(container))
     status = {name: entry.get(name) for name in ("phase", "reason", "message")} | {"startTime": entry.get("started")}
     status["conditions"] = [{"type": "DisruptionTarget", "status": "True"}] if entry.get("stopped") else None
-    spec = {**((template or {}).get("spec") or {}), "nodeName": entry.get("node")}
+    spec = {**as_dict(as_dict(template).get("spec")), "nodeName": entry.get("node")}
     status = _present({**status, **parts})
     return {"apiVersion": "v1", "kind": "Pod", "metadata": _present(meta), "spec": spec, "status": status}
 

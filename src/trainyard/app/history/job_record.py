@@ -12,7 +12,7 @@ import json
 import shutil
 from copy import deepcopy
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
@@ -35,6 +35,7 @@ from trainyard.views.recorded import event_entry, pod_entry
 
 _SET_BY_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
 _ENDED = ("Succeeded", "Failed")
+LOG_FOLDER_DEPTH = 2  # names in `logs` of a pod's entry: a record is foreign input, and that folder is removed
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -177,14 +178,17 @@ class JobRecord(msgspec.Struct):
     def _leave_out(self, replica: str) -> list[str]:
         """Remove the oldest pod of a replica that is neither among its first nor among its last ones. Returns its uid,
         in a list."""
-        uids = self.uids_by_replica[replica]
+        uids = self.uids_by_replica.get(replica, [])  # a damaged entry has no replica
         if len(uids) <= 2 * self.limits.pods or uids[self.limits.pods] in self.live:
             return []
         uid = uids.pop(self.limits.pods)
         entry = self.pods.pop(uid)
-        self.data.setdefault("leftOut", {}).setdefault(replica, {"pods": 0})["pods"] += 1
-        if not self.data.get("logs"):  # those in a folder of the user's own choice are the user's
-            self._removed_logs.append(self.logs / str(entry["logs"]))
+        left_out = self.data.setdefault("leftOut", {}).setdefault(replica, {})
+        left_out["pods"] = left_out.get("pods", 0) + 1
+        parts = PurePosixPath(str(entry.get("logs"))).parts
+        is_ours = len(parts) == LOG_FOLDER_DEPTH and not {"/", ".."}.intersection(parts)
+        if is_ours and not self.data.get("logs"):  # those in a folder of the user's own choice are the user's
+            self._removed_logs.append(self.logs.joinpath(*parts))
         return [uid]
 
     def record_event(self, event: Json) -> None:

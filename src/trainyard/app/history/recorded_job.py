@@ -6,7 +6,10 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
+
 from trainyard.app.background.cluster_folders import BackgroundError, command_line
+from trainyard.app.history.readable import METADATA, readable
 from trainyard.app.history.recorded_values import recorded_usages
 from trainyard.app.history.records import (
     GIVEN_UP,
@@ -54,9 +57,12 @@ def job_object(record: HistoryRecord) -> Json | None:
     """The job as it was last recorded; None when the record has no job or it cannot be read."""
     try:
         documents = read_manifest(read_bytes(record.folder / "job.yaml", record.folder), "job.yaml")
-    except (OSError, ManifestError):
+        job = documents[0].obj if documents else {}
+        msgspec.json.encode(job)  # what is no JSON, such as half of a surrogate pair, is in no object of an API
+    except (OSError, ManifestError, UnicodeEncodeError, OverflowError):
         return None
-    return documents[0].obj if documents else None
+    metadata = readable(job.get("metadata"), METADATA)
+    return {**job, "metadata": metadata} if metadata else None
 
 
 def job_written_at(record: HistoryRecord) -> int | None:

@@ -38,8 +38,9 @@ import msgspec
 
 from trainyard.app.background.cluster_folders import HISTORY, state_folder
 from trainyard.app.background.folder import is_locked, make_private
+from trainyard.app.history.readable import EVENT, POD, RESULT_FIELDS, readable, readable_items
 from trainyard.app.job_files import is_folder, matching_files, read_bytes, status_of
-from trainyard.objects import Json, as_dict, format_time, parse_time
+from trainyard.objects import Json, format_time, parse_time
 from trainyard.objects.printable import quoted_path
 from trainyard.views.recorded import ID_LENGTH
 
@@ -124,15 +125,15 @@ class HistoryRecord(msgspec.Struct, frozen=True):
     @property
     def pods(self) -> list[Json]:
         """How each pod ended, oldest first; [] when that cannot be read."""
-        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
-            return msgspec.json.decode(self.encoded_pods, type=list[Json])
+        with contextlib.suppress(msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            return readable_items(msgspec.json.decode(self.encoded_pods, type=list[Any]), POD)
         return []
 
     @property
     def replicas(self) -> int:
         """The number of replicas that had a pod."""
         count = self.data.get("replicas")  # records of earlier versions have no such field
-        return count if isinstance(count, int) else len({str(pod.get("replica")) for pod in self.pods})
+        return count if count is not None else len({str(pod.get("replica")) for pod in self.pods})
 
     @property
     def content(self) -> Json:
@@ -178,13 +179,14 @@ def _natural(text: str) -> list[tuple[int, str]]:
 
 
 def read_events(path: Path) -> list[Json]:
-    """The events in an events.yaml: each line is an item of a YAML list, written as JSON. [] when it cannot be read."""
-    with contextlib.suppress(OSError, ValueError):
-        text = read_bytes(path, path.parent).decode()
-        lines = text.split("\n")  # a message may have other line ends, such as U+2028
-        events = [json.loads(line.removeprefix("- ")) for line in lines if line.startswith("- ")]
-        return [event for event in events if isinstance(event, dict)]
-    return []
+    """The events in an events.yaml: each line is an item of a YAML list, written as JSON. A line that cannot be read is
+    left out."""
+    events = []
+    with contextlib.suppress(OSError):
+        for line in read_bytes(path, path.parent).split(b"\n"):
+            with contextlib.suppress(msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+                events.append(msgspec.json.decode(line.removeprefix(b"- ")))
+    return readable_items(events, EVENT)
 
 
 def events_text(events: list[Json]) -> str:
@@ -206,24 +208,14 @@ def read_record(folder: Path) -> HistoryRecord | None:
     Interrupted."""
     try:
         fields = _RESULT_DECODER.decode(read_bytes(folder / RESULT, folder))
-    except (OSError, msgspec.MsgspecError, RecursionError):
+        pods = bytes(fields.pop("pods", b"[]"))
+        decoded = {name: msgspec.json.decode(value) for name, value in fields.items()}
+    except (OSError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
-    pods = bytes(fields.pop("pods", b"[]"))
-    data = {name: msgspec.json.decode(value) for name, value in fields.items()}
-    if "leftOut" in data:
-        data["leftOut"] = _readable_counts(data["leftOut"])
+    data = readable(decoded, RESULT_FIELDS)
     if not data.get("result") and not is_recorded(folder):
         data = as_interrupted(data, folder)
     return HistoryRecord(folder, data, pods)
-
-
-def _readable_counts(left_out: object) -> Json:
-    """What a record has of the pods that it left out, by replica; without what is damaged."""
-    return {
-        replica: counts
-        for replica, counts in as_dict(left_out).items()
-        if isinstance(counts, dict) and isinstance(counts.get("pods"), int)
-    }
 
 
 def as_interrupted(data: Json, folder: Path) -> Json:

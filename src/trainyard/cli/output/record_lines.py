@@ -69,7 +69,7 @@ def record_fields(record: HistoryRecord, now: float) -> list[str]:
     if len(rows := _pod_rows(record)) > 1:
         lines += ["Pods:", *(f"  {line}" for line in align_columns(rows))]
     for replica, left_out in (record.data.get("leftOut") or {}).items():
-        lines.append(f"  {replica}: {left_out['pods']} pods between the first and the last ones are left out")
+        lines.append(f"  {replica}: {left_out.get('pods', 0)} pods between the first and the last ones are left out")
     files = record.log_files()
     lines += ["Logs:"] if files else []
     lines += [f"  {_file_size(path, record.logs):>8}  {path.relative_to(record.logs)}" for path in files]

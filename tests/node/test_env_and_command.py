@@ -156,13 +156,15 @@ def test_a_command_replaces_entrypoint_and_arguments_of_the_image(container: Jso
 
 
 def test_every_reference_of_a_pod_is_found() -> None:
+    mounts = [{"name": name, "mountPath": f"/{name}"} for name in ("u", "v", "w")]
     spec = {
         "initContainers": [{"name": "i", "env": [{"valueFrom": {"secretKeyRef": {"name": "a"}}}]}],
-        "containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": "b"}}]}],
+        "containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": "b"}}], "volumeMounts": mounts}],
         "volumes": [
-            {"configMap": {"name": "c"}},
-            {"secret": {"secretName": "d"}},
-            {"projected": {"sources": [{"configMap": {"name": "e"}}, {"secret": {"name": "f"}}]}},
+            {"name": "u", "configMap": {"name": "c"}},
+            {"name": "v", "secret": {"secretName": "d"}},
+            {"name": "w", "projected": {"sources": [{"configMap": {"name": "e"}}, {"secret": {"name": "f"}}]}},
+            {"name": "not-mounted", "configMap": {"name": "g"}},
         ],
     }
     read_references = {

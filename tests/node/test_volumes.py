@@ -229,6 +229,13 @@ async def test_a_pod_waits_for_a_host_path_of_type_directory(cluster: NodeCluste
     assert await cluster.result("waits") == "it is there"
 
 
+async def test_a_volume_that_no_container_mounts_is_not_waited_for(cluster: NodeCluster) -> None:
+    """As a kubelet 1.37 starts it: it sets up the volumes that are mounted, and no others."""
+    volumes = [{"name": "v", "configMap": {"name": "gone"}}, {"name": "w", "secret": {"secretName": "gone"}}]
+    await cluster.pod("starts", container={"command": ["echo", "it runs"]}, volumes=volumes)
+    assert await cluster.result("starts") == "it runs\n"
+
+
 async def test_a_missing_host_path_without_a_type_is_created_and_an_event_names_it(
     cluster: NodeCluster, tmp_path: Path
 ) -> None:

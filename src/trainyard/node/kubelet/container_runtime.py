@@ -29,6 +29,7 @@ from trainyard.node.kubelet.spec.pod_spec import (
     environment,
     field_variables,
     memory_limit,
+    mounted_volumes,
     references,
 )
 from trainyard.node.kubelet.tokens import Tokens
@@ -194,8 +195,9 @@ class ContainerRuntime:
             )
             # ConfigMap and projected volumes come last: on the shared network the paths of the others are written into
             # them.
-            volumes = (self._pod.get("spec") or {}).get("volumes") or []
-            for volume in sorted(volumes, key=lambda spec: "configMap" in spec or "projected" in spec):
+            for volume in sorted(
+                mounted_volumes(self._pod), key=lambda spec: "configMap" in spec or "projected" in spec
+            ):
                 self._volumes[str(volume.get("name"))] = build(volume, volume_context)
             memory = [*volume_context.tmpfs_folders, str(self._folder / "shm")]
             try:

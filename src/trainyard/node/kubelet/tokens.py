@@ -21,7 +21,7 @@ import msgspec
 from trainyard.client import ApiError
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.node.kubelet.api_client import NodeApiClient
-from trainyard.node.kubelet.spec.pod_spec import Missing, TokenRequest
+from trainyard.node.kubelet.spec.pod_spec import Missing, TokenRequest, mounted_volumes
 from trainyard.objects import Json, exponential_delay, name_of, namespace_of
 
 log = logging.getLogger(__name__)
@@ -41,8 +41,8 @@ class Token(msgspec.Struct, frozen=True):
 
 
 def token_requests(pod: Json) -> Iterator[tuple[str, str, TokenRequest]]:
-    """Every token of the pod's projected volumes: name of the volume, path in it, and the request."""
-    for volume in (pod.get("spec") or {}).get("volumes") or []:
+    """Every token of the pod's mounted projected volumes: name of the volume, path in it, and the request."""
+    for volume in mounted_volumes(pod):
         for source in (volume.get("projected") or {}).get("sources") or []:
             if isinstance(projection := source.get("serviceAccountToken"), dict):
                 yield str(volume.get("name")), str(projection.get("path") or "token"), TokenRequest.of(projection)

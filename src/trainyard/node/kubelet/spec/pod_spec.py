@@ -97,8 +97,15 @@ def container_images(pod: Json) -> dict[str, str]:
     return {str(container.get("name")): str(container.get("image") or "") for container, _ in pod_containers(pod)}
 
 
+def mounted_volumes(pod: Json) -> list[Json]:
+    """The volumes of a pod that one of its containers mounts: as in a kubelet, the others are not set up."""
+    mounts = [mount for container, _ in pod_containers(pod) for mount in container.get("volumeMounts") or []]
+    names = {mount.get("name") for mount in mounts}
+    return [volume for volume in (pod.get("spec") or {}).get("volumes") or [] if volume.get("name") in names]
+
+
 def references(pod: Json) -> set[ConfigRef]:
-    """Every ConfigMap and Secret that the pod's containers or volumes name."""
+    """Every ConfigMap and Secret that the pod's containers or mounted volumes name."""
     refs: set[ConfigRef] = set()
 
     def add(kind: str, source: object, key: str = "name") -> None:
@@ -113,7 +120,7 @@ def references(pod: Json) -> set[ConfigRef]:
             value_from = variable.get("valueFrom") or {}
             add("configmap", value_from.get("configMapKeyRef"))
             add("secret", value_from.get("secretKeyRef"))
-    for volume in (pod.get("spec") or {}).get("volumes") or []:
+    for volume in mounted_volumes(pod):
         add("configmap", volume.get("configMap"))
         add("secret", volume.get("secret"), "secretName")
         for source in (volume.get("projected") or {}).get("sources") or []:

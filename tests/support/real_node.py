@@ -137,6 +137,8 @@ class RealNode(ControlPlane):
 
     def _process(self, name: str, arguments: list[str], log: str = "") -> ControlPlaneProcess:
         process = super()._process(name, arguments, log)
+        if name == "kwok":  # the kubelet of `add_node`, which needs nothing of the node
+            return process
         process.command[:0] = self._inside()
         process.env["PATH"] = f"{self.build / 'bin'}:{PATH}"
         return process

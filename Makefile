@@ -129,7 +129,7 @@ test-frameworks: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks torch-environment 
 
 # One after the other: a process of these libraries needs ten seconds of CPU before it trains.
 test-long-trainings: $(VENV)/dev torch-environment ## the trainings that .ci/run leaves out: libraries on torch, another Python
-	@$(PYTEST) -m nightly $(call with_marker,nightly)
+	@$(PYTEST) -m "nightly and not node" $(call with_marker,nightly)
 
 # What the last runs have written into build/junit, and the table of what ran before: docs/testing-ci.md
 matrix: $(VENV)/dev ## write the table of tested frameworks, kinds and networks in docs/images.md
@@ -166,8 +166,19 @@ test-pods: $(VENV)/dev control-plane frameworks ## the tests that train in pods 
 real-node: $(VENV)/dev control-plane ## a real Kubernetes node (kubelet, containerd) that runs until Ctrl-C: needs root and Go
 	@$(BIN)/python -m tests.support.real_node
 
-test-node: $(VENV)/dev control-plane ## the tests in containers of a real node; no part of .ci/run
+test-node: $(VENV)/dev control-plane ## the tests in containers of a real node: ten minutes
 	@$(PYTEST) -m node $(call with_marker,node)
+
+# From nothing it takes up to 16 minutes on two cores: .ci/run has ten of them, and what is compiled by then stays. It goes on
+# without the stories where that is not enough, or a package archive is not reachable.
+real-node-build: $(VENV)/dev control-plane ## build or find kubelet, containerd and the images of a real node, for ten minutes at most
+	@timeout 600 $(BIN)/python -m tests.support.real_node_build || \
+	  echo "make: the real node is not built: make real-node-build again, or make real-node, which takes its time" >&2
+
+NODE_STORIES := tests/real_node/test_kinds.py tests/real_node/test_policies.py tests/real_node/test_node_faults.py
+
+test-node-short: $(VENV)/dev control-plane ## the stories of every kind on a real node, if it is built: two to four minutes
+	@$(BIN)/python -m tests.support.real_node_build --built || exit 0; $(PYTEST) -m "node and not nightly" $(NODE_STORIES)
 
 KEPT_FILES := tests/control_plane/test_check_server_real.py tests/control_plane/test_definitions_on_a_real_server.py
 
@@ -177,9 +188,9 @@ kept-answers: $(VENV)/dev control-plane ## write testdata/kept anew: what the re
 kept-pods: $(VENV)/dev control-plane ## write testdata/pod_table anew: what a real kubelet shows of small pods (five minutes)
 	@$(BIN)/python -m tests.pod_table --real-node --runs 3 --write testdata/pod_table/kubelet-1.37.1.json
 
-# Both back ends, the operators that ours replaces, and every answer that testdata/kept has, asked for again.
+# Both back ends, a real node, the operators that ours replaces, and every answer that testdata/kept has, asked for again.
 test-nightly: $(VENV)/dev control-plane frameworks ## every test, and the real API server is asked everything that testdata/kept has
-	@TRAINYARD_KEPT=compare $(MAKE) --no-print-directory -k test test-long-trainings test-cluster test-drop-in
+	@TRAINYARD_KEPT=compare $(MAKE) --no-print-directory -k test test-long-trainings test-cluster test-drop-in test-node
 
 ci-times: $(VENV)/dev ## write what the last .ci/run took into docs/testing-ci.md
 	@$(BIN)/python -m tools.ci_steps --page

@@ -25,17 +25,19 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parents[1]
 PREPARATION = (
     *("frameworks", "torch-environment", "browser"),
-    *(".venv/kubeflow-training/ready", ".venv/docs/ready", "control-plane"),
+    *(".venv/kubeflow-training/ready", ".venv/docs/ready", "control-plane", "real-node-build"),
 )
 """Downloads and builds, each once on a machine. They are measured apart: the steps after them use what is there."""
 STAGES = (
-    *((target,) for target in PREPARATION if target != "control-plane"),
+    *((target,) for target in PREPARATION if target not in ("control-plane", "real-node-build")),
     ("lint", "worlds", "docs"),  # each has one process
     ("test-local",),
     ("test-frameworks",),
     ("control-plane",),  # it needs Go, which the steps before it do not
     ("test-control-plane",),
     ("test-pods",),
+    ("real-node-build",),  # most of it is compiled with the control plane
+    ("test-node-short",),
 )
 TIMES = ROOT / "build" / "ci-times.json"
 REPORTS = ROOT / "build" / "junit"

@@ -12,6 +12,7 @@ import pytest
 from tests.real_node.stage import Stage, container, pytorch_job, template, until
 from tests.support.real_node import RealNode
 from tests.support.real_node_flags import NAME
+from trainyard.kinds.kubeflow_v1.pods import JOB_NAME
 from trainyard.objects import Json, is_condition_true, name_of, uid_of
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
@@ -56,7 +57,7 @@ def test_a_drained_job_goes_on_when_the_node_is_back_and_the_drain_is_no_failure
     job = sleeping("drained")
     stage.create(job)
     first = stage.until_running(job, 1)
-    real_node.kubectl("drain", NAME, "--force", "--ignore-daemonsets", "--timeout=60s")
+    real_node.kubectl("drain", NAME, "--force", f"--pod-selector={JOB_NAME}=drained", "--timeout=100s")
     until(
         lambda: stage.trainyard("why", "drained").stdout,
         "why says that the node is cordoned",

@@ -19,14 +19,16 @@ Check = Callable[[Any, Any], bool]
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One rule. `path` is from the object's root; `[]` stands for every item of a list, `{}` for every value of a map:
-    `spec.replicaSpecs[].tfPort`. It is the path of the field that the rule is about, not of a parent: for each field
-    that a rule reads of an object, an API server copies the schemas of all its fields, and a PodSpec has 43.
+    """One rule. `path` is from the object's root: `spec.replicaSpecs[].tfPort`. `[]` stands for every item of a list,
+    `[KEY]` for every item of a list whose items differ in that field, `{}` for every value of a map. It is the path of
+    the field that the rule is about, not of a parent: for each field that a rule reads of an object, an API server
+    copies the schemas of all its fields, and a PodSpec has 43.
 
     `default_message` is the message of the CRD's rule. `detail(value)` is a message that contains the value, as the old
     operators' messages do; the embedded server, lint and the operator use it. `transition` rules compare with the
-    stored value, and are skipped where there was none. `field` is the field below the value that the problem is
-    reported for. An `early` rule is checked on all values before the next rule is checked on any.
+    stored value, of an item with that of the item of the same KEY, and are skipped where there was none. `field` is the
+    field below the value that the problem is reported for. An `early` rule is checked on all values before the next
+    rule is checked on any.
     """
 
     path: str
@@ -80,18 +82,31 @@ def _values(parts: list[str], path: str, new: Any, old: Any) -> Iterator[tuple[s
     if not parts:
         yield path, new, old
         return
-    name = parts[0].removesuffix("[]").removesuffix("{}")
+    name, items = field_and_items(parts[0])
     if not isinstance(new, dict) or new.get(name) is None:
         return
     path = f"{path}.{name}" if path else name
     field_value = new[name]
     before = old.get(name) if isinstance(old, dict) else None
-    if not parts[0].endswith(("[]", "{}")):
+    if not items:
         yield from _values(parts[1:], path, field_value, before)
-    elif isinstance(field_value, dict) and parts[0].endswith("{}"):
+    elif isinstance(field_value, dict) and items == "{}":
         for key, item in field_value.items():
             yield from _values(parts[1:], f"{path}.{key}", item, None)
-    elif isinstance(field_value, list) and parts[0].endswith("[]"):
+    elif isinstance(field_value, list) and items != "{}":
         for index, item in enumerate(field_value):
             if item is not None:  # an API server checks no rule on null
-                yield from _values(parts[1:], f"{path}[{index}]", item, None)
+                yield from _values(parts[1:], f"{path}[{index}]", item, _item_of_key(before, items[1:-1], item))
+
+
+def field_and_items(part: str) -> tuple[str, str]:
+    """A part of a rule's path: the field, and what stands for its items, "" for the field itself."""
+    name, bracket, rest = part.partition("[" if part.endswith("]") else "{")
+    return name, bracket + rest
+
+
+def _item_of_key(items: Any, key: str, item: Any) -> Any:
+    """The item with the same value in the field `key`, None if there is none."""
+    if not key or not isinstance(items, list) or not isinstance(item, dict):
+        return None
+    return next((other for other in items if isinstance(other, dict) and other.get(key) == item.get(key)), None)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from trainyard.core import Config, Job, Kind, Rule, parse_job, violations, with_aliases
 from trainyard.core.policies.managed_by import KNOWN_CONTROLLERS, is_managed_here
+from trainyard.core.rules import field_and_items
 from trainyard.kinds.definitions import misplaced_fields
 from trainyard.kinds.definitions.immutability import rules_of
 from trainyard.kinds.definitions.misspellings import misspelt_fields
@@ -79,22 +80,22 @@ def schema(kind: Kind) -> Json:
         },
     }
     for rule in with_aliases(rules_of(kind), kind.api.field_aliases):
-        root = _with_rule(root, rule.path.split(".") if rule.path else [], rule)
+        root = with_rule(root, rule.path.split(".") if rule.path else [], rule)
     return root
 
 
-def _with_rule(node: Json, path: Sequence[str], rule: Rule) -> Json:
-    """A copy of the schema with the rule at that path below it: `name[]` is the items of a list, `name{}` the values of
-    a map. What is not on the path is shared: the schemas of pods are those of all kinds."""
+def with_rule(node: Json, path: Sequence[str], rule: Rule) -> Json:
+    """A copy of the schema with the rule at that path below it, as in `Rule.path`. What is not on the path is shared:
+    the schemas of pods are those of all kinds."""
     if not path:
         return {**node, "x-kubernetes-validations": [*node.get("x-kubernetes-validations", []), _validation_rule(rule)]}
-    name = path[0].removesuffix("[]").removesuffix("{}")
+    name, items = field_and_items(path[0])
     field_schema = node["properties"][name]
-    if path[0] == name:
-        field_schema = _with_rule(field_schema, path[1:], rule)
+    if not items:
+        field_schema = with_rule(field_schema, path[1:], rule)
     else:
-        inner = "items" if path[0].endswith("[]") else "additionalProperties"
-        field_schema = {**field_schema, inner: _with_rule(field_schema[inner], path[1:], rule)}
+        inner = "additionalProperties" if items == "{}" else "items"
+        field_schema = {**field_schema, inner: with_rule(field_schema[inner], path[1:], rule)}
     return {**node, "properties": {**node["properties"], name: field_schema}}
 
 

@@ -30,9 +30,9 @@ def pod_template_schema(container: Json, **containers_keywords: object) -> Json:
     `container` has further keywords and properties for the schema of a container, `containers_keywords` further
     keywords for that of the list of containers.
     """
-    core = _type_schema("Container")
+    core = type_schema("Container")
     item = {**core, **container, "properties": {**core["properties"], **container.get("properties", {})}}
-    spec = _type_schema("PodSpec")
+    spec = type_schema("PodSpec")
     containers = {"type": "array", "items": item, **containers_keywords}
     return {
         "description": "A PodTemplateSpec.",
@@ -61,7 +61,7 @@ def fields_of_types() -> dict[str, dict[str, str]]:
 
 
 @lru_cache(maxsize=256)
-def _type_schema(name: str) -> Json:
+def type_schema(name: str) -> Json:
     """The schema of a type in the notation of `pod_types.TYPES`."""
     if name in ("string", "integer", "boolean"):
         return {"type": name}
@@ -72,9 +72,9 @@ def _type_schema(name: str) -> Json:
     if name == "{any}":
         return {"type": "object", KEEP: True}
     if name.startswith("["):
-        return {"type": "array", "items": _type_schema(name[1:-1])}
+        return {"type": "array", "items": type_schema(name[1:-1])}
     if name.startswith("{"):
-        return {"type": "object", "additionalProperties": {**_type_schema(name[1:-1]), "nullable": True}}
+        return {"type": "object", "additionalProperties": {**type_schema(name[1:-1]), "nullable": True}}
     fields = fields_of_types()[name]
     required = [field.removesuffix("!") for field in fields if field.endswith("!")]
     return {
@@ -86,5 +86,5 @@ def _type_schema(name: str) -> Json:
 
 
 def _field_schema(field: str, kind: str) -> Json:
-    schema = _type_schema(kind)
+    schema = type_schema(kind)
     return schema if field.endswith("!") or kind == "any" else {**schema, "nullable": True}

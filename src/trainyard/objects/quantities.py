@@ -85,3 +85,10 @@ def _canonical(text: str) -> str:
     if match["power"]:
         return f"{value}e{power}" if power else str(value)
     return f"{value}{_SUFFIXES[power]}"
+
+
+def of_value(value: Fraction, is_binary: bool) -> str:
+    """The quantity of a value, in canonical form: with a binary suffix if `is_binary` and it is a multiple of 1Ki."""
+    if is_binary and value.denominator == 1 and value.numerator % 1024 == 0:
+        return canonical(f"{value.numerator // 1024}Ki")
+    return canonical(f"{-(-value.numerator * 1000 // value.denominator)}m")

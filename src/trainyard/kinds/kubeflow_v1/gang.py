@@ -15,7 +15,7 @@ from trainyard.kinds.pods.templates import containers_of, spec_of, whole_number
 from trainyard.objects import GVK, Json, Ref
 from trainyard.objects.labels import PREFIX
 from trainyard.objects.meta import annotations_of
-from trainyard.objects.quantities import canonical, exact
+from trainyard.objects.quantities import exact, of_value
 
 VOLCANO = "volcano"
 VOLCANO_POD_GROUP = GVK("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
@@ -108,7 +108,7 @@ def min_resources(job: Job) -> Json:
                 if value is not None and count:
                     sums[name] = sums.get(name, Fraction(0)) + value * count
                     binary[name] = binary.get(name, False) or str(text).endswith("i")
-    return {name: _quantity(value, binary[name]) for name, value in sums.items()}
+    return {name: of_value(value, binary[name]) for name, value in sums.items()}
 
 
 def _requests(container: Json) -> Json:
@@ -116,14 +116,6 @@ def _requests(container: Json) -> Json:
     resources = resources if isinstance(resources, dict) else {}
     amounts = (resources.get("limits"), resources.get("requests"))
     return {name: amount for part in amounts if isinstance(part, dict) for name, amount in part.items()}
-
-
-def _quantity(value: Fraction, is_binary: bool) -> str:
-    """The sum as a quantity, with a binary suffix when a summand has one."""
-    if is_binary and value.denominator == 1 and value.numerator % 1024 == 0:
-        return canonical(f"{value.numerator // 1024}Ki")
-    thousandths = -(-value.numerator * 1000 // value.denominator)
-    return canonical(f"{thousandths}m")
 
 
 def schedule_in_gang(template: Json, job: Job, slot: Slot) -> None:

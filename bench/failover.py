@@ -26,10 +26,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from bench.jobs import JOB_SET, job_set, pytorch_job
-from bench.jobset import NAMESPACE, JobSet
+from bench.jobs import job_set, pytorch_job
 from bench.report import Goal, Row, print_table, write_json, write_table
+from tests.drop_in.job_set import NAMESPACE, JobSet
 from tests.drop_in.operators import TrainingOperator, start_process
+from tests.drop_in.snapshot import JOB_SET
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_flags import MEASURED
 from tests.support.control_plane_process import ControlPlaneProcess, free_ports

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from tests.drop_in.snapshot import JOB_SET
 from trainyard import kinds
 from trainyard.objects import GVK, Json
 
 SCHEDULER = "bench"
 """The scheduler of the pods. There is none of this name: nothing but the operator and the kubelet writes the pods."""
-JOB_SET = GVK("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
 
 
 def _pod(container: str, **spec: object) -> Json:

@@ -31,11 +31,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.jobs import JOB_SET, job_set, pytorch_job, tf_job
-from bench.jobset import POD_LABEL, JobSet
+from bench.jobs import job_set, pytorch_job, tf_job
 from bench.measurements import Probe, Subject
 from bench.report import TIMES_CEILING, Goal, Row, growth_exponent, print_table, write_json
+from tests.drop_in.job_set import POD_LABEL, JobSet
 from tests.drop_in.operators import OperatorUnderTest, TrainingOperator, Trainyard
+from tests.drop_in.snapshot import JOB_SET
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_flags import MEASURED
 from trainyard import kinds

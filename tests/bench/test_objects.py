@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from bench.jobset import POD_LABEL
 from bench.kubelet import Event
 from bench.measurements import copy_of
+from tests.drop_in.job_set import POD_LABEL
 from trainyard.objects.resources import JOB, POD, SERVICE
 
 

@@ -12,12 +12,14 @@ import itertools
 import time
 from collections.abc import Callable, Mapping
 
+from tests.drop_in.job_set import POD_LABEL
 from tests.drop_in.jobs import MPIJOB2, PYTORCHJOB, JobKind
 from tests.drop_in.quiet import Objects
+from tests.drop_in.scenarios_trainjob import API, trained
 from tests.drop_in.snapshot import PLUGINS_GROUP, VOLCANO_GROUP
 from tests.support.waiting import until_async
 from trainyard.client import ApiClient, NotFound
-from trainyard.objects import GVK, Json, name_of, uid_of
+from trainyard.objects import GVK, Json, labels_of, name_of, uid_of
 from trainyard.objects.resources import CONFIG_MAP, POD
 
 PATIENCE = 120.0
@@ -26,6 +28,12 @@ KINDS: tuple[tuple[JobKind, Json], ...] = ((PYTORCHJOB, {"Master": 1}), (MPIJOB2
 PODS = ("canary-master-0", "canary-worker-0")
 POD_GROUPS = (VOLCANO_GROUP, PLUGINS_GROUP)
 _numbers = itertools.count(1)
+
+
+def canary_for(api: ApiClient, objects: Objects, kinds: Mapping[tuple[str, str], GVK], namespace: str) -> Canary:
+    """That of an operator which serves these kinds."""
+    canary = TrainJobCanary if (API, "TrainJob") in kinds else Canary
+    return canary(api, objects, kinds, namespace)
 
 
 class Canary:
@@ -46,12 +54,16 @@ class Canary:
 
     async def round_trip(self) -> float:
         """How long it took, in seconds."""
-        begin, uids = time.monotonic(), set(self._pods())
-        await self._api.delete(POD, self.namespace, next(iter(self._pods().values())), grace_period_seconds=0)
+        begin = time.monotonic()
         owned = await self._orphan()
-        await self._until(lambda: bool(self._pods().keys() - uids), "a new pod of the canary's job")
+        await self._operator_round_trip()
         await self._until(lambda: owned not in self._names(CONFIG_MAP), "the end of a ConfigMap without its owner")
         return time.monotonic() - begin
+
+    async def _operator_round_trip(self) -> None:
+        uids = set(self._pods())
+        await self._api.delete(POD, self.namespace, next(iter(self._pods().values())), grace_period_seconds=0)
+        await self._until(lambda: bool(self._pods().keys() - uids), "a new pod of the canary's job")
 
     async def _orphan(self) -> str:
         """A ConfigMap whose owner has just been deleted."""
@@ -80,6 +92,25 @@ class Canary:
 
     async def _until(self, condition: Callable[[], bool], description: str) -> None:
         await until_async(condition, f"{description} in {self.namespace}", seconds=PATIENCE)
+
+
+class TrainJobCanary(Canary):
+    """Each round trip is a new job, until it has a pod: its controllers are Trainer, JobSet and Kubernetes' own."""
+
+    async def start(self) -> None:
+        await self._operator_round_trip()
+
+    async def _operator_round_trip(self) -> None:
+        gvk = self._kinds[API, "TrainJob"]
+        job = trained()
+        name = job["metadata"]["name"] = f"canary-{next(_numbers)}"
+        job["metadata"]["namespace"] = self.namespace
+        await self._api.create(gvk, self.namespace, job)
+        await self._until(lambda: name in self._job_sets_of_pods(), "a pod of the canary's job")
+        await self._api.delete(gvk, self.namespace, name)
+
+    def _job_sets_of_pods(self) -> set[str]:
+        return {str(labels_of(pod).get(POD_LABEL)) for pod in self._objects.items(POD, self.namespace)}
 
 
 async def set_pod_group_phase(api: ApiClient, namespace: str, phase: str) -> None:

@@ -26,12 +26,12 @@ from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any, TypeVar
 
-from tests.drop_in.canary import Canary, set_pod_group_phase
+from tests.drop_in.canary import canary_for, set_pod_group_phase
 from tests.drop_in.quiet import Objects
 from tests.drop_in.scenario import Scenario
 from tests.drop_in.snapshot import SECTIONS, snapshot
 from tests.support.watched_objects import until_object
-from trainyard.client import ApiClient, ApiError, NotFound
+from trainyard.client import AlreadyExists, ApiClient, ApiError, NotFound
 from trainyard.objects import GVK, Json, format_time, name_of
 from trainyard.objects.resources import EVENT, NAMESPACE, POD, SERVICE_ACCOUNT
 
@@ -41,6 +41,7 @@ SHORTEST_LIMIT = 5.0  # seconds of a wait that is for a time limit of the job, a
 WIDTH = 16  # requests at one time
 REFUSALS = (400, 403, 409, 422)
 CREATE: Json = {"create": "job"}
+TEMPLATES = "TrainingRuntime"
 Value = TypeVar("Value")
 _numbers = itertools.count(1)
 
@@ -71,7 +72,7 @@ class Driver:
         self._objects = Objects(self._api, (*self._kinds.values(), *self._sections.values(), EVENT))
         await self._objects.start()
         namespace = await self._create_namespace("canary")
-        self._canary = Canary(self._api, self._objects, self._kinds, namespace)
+        self._canary = canary_for(self._api, self._objects, self._kinds, namespace)
         await self._canary.start()
         return self
 
@@ -106,6 +107,8 @@ class Driver:
     async def _run(self, scenarios: Sequence[Scenario], pause: float) -> list[_Run]:
         await self._settled()
         runs = await together(lambda scenario=scenario: self._open(scenario, pause) for scenario in scenarios)
+        if any(TEMPLATES in (item["kind"] for item in scenario.objects) for scenario in scenarios):
+            await self._settled()  # a webhook reads them from its cache
         while active := [run for run in runs if run.left]:
             await together(run.advance for run in active)
             restless = await self._settled()
@@ -123,7 +126,7 @@ class Driver:
         kind = self._kinds[scenario.manifest["apiVersion"], scenario.manifest["kind"]]
         run = _Run(self._api, namespace, kind, scenario, pause)
         for item in scenario.objects:
-            await run.create_object(item, self._sections)
+            await run.create_object(item, (*self._sections.values(), *self._kinds.values()))
         return run
 
     def _look(self, run: _Run, restless: Set[str]) -> None:
@@ -162,7 +165,8 @@ class _Run:
         self.answers: list[Json] = []
         limits = [step["wait"] for step in scenario.steps if step.get("wait", 0) >= SHORTEST_LIMIT]
         self._limit = min(limits, default=math.inf)
-        self._counts_from_end = "activeDeadlineSeconds" not in (manifest["spec"].get("runPolicy") or {})  # a TTL
+        policy = {**manifest["spec"], **(manifest["spec"].get("runPolicy") or {})}
+        self._counts_from_end = "activeDeadlineSeconds" not in policy  # a TTL
         self._since = time.monotonic()
         self.late = False
 
@@ -214,9 +218,14 @@ class _Run:
         with contextlib.suppress(NotFound):
             await self.api.delete(self.kind, self.namespace, self.name)
 
-    async def create_object(self, item: Json, sections: Mapping[str, GVK]) -> None:
-        (gvk,) = (gvk for gvk in sections.values() if (gvk.api_version, gvk.kind) == (item["apiVersion"], item["kind"]))
-        await self.api.create(gvk, self.namespace, item)
+    async def create_object(self, item: Json, resources: Iterable[GVK]) -> None:
+        """One that is not in a namespace may be there already, from another run."""
+        (gvk,) = (gvk for gvk in resources if (gvk.api_version, gvk.kind) == (item["apiVersion"], item["kind"]))
+        if not item["kind"].startswith("Cluster"):
+            await self.api.create(gvk, self.namespace, item)
+            return
+        with contextlib.suppress(AlreadyExists):
+            await self.api.create(gvk, "", item)
 
     async def _create(self, _: Json) -> None:
         self.submitted = await self.api.create(self.kind, self.namespace, self.manifest)

@@ -10,14 +10,13 @@ import base64
 import contextlib
 from collections.abc import Iterator
 
-from bench.jobs import JOB_SET
 from tests.drop_in.operators import LIMITS, create, documents, process, report_build
-from tests.drop_in.operators_build import Module, operators
+from tests.drop_in.operators_build import JOB_SET_MODULE, operators
+from tests.drop_in.snapshot import JOB_SET
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_process import ControlPlaneProcess, free_ports
 from trainyard.objects import Json, encode
 
-MODULE = Module("sigs.k8s.io/jobset", "v0.12.0", "h1:YYPuV0px8Ongq/RXmJg6V0w2UC67aiR+rCMD06vhQQQ=", ".")
 POD_LABEL = "jobset.sigs.k8s.io/jobset-name"
 """The label by which its webhooks select pods."""
 NAMESPACE = "jobset-system"
@@ -29,7 +28,7 @@ class JobSet:
     job_kinds = (JOB_SET,)
 
     def __init__(self) -> None:
-        self.built = operators(report_build, (MODULE,))
+        self.built = operators(report_build, (JOB_SET_MODULE,))
         self._components = self.built / "jobset" / "config" / "components"
         self._port = 0
 

@@ -75,4 +75,5 @@ PADDLEJOB = JobKind("PaddleJob", "paddleReplicaSpecs", "paddle", "master", {"Mas
 JAXJOB = JobKind("JAXJob", "jaxReplicaSpecs", "jax", "jaxjob-port", {"Worker": 2})
 MPIJOB = JobKind("MPIJob", "mpiReplicaSpecs", "mpi", "", {"Launcher": 1, "Worker": 2})
 MPIJOB2 = JobKind("MPIJob", "mpiReplicaSpecs", "mpi", "", {"Launcher": 1, "Worker": 2}, "v2beta1")
+KINDS = (TFJOB, PYTORCHJOB, XGBOOSTJOB, PADDLEJOB, JAXJOB, MPIJOB, MPIJOB2)
 GANGS = (VOLCANO, SCHEDULER_PLUGINS)

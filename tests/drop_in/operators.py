@@ -171,9 +171,9 @@ class Trainyard:
 
 
 @contextlib.contextmanager
-def process(plane: ControlPlane, command: list[str], *ready: str) -> Iterator[ControlPlaneProcess]:
+def process(plane: ControlPlane, command: list[str], *ready: str, **env: str) -> Iterator[ControlPlaneProcess]:
     """An operator's process within the block, as `start_process` starts it."""
-    operator = start_process(plane, command, *ready)
+    operator = start_process(plane, command, *ready, **env)
     try:
         yield operator
         if not operator.alive:
@@ -182,11 +182,12 @@ def process(plane: ControlPlane, command: list[str], *ready: str) -> Iterator[Co
         operator.end(signal.SIGTERM, 10.0)
 
 
-def start_process(plane: ControlPlane, command: list[str], *ready: str) -> ControlPlaneProcess:
+def start_process(plane: ControlPlane, command: list[str], *ready: str, **env: str) -> ControlPlaneProcess:
     """An operator's process with the administrator's kubeconfig, from when each URL of `ready` answers 200. Its log is
-    in the folder of the control plane."""
+    in the folder of the control plane. `env`: further variables of its environment."""
     name = Path(command[0]).name
     env = {
+        **env,
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(plane.folder),
         "KUBECONFIG": str(plane.kubeconfig),

@@ -52,7 +52,8 @@ class Module:
 
     @property
     def name(self) -> str:
-        return self.path.rpartition("/")[2]
+        """That of the program, without the major version at the end of the path."""
+        return self.path.removesuffix("/" + self.version.partition(".")[0]).rpartition("/")[2]
 
 
 MODULES = (
@@ -68,6 +69,14 @@ MODULES = (
         "h1:22EccUiO4VDooG4TooesdE8o8euGVj89PIRhiP24SRE=",
         "./cmd/mpi-operator",
     ),
+)
+
+JOB_SET_MODULE = Module("sigs.k8s.io/jobset", "v0.12.0", "h1:YYPuV0px8Ongq/RXmJg6V0w2UC67aiR+rCMD06vhQQQ=", ".")
+TRAINER_MODULE = Module(
+    "github.com/kubeflow/trainer/v2",
+    "v2.3.0",
+    "h1:Je+e7zvTLzB4qW09J1fB7pZrqvPtWuGng2NqdN5p5QU=",
+    "./cmd/trainer-controller-manager",
 )
 
 

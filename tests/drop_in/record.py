@@ -26,10 +26,11 @@ from tests.drop_in.operators import (
     TrainingOperator,
     install_pod_groups,
 )
-from tests.drop_in.operators_build import MODULES
+from tests.drop_in.operators_build import MODULES, TRAINER_MODULE
 from tests.drop_in.recordings import FOLDER, Recording, load, save
-from tests.drop_in.scenario import MPI, TRAINING, Scenario
+from tests.drop_in.scenario import MPI, TRAINER, TRAINING, Scenario
 from tests.drop_in.scenarios import all_scenarios
+from tests.drop_in.trainer import PROBE, Trainer
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_flags import Options
 from tests.support.watched_objects import until_gone
@@ -40,7 +41,7 @@ from trainyard.objects.resources import CONFIG_MAP
 RUNS = 2
 PAUSES = (0.0, 0.02, 0.1, 0.5)  # seconds, the longest pause before a write of the driver, in each turn of a check
 BATCH = 80  # runs at one time
-SETTLE = {TRAINING: 1.2, MPI: 2.5}  # seconds; the launcher is a Job, whose controller writes its status once a second
+SETTLE = {TRAINING: 1.2, MPI: 2.5, TRAINER: 2.5}  # seconds; the controller of Jobs writes a status once a second
 GARBAGE_SECONDS = 90.0
 
 OPTIONS = Options(more={"kube-controller-manager": ["--controllers=-horizontal-pod-autoscaler-controller"]})
@@ -50,11 +51,10 @@ OPTIONS = Options(more={"kube-controller-manager": ["--controllers=-horizontal-p
 def record(patterns: Sequence[str], *, write: bool) -> int:
     """Run the scenarios that a pattern matches, and write what the operators answered, or compare it with what is
     stored. The exit code: 1 when a scenario failed, or differs."""
-    selected = [
-        scenario for scenario in all_scenarios() if any(fnmatchcase(scenario.path, pattern) for pattern in patterns)
-    ]
+    candidates = all_scenarios([pattern.partition("/")[0] for pattern in patterns])
+    selected = [scenario for scenario in candidates if any(fnmatchcase(scenario.path, pattern) for pattern in patterns)]
     begin, failures = time.monotonic(), 0
-    for name, operator in ((TRAINING, TrainingOperator), (MPI, MpiOperator)):
+    for name, operator in ((TRAINING, TrainingOperator), (MPI, MpiOperator), (TRAINER, Trainer)):
         if scenarios := [scenario for scenario in selected if scenario.operator == name]:
             failures += _record_operator(operator(), scenarios, write)
     _print(f"{len(selected)} scenarios, {failures} failed or differ, {time.monotonic() - begin:.0f} s")
@@ -81,16 +81,17 @@ def _record_operator(operator: OperatorUnderTest, scenarios: Sequence[Scenario],
             chosen = [scenario for scenario in scenarios if scenario.gang == gang]
             with operator.running(plane, gang):
                 if not collected:
-                    asyncio.run(_collect_garbage(plane, operator, chosen[0]))
+                    manifest = PROBE if isinstance(operator, Trainer) else chosen[0].manifest
+                    asyncio.run(_collect_garbage(plane, operator, manifest))
                     collected = True
                 failures += asyncio.run(_record_all(plane, operator.job_kinds, chosen, write))
     return failures
 
 
-async def _collect_garbage(plane: ControlPlane, operator: OperatorUnderTest, scenario: Scenario) -> None:
+async def _collect_garbage(plane: ControlPlane, operator: OperatorUnderTest, manifest: Json) -> None:
     """The garbage collector learns new kinds every 30 seconds: wait until it has removed the child of a job."""
     async with plane.api() as api:
-        await collect_garbage(api, operator.job_kinds, scenario.manifest)
+        await collect_garbage(api, operator.job_kinds, manifest)
 
 
 async def collect_garbage(api: ApiClient, job_kinds: Iterable[GVK], manifest: Json) -> None:
@@ -98,7 +99,8 @@ async def collect_garbage(api: ApiClient, job_kinds: Iterable[GVK], manifest: Js
     (gvk,) = (kind for kind in job_kinds if (kind.api_version, kind.kind) == (manifest["apiVersion"], manifest["kind"]))
     job = deepcopy(manifest)
     job["metadata"] = {"name": "unmanaged", "namespace": "default"}
-    job["spec"].setdefault("runPolicy", {})["managedBy"] = "kueue.x-k8s.io/multikueue"
+    policy = job["spec"] if "runtimeRef" in job["spec"] else job["spec"].setdefault("runPolicy", {})
+    policy["managedBy"] = "kueue.x-k8s.io/multikueue"
     owner = await api.create(gvk, "default", job)
     reference = {"apiVersion": gvk.api_version, "kind": gvk.kind, "name": name_of(owner), "uid": uid_of(owner)}
     metadata = {"name": "owned", "ownerReferences": [reference]}
@@ -130,12 +132,12 @@ async def _record_all(plane: ControlPlane, job_kinds: Sequence[GVK], scenarios: 
 def batches(scenarios: Sequence[Scenario], size: int) -> list[Sequence[Scenario]]:
     """The scenarios in groups that run at one time. Those in which a time passes are first, in small groups of their
     own: their other steps must take less than that time, so no job of another scenario may be left that writes, and
-    all of a group wait in the same step."""
+    all of a group wait in the same step. The others are grouped by their number of steps: a group goes in step."""
     waits = {
         scenario.path: [number for number, step in enumerate(scenario.steps) if "wait" in step]
         for scenario in scenarios
     }
-    others = [scenario for scenario in scenarios if not waits[scenario.path]]
+    others = sorted((item for item in scenarios if not waits[item.path]), key=lambda item: len(item.steps))
     small = max(1, size // 8)
     groups: list[Sequence[Scenario]] = []
     for numbers in sorted({tuple(numbers) for numbers in waits.values() if numbers}):
@@ -146,7 +148,7 @@ def batches(scenarios: Sequence[Scenario], size: int) -> list[Sequence[Scenario]
 
 def _write(scenario: Scenario, runs: Sequence[list[Json]]) -> None:
     """Store the answers; a stored answer to the same scenario stays, and is one run more."""
-    module = next(module for module in MODULES if module.name == scenario.operator)
+    module = next(module for module in (*MODULES, TRAINER_MODULE) if module.name == scenario.operator)
     recording = Recording(
         scenario.path,
         f"{module.name} {module.version}",

@@ -27,7 +27,7 @@ from typing import Any
 
 from trainyard.objects import Json
 
-TRAINING, MPI = "training-operator", "mpi-operator"
+TRAINING, MPI, TRAINER = "training-operator", "mpi-operator", "trainer"
 VOLCANO, SCHEDULER_PLUGINS = "volcano", "scheduler-plugins"
 
 

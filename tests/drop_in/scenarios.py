@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 from tests.drop_in.jobs import JAXJOB, MPIJOB, PADDLEJOB, PYTORCHJOB, TFJOB, XGBOOSTJOB, JobKind
@@ -12,6 +12,7 @@ from tests.drop_in.scenarios_examples import examples
 from tests.drop_in.scenarios_kinds import jax, paddle, tensorflow, xgboost
 from tests.drop_in.scenarios_mpi import mpi, mpi_v2
 from tests.drop_in.scenarios_pytorch import pytorch
+from tests.drop_in.scenarios_trainjob import trainjobs
 
 SHORT = frozenset((
     "defaults", "ports-own-number", "containers-sidecar-first", "env-own", "template-metadata",
@@ -38,11 +39,11 @@ def short(kind: JobKind) -> Iterator[Scenario]:
 def own_scenarios() -> tuple[Scenario, ...]:
     """All but the operators' examples."""
     kinds = [scenario for kind in (TFJOB, XGBOOSTJOB, PADDLEJOB, JAXJOB, MPIJOB) for scenario in short(kind)]
-    own = (*pytorch(), *tensorflow(), *xgboost(), *paddle(), *jax(), *mpi(), *mpi_v2())
+    own = (*pytorch(), *tensorflow(), *xgboost(), *paddle(), *jax(), *mpi(), *mpi_v2(), *trainjobs())
     return unique((*common(PYTORCHJOB), *kinds, *own))
 
 
-@cache
-def all_scenarios() -> tuple[Scenario, ...]:
-    """Raises BuildError: the examples are in the operators' modules."""
-    return unique((*own_scenarios(), *examples()))
+def all_scenarios(folders: Sequence[str] = ("*",)) -> tuple[Scenario, ...]:
+    """With the examples of the kinds whose folder a shell pattern matches. Raises BuildError: these are in the
+    operators' modules."""
+    return unique((*own_scenarios(), *examples(folders)))

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
+from tests.drop_in.jobs import KINDS
 from tests.drop_in.operators import documents
 from tests.drop_in.operators_build import operators
 from tests.drop_in.scenario import MPI, TRAINING, Scenario, pods, running
+from tests.drop_in.scenarios_trainjob import TRAIN_JOBS, from_documents
+from tests.drop_in.trainer import trainer_examples
 from trainyard.objects import Json
 
 
-def examples() -> Iterator[Scenario]:
+def examples(folders: Sequence[str] = ("*",)) -> Iterator[Scenario]:
+    """Those of the kinds whose folder a shell pattern matches. Builds the operators of no others."""
+    if any(fnmatchcase(TRAIN_JOBS, folder) for folder in folders):
+        for name, manifests in trainer_examples():
+            yield from from_documents(name, manifests)
+    if not any(fnmatchcase(kind.folder, folder) for kind in KINDS for folder in folders):
+        return
     built = operators(lambda text: None)
     for operator in (TRAINING, MPI):
         folder = built / operator / "examples"

@@ -6,9 +6,9 @@
   written.
 - The events are sorted lines `TYPE REASON KIND/NAME: MESSAGE`; how often one was sent is left out.
 - Normalised: times are `<time>`, uids `<uid>`, the namespace `<namespace>`, generated suffixes of names `<random>`,
-  keys in Secrets their kind. Absent: resourceVersion, creationTimestamp, generation, managedFields,
-  the cluster's own addresses, the token volume of a pod, what admission and the scheduler add to a pod, other status
-  than the job's and the pod's phase.
+  keys in Secrets their kind, the YAML of a runtime's snapshot an object.
+- Absent: resourceVersion, creationTimestamp, generation, managedFields, the cluster's own addresses, the token volume
+  of a pod, what admission and the scheduler add to a pod, other status than the job's and the pod's phase.
 - A field that has the API server's default is left out: whether an operator has written the default or nothing, the
   object is the same.
 """
@@ -19,6 +19,8 @@ import base64
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+import yaml
 
 from trainyard.objects import GVK, Json, name_of, uid_of
 from trainyard.objects.resources import (
@@ -32,6 +34,8 @@ from trainyard.objects.resources import (
     SERVICE_ACCOUNT,
 )
 
+JOB_SET = GVK("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
+CLAIM = GVK("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 HPA = GVK("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 VOLCANO_GROUP = GVK("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
 PLUGINS_GROUP = GVK("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
@@ -44,12 +48,16 @@ SECTIONS: Mapping[str, GVK] = {
     "roles": ROLE,
     "roleBindings": ROLE_BINDING,
     "jobs": JOB,
+    "jobSets": JOB_SET,
+    "persistentVolumeClaims": CLAIM,
     "horizontalPodAutoscalers": HPA,
     "volcanoPodGroups": VOLCANO_GROUP,
     "schedulerPluginsPodGroups": PLUGINS_GROUP,
 }
 """Where the objects of a resource stand in a snapshot."""
 
+RUNTIME_SNAPSHOT = "-runtime-snapshot"
+"""The end of the name of the ConfigMap with the runtime of a TrainJob."""
 GIVEN = {("configMaps", "kube-root-ca.crt"), ("serviceAccounts", "default")}  # each namespace has them
 CLUSTER_COMPONENTS = frozenset((
     "default-scheduler", "kubelet", "job-controller", "endpoint-slice-controller", "endpoint-controller",
@@ -76,6 +84,7 @@ SERVICE_DEFAULTS: Mapping[str, Any] = {
     "internalTrafficPolicy": "Cluster", "sessionAffinity": "None", "type": "ClusterIP", "ports": [],
 }  # fmt: skip
 TOKEN_VOLUME = re.compile(r"kube-api-access-\w{5}")
+SHA1 = re.compile(r"\b[0-9a-f]{40}\b")  # of a name with the namespace, in a label of JobSet
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
@@ -114,7 +123,7 @@ class _Texts:
         if isinstance(value, list):
             return [self.normalised(part) for part in value]
         if isinstance(value, str):
-            return TIME.sub("<time>", self._pattern.sub(lambda match: self._names[match[0]], value))
+            return SHA1.sub("<sha1>", TIME.sub("<time>", self._pattern.sub(lambda match: self._names[match[0]], value)))
         return value
 
 
@@ -141,9 +150,18 @@ def _object(section: str, item: Json) -> Json:
     content["metadata"] = metadata
     if "spec" in content:
         content["spec"] = _spec(section, content["spec"])
+    if section == "configMaps" and name_of(item).endswith(RUNTIME_SNAPSHOT):
+        content["data"] = {key: _runtime(text) for key, text in (item.get("data") or {}).items()}
     if section == "secrets":
         content["data"] = {key: _secret(value) for key, value in (item.get("data") or {}).items()}
     return content
+
+
+def _runtime(text: str) -> Json:
+    """The object in a snapshot of a runtime, without what the server has added to its metadata."""
+    runtime = yaml.load(text, yaml.CSafeLoader)
+    metadata = {key: value for key, value in runtime["metadata"].items() if key not in SERVER_METADATA}
+    return {**runtime, "metadata": metadata}
 
 
 def _spec(section: str, spec: Json) -> Json:
@@ -154,15 +172,16 @@ def _spec(section: str, spec: Json) -> Json:
         ports = [_without(port, PORT_DEFAULTS) for port in spec.get("ports", [])]
         return _without({**spec, "ports": ports}, SERVICE_DEFAULTS)
     if section == "pods":
-        return _pod_spec(spec)
+        return pod_spec(spec)
     if section == "jobs":
         template = spec["template"]
-        template = {**template, "spec": _pod_spec(template["spec"])}
+        template = {**template, "spec": pod_spec(template["spec"])}
         return {**{key: value for key, value in spec.items() if key != "selector"}, "template": template}
     return spec
 
 
-def _pod_spec(spec: Json) -> Json:
+def pod_spec(spec: Json) -> Json:
+    """The spec of a pod without what the cluster adds, and without defaults."""
     content = {key: value for key, value in spec.items() if key not in SCHEDULING}
     content["tolerations"] = [
         toleration for toleration in spec.get("tolerations", []) if not _given_toleration(toleration)

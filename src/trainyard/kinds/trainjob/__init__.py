@@ -1,4 +1,10 @@
 """TrainJob of Kubeflow Trainer (trainer.kubeflow.org/v1alpha1), not served yet: docs/decisions/0024-trainjob.md.
 
 spec, runtime_spec, definitions: the fields, and the CustomResourceDefinitions with their rules
+admission:    what else is refused
+render:       a TrainJob and its runtime as the document of a JobSet, with the objects beside it
+pod_sets:     the replicated jobs while they are rendered; lists that are changed by name
+ml_policies:  torch, jax, xgboost and none;  mpi, torchtune: the others
+pod_groups:   gangs of coscheduling and Volcano
+expand:       a JobSet as Service, claims and pods
 """

@@ -199,7 +199,7 @@ ci-times: $(VENV)/dev ## write what the last .ci/run took into docs/testing-ci.m
 test-gpu: $(VENV)/dev ## trainings on the GPUs of this machine, if it has some; no part of .ci/run
 	@$(BIN)/python -m pytest -q -rs tests/gpu/trainings.py || [ $$? = 5 ]  # pytest's code where nothing is collected
 
-# The operators that ours replaces are built once, beside the control plane: four to six minutes.
+# The operators that ours replaces are built once, beside the control plane: eight to ten minutes.
 test-drop-in: $(VENV)/dev control-plane ## our operator beside Kubeflow's: their answers are as recorded, and ours as theirs
 	@$(BIN)/python -m tests.drop_in check
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/drop_in

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_nvml import GIB, LIBRARY, FakeNvml, gpus, uuid
-from trainyard.node.devices import discovery, kfd
+from trainyard.node.devices import discovery, drivers, kfd
 from trainyard.node.devices.device import Device, Inventory
-from trainyard.node.devices.discovery import discover, has_nvidia_driver
+from trainyard.node.devices.discovery import discover
+from trainyard.node.devices.drivers import has_nvidia_driver
 
 LIMIT = 120.0  # seconds; these tests run beside others
 
@@ -94,8 +95,8 @@ async def test_a_library_that_cannot_be_loaded_is_not_called_missing(tmp_path: P
 
 
 async def test_without_a_driver_no_process_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(discovery, "_DRIVER_FILES", (str(tmp_path / "nothing"),))
-    monkeypatch.setattr(kfd, "TOPOLOGY", tmp_path / "nothing")
+    monkeypatch.setattr(drivers, "_NVIDIA_FILES", (str(tmp_path / "nothing"),))
+    monkeypatch.setattr(drivers, "AMD_TOPOLOGY", str(tmp_path / "nothing"))
     monkeypatch.setattr(asyncio, "create_subprocess_exec", None)
     assert not has_nvidia_driver({"LD_LIBRARY_PATH": f"{tmp_path}::/nowhere"})
     assert await discover({}) == Inventory()

@@ -12,7 +12,7 @@ import pytest
 from tests.node.node_cluster import NodeCluster
 from tests.support.waiting import until_async
 from trainyard.node.images import PreparedImage
-from trainyard.node.kubelet.container_runtime import _visible_image_files
+from trainyard.node.kubelet.image_mounts import visible_below
 from trainyard.node.kubelet.volumes.mount_points import MountPoints
 from trainyard.node.kubelet.volumes.unsaved_files import (
     UnsavedFiles,
@@ -341,9 +341,9 @@ def test_the_name_and_the_folder_of_a_pod() -> None:
 def test_the_interpreter_stays_visible_below_a_volume_and_nothing_else_is_added(tmp_path: Path) -> None:
     prepared = PreparedImage([f"{tmp_path}/env/bin"], files={"/train.py": f"{tmp_path}/code/train.py"})
     volume = Mount("/somewhere", str(tmp_path), pod_owned=True)
-    shown = {mount.target for mount in _visible_image_files(prepared, [volume])}
+    shown = {mount.target for mount in visible_below(prepared, [volume])}
     assert {f"{tmp_path}/env", f"{tmp_path}/code"} <= shown
-    assert _visible_image_files(PreparedImage([]), [Mount("/somewhere", "/not/around/anything", pod_owned=True)]) == []
-    assert _visible_image_files(prepared, [Mount("/folder/of/the/user", str(tmp_path))]) == []
+    assert visible_below(PreparedImage([]), [Mount("/somewhere", "/not/around/anything", pod_owned=True)]) == []
+    assert visible_below(prepared, [Mount("/folder/of/the/user", str(tmp_path))]) == []
     around = Mount("/somewhere", os.path.dirname(os.path.realpath(sys.prefix)), pod_owned=True)
-    assert os.path.realpath(sys.prefix) in {mount.target for mount in _visible_image_files(prepared, [around])}
+    assert os.path.realpath(sys.prefix) in {mount.target for mount in visible_below(prepared, [around])}

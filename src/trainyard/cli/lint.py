@@ -40,7 +40,10 @@ def lint(files: tuple[str, ...]) -> None:
         for warning in warned:
             note(manifests.remark(document, "warning", warning))
             warnings += 1
-        remarks = [*manifests.server_fields_note(document.obj), *kinds.notes(kind, document.obj)]
+        remarks = [
+            *manifests.server_fields_note(document.obj),
+            *kinds.notes(kind, document.obj, manifests.may_give_out),
+        ]
         for remark in () if job_problems else remarks:
             note(manifests.remark(document, "note", remark))
             notes += 1

@@ -41,13 +41,14 @@ def why(job: str, output: str | None, **params: Any) -> None:
 async def _why(context: ClusterContext, job: str, form: str) -> None:
     from trainyard.app.evidence.facts import gather_facts
     from trainyard.cli.command.jobs import get_job
+    from trainyard.cli.command.manifests import may_give_out
     from trainyard.kinds import notes
     from trainyard.views.diagnosis import diagnose
 
     info = await get_job(context, job)
     facts = await gather_facts(context.api, info.kind, info.job)
     if await is_local(context):
-        facts = replace(facts, notes=tuple(notes(info.kind, info.job)))
+        facts = replace(facts, notes=tuple(notes(info.kind, info.job, may_give_out)))
     _print(facts, diagnose(facts), form)
 
 

@@ -9,9 +9,10 @@ Rules for this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from trainyard.objects.extended_resources import OLD_NAMES
 from trainyard.objects.meta import Json
 
 
@@ -71,11 +72,18 @@ USUAL = {"schedulerName": "default-scheduler"}  # values that ask for what happe
 DEFAULTED = frozenset({"imagePullPolicy", "preemptionPolicy", "priority", "tolerations"})
 
 
-def ineffective_fields(pod: Json, *, stored: bool = False, scheduled: bool = False) -> list[IneffectiveField]:
+def ineffective_fields(
+    pod: Json,
+    *,
+    stored: bool = False,
+    scheduled: bool = False,
+    is_given_out: Callable[[str], bool] = lambda resource: False,
+) -> list[IneffectiveField]:
     """The fields of a pod or pod template that have no effect on one machine, in the order of the table.
 
     `stored`: the pod was read from an API server, which has set defaults; fields that it defaults are left out.
     `scheduled`: the scheduler of a real cluster has bound the pod, so the scheduling fields did have an effect.
+    `is_given_out`: whether this machine may have devices of a resource, which are then given to pods.
     """
     spec = pod.get("spec")
     if not isinstance(spec, dict):
@@ -89,7 +97,7 @@ def ineffective_fields(pod: Json, *, stored: bool = False, scheduled: bool = Fal
                 path = f"spec.{list_name}[{index}]"
                 ineffective += _fields_in_table(container, path, "containers.", CONTAINER)
                 ineffective += _security_context_fields(container, path, "containers.")
-                ineffective += _resource_fields(container, path, scheduled)
+                ineffective += _resource_fields(container, path, scheduled, is_given_out)
     return [entry for entry in ineffective if not (stored and entry.field.rpartition(".")[2] in DEFAULTED)]
 
 
@@ -109,7 +117,9 @@ def _security_context_fields(spec_or_container: Json, path: str, prefix: str) ->
             yield IneffectiveField(f"{path}.{field}", field, SECURITY.get(name, NO_CONTAINERS))
 
 
-def _resource_fields(container: Json, path: str, scheduled: bool) -> Iterator[IneffectiveField]:
+def _resource_fields(
+    container: Json, path: str, scheduled: bool, is_given_out: Callable[[str], bool]
+) -> Iterator[IneffectiveField]:
     resources = container.get("resources")
     resources = resources if isinstance(resources, dict) else {}
     limits, requests = (
@@ -117,7 +127,7 @@ def _resource_fields(container: Json, path: str, scheduled: bool) -> Iterator[In
     )
     for name in limits:
         reason = LIMITS.get(name, "" if name == "memory" or name.startswith("hugepages-") else NO_DEVICES)
-        if reason:
+        if reason and not is_given_out(OLD_NAMES.get(str(name), str(name))):
             field = f"resources.limits.{name}"
             yield IneffectiveField(f"{path}.{field}", f"containers.{field}", reason)
     if requests and not scheduled:

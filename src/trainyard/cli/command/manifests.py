@@ -5,6 +5,7 @@ All problems are reported at once, each with its file and line, before any proce
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -204,3 +205,10 @@ def _name_problems(obj: Json) -> list[Problem]:
     if namespace is not None and not (isinstance(namespace, str) and is_dns_label(namespace)):
         return [Problem("metadata.namespace", f"{namespace!r} is not a legal namespace")]
     return []
+
+
+def may_give_out(resource: str) -> bool:
+    """Whether this machine has a driver for the devices of the resource, so that its node may give some to pods."""
+    from trainyard.node.devices import drivers
+
+    return drivers.may_give_out(resource, os.environ)

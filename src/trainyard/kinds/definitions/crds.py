@@ -153,8 +153,9 @@ def _managed_by_warnings(job: Job) -> list[Problem]:
     return [Problem(".".join(job.kind.api.policy_path("managedBy")), text)]
 
 
-def notes(kind: Kind, wire: Json) -> list[Problem]:
+def notes(kind: Kind, wire: Json, is_given_out: Callable[[str], bool] = lambda resource: False) -> list[Problem]:
     """Fields of the job without effect on one machine: one Problem for each, with the roles of a pod field.
+    `is_given_out`: whether the machine may have devices of a resource.
 
     They are not warnings: on a cluster these fields have an effect.
     """
@@ -163,7 +164,7 @@ def notes(kind: Kind, wire: Json) -> list[Problem]:
     first: dict[str, Problem] = {}
     for template_path, template in templates_of(wire.get("spec"), "spec"):
         template_roles = [role.name for role in job.parsed.roles if role.template is template]
-        for path, field, reason in ineffective_fields(template):
+        for path, field, reason in ineffective_fields(template, is_given_out=is_given_out):
             first.setdefault(field, Problem(f"{template_path}.{path}", reason))
             field_roles = roles.setdefault(field, [])
             field_roles += [name for name in template_roles if name not in field_roles]

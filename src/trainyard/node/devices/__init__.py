@@ -1,6 +1,7 @@
 """GPUs of this machine: how they are found, which of them the node may use, and which pod has which.
 
 device.py        a device, and the inventory of a machine
+drivers.py       whether a driver is loaded
 discovery.py     the inventory, from NVML in a process of its own (nvml_probe.py) and from the kernel (kfd.py)
 visibility.py    which devices the variables of the shell allow; pure
 allocation.py    which free devices a pod gets; pure

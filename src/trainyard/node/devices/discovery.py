@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
 import sys
 from asyncio.subprocess import Process
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ import msgspec
 
 from trainyard.node.devices import kfd
 from trainyard.node.devices.device import Device, Inventory
+from trainyard.node.devices.drivers import has_amd_driver, has_nvidia_driver
 from trainyard.objects.structs import replace
 
 PROBE = "trainyard.node.devices.nvml_probe"
@@ -28,27 +28,14 @@ LIMIT = 20.0
 GPU anew, which takes seconds."""
 
 _KILL_SECONDS = 1.0
-_DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # dxg: the driver of WSL
-_LIBRARY = "libnvidia-ml.so.1"
 
 
-def has_nvidia_driver(environ: Mapping[str, str]) -> bool:
-    """Whether NVIDIA's driver is loaded, or its library stands where $LD_LIBRARY_PATH leads. Only looks for files."""
-    folders = environ.get("LD_LIBRARY_PATH", "").split(":")
-    return any(map(os.path.exists, (*_DRIVER_FILES, *(f"{folder}/{_LIBRARY}" for folder in folders if folder))))
-
-
-def has_amd_driver() -> bool:
-    """Whether AMD's driver for compute is loaded."""
-    return kfd.TOPOLOGY.exists()
-
-
-async def discover(environ: Mapping[str, str], seconds: float = LIMIT) -> Inventory:
+async def discover(environ: Mapping[str, str], seconds: float | None = None) -> Inventory:
     """All devices of this machine, whatever the variables of the shell allow. Never raises for a driver that does not
     work: `problems` says what happened. `seconds`: of NVML at most."""
-    nvidia = await _nvml_inventory(environ, seconds) if has_nvidia_driver(environ) else Inventory()
+    nvidia = await _nvml_inventory(environ, seconds or LIMIT) if has_nvidia_driver(environ) else Inventory()
     try:
-        amd = kfd.amd_gpus()
+        amd = kfd.amd_gpus() if has_amd_driver() else ()
     except ValueError as error:
         amd, nvidia = (), replace(nvidia, problems=(*nvidia.problems, f"AMD's GPUs cannot be read: {error}"))
     return replace(nvidia, devices=(*nvidia.devices, *amd))

@@ -9,16 +9,16 @@ import contextlib
 from pathlib import Path
 
 from trainyard.node.devices.device import Device
+from trainyard.node.devices.drivers import AMD_TOPOLOGY
 from trainyard.objects.extended_resources import AMD_GPU
 from trainyard.objects.structs import replace
 
-TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _VIDEO_MEMORY = ("1", "2")  # heap_type of a memory bank: frame buffer, public and private
 _XGMI = "11"  # type of an io_link
 
 
-def amd_gpus(topology: Path = TOPOLOGY) -> tuple[Device, ...]:
+def amd_gpus(topology: Path = Path(AMD_TOPOLOGY)) -> tuple[Device, ...]:
     """The GPUs in the order of their nodes, which is that of ROCr's indices. () without the driver."""
     nodes = sorted((int(folder.name), folder) for folder in _folders(topology) if folder.name.isdecimal())
     gpus: dict[str, Device] = {}  # number of the node -> device

@@ -5,23 +5,33 @@ Rules:
 - A pod whose devices are still those of a pod that ends waits for them. More than the node has is an error: the
   scheduler has counted devices that are lost by now.
 - A resource that this node does not have is not given out: such a pod runs without it.
-- Until the devices are known, capacity and allocatable have 0 of `nvidia.com/gpu`, and pods that request some wait.
-  Without a driver they are known from the beginning.
+- Until the devices are known, capacity and allocatable have 0 of the resources of the drivers, and pods that request
+  devices wait; all others see none. Without a driver the devices are known from the beginning.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 
-from trainyard.node.devices import checkpoint, discovery
+from trainyard.node.devices import checkpoint, discovery, drivers
 from trainyard.node.devices.allocation import allocate
 from trainyard.node.devices.device import Device, Inventory
+from trainyard.node.devices.environment import device_environment
 from trainyard.node.devices.visibility import visible
 from trainyard.objects import Json, name_of, uid_of
-from trainyard.objects.extended_resources import NVIDIA_GPU, container_shares, is_device_resource, pod_requests
+from trainyard.objects.extended_resources import (
+    AMD_GPU,
+    NVIDIA_GPU,
+    container_shares,
+    is_device_resource,
+    pod_requests,
+)
+
+log = logging.getLogger(__name__)
 
 RECHECK_SECONDS = 60.0  # between two looks at the devices of a machine that has some
 
@@ -51,9 +61,9 @@ class DeviceManager:
         self._lost: dict[str, dict[str, str]] = {}  # who has seen it -> uuid -> reason
         self._released = asyncio.Event()
         self._said: set[str] = set()
-        self.has_driver = folder is not None and (
-            discovery.has_nvidia_driver(self._environ) or discovery.has_amd_driver()
-        )
+        loaded = {NVIDIA_GPU: drivers.has_nvidia_driver(self._environ), AMD_GPU: drivers.has_amd_driver()}
+        self._drivers = [resource for resource, is_loaded in loaded.items() if is_loaded and folder is not None]
+        self.has_driver = bool(self._drivers)
         if not self.has_driver:
             self.known.set()
         # uid of a pod -> uuids. Those of an earlier process of this node are read at once: the list of pods may come
@@ -106,7 +116,7 @@ class DeviceManager:
     def capacity(self) -> dict[str, str]:
         """Resource -> number of devices."""
         if not self.known.is_set():
-            return {NVIDIA_GPU: "0"}
+            return dict.fromkeys(self._drivers, "0")
         counts = Counter(device.resource for device in self.devices)
         return {resource: str(count) for resource, count in counts.items()}
 
@@ -119,6 +129,16 @@ class DeviceManager:
         """The devices that a pod has."""
         uuids = self.assignments.get(uid, ())
         return tuple(device for device in self.devices if device.uuid in uuids)
+
+    @property
+    def gives_out(self) -> bool:
+        """Whether programs see the devices that this node gives them, rather than all of the machine."""
+        return bool(self.devices) or not self.known.is_set()
+
+    def environment(self, pod: Json, container: Json, stated: Mapping[str, str]) -> dict[str, str]:
+        """The variables of `device_environment` for a container of a pod."""
+        node = self.devices if self.known.is_set() else [Device(resource, "", 0) for resource in self._drivers]
+        return device_environment(self.of_container(pod, container), node, stated)
 
     def of_container(self, pod: Json, container: Json) -> tuple[Device, ...]:
         """The devices that a container of a pod has."""
@@ -144,19 +164,28 @@ class DeviceManager:
             taken = {uuid for uuids in self.assignments.values() for uuid in uuids}
             devices = allocate(self.devices, taken | self.lost.keys(), owned)
             if devices is not None:
-                self._keep({**self.assignments, uid: tuple(device.uuid for device in devices)})
+                self.assignments[uid] = tuple(device.uuid for device in devices)
+                try:
+                    self._save()  # before the first process of the pod starts
+                except BaseException:
+                    del self.assignments[uid]
+                    raise
                 return
             blocked("DevicesInUse", f"pod {name_of(pod)} waits for devices of a pod that ends")
             await self._released.wait()
 
     def release(self, uid: str) -> None:
-        """The pod is over, and none of its processes is left. Raises OSError."""
-        if uid in self.assignments:
-            self._keep({other: uuids for other, uuids in self.assignments.items() if other != uid})
-            self._wake()
+        """The pod is over, and none of its processes is left."""
+        if self.assignments.pop(uid, None) is None:
+            return
+        try:
+            self._save()
+        except OSError as error:  # the next process of this node finds that the pod is gone
+            log.warning("the checkpoint of the devices cannot be written error=%s", error)
+        self._wake()
 
     def keep(self, uids: Iterable[str]) -> None:
-        """Only these pods are on this node: release the devices of all others. Raises OSError."""
+        """Only these pods are on this node: release the devices of all others."""
         for uid in self.assignments.keys() - set(uids):
             self.release(uid)
 
@@ -168,11 +197,9 @@ class DeviceManager:
                 text = f"Allocate failed due to requested number of devices unavailable for {resource}"
                 raise DevicesUnavailable(f"{text}. Requested: {count}, Available: {available}, which is unexpected")
 
-    def _keep(self, assignments: dict[str, tuple[str, ...]]) -> None:
-        """In the file first: a process that has devices is in it at any time."""
+    def _save(self) -> None:
         if self._folder is not None:
-            checkpoint.save(self._folder, assignments)
-        self.assignments = assignments
+            checkpoint.save(self._folder, self.assignments)
 
     def _wake(self) -> None:
         self._released.set()

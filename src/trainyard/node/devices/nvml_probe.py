@@ -21,7 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-NVML = "libnvidia-ml.so.1"
+from trainyard.node.devices.drivers import NVML
+
 _MISMATCH = 18  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 

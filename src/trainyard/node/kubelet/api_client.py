@@ -17,6 +17,7 @@ from trainyard.client import AlreadyExists, ApiClient, ApiError, Conflict, NotFo
 from trainyard.controller_runtime import Backoff, Reflector, WatchBackoff, WatchTarget
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.controller_runtime.reflector import ListReplaced, ObjectChanged, StoreEvent
+from trainyard.node.devices.manager import DeviceManager
 from trainyard.node.kubelet.events import PodEvent
 from trainyard.node.kubelet.registration import (
     CORDONED_ANNOTATION,
@@ -25,6 +26,8 @@ from trainyard.node.kubelet.registration import (
     has_annotation,
     node_object,
     node_status,
+    reported_devices,
+    with_devices,
 )
 from trainyard.node.kubelet.spec.pod_spec import ConfigRef, TokenRequest
 from trainyard.objects import (
@@ -57,6 +60,9 @@ class NodeApiClient:
     def __init__(self, api: ApiClient, node: str, say: Say, member: NodeConfig | None = None) -> None:
         self._api, self._node, self.say, self._member = api, node, say, member or NodeConfig()
         self._port = 0
+        self.devices = DeviceManager()
+        # Device resources that a Node of others had before this node, as from a device plugin; known after the start.
+        self._devices_of_others: frozenset[str] | None = None
         self._reported_errors: set[str] = set()  # printed already
 
     # The Node object.
@@ -80,6 +86,12 @@ class NodeApiClient:
             condition for condition in (node.get("status") or {}).get("conditions") or [] if isinstance(condition, dict)
         ]
         status = node_status(self._port, self._member, conditions, now, stopping, problem)
+        stored = reported_devices(node)
+        if self._devices_of_others is None:
+            self._devices_of_others = frozenset() if has_annotation(node, CREATED_ANNOTATION) else stored
+        for field, counts in (("capacity", self.devices.capacity()), ("allocatable", self.devices.allocatable())):
+            own = {name: count for name, count in counts.items() if name not in self._devices_of_others}
+            status[field] = with_devices(status, field, own, stored - self._devices_of_others)
         await self._api.patch(NODE, "", self._node, {"status": status}, "status")
 
     async def cordon(self, now: float) -> None:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from trainyard.controller_runtime import Backoff
-from trainyard.node.images import WORKING_DIRECTORY, ImageProblem, PreparedImage, create_files, interpreters
-from trainyard.node.kubelet import termination_message
+from trainyard.node.devices.manager import DevicesUnavailable
+from trainyard.node.devices.visibility import VARIABLES
+from trainyard.node.images import WORKING_DIRECTORY, ImageProblem, PreparedImage, interpreters
+from trainyard.node.kubelet import image_mounts, termination_message
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_record import PodRecord
 from trainyard.node.kubelet.registration import capacity
@@ -42,7 +43,7 @@ from trainyard.node.network.address_rewrite import is_hostfile
 from trainyard.node.network.directory import hostname_of, own_hostname_of
 from trainyard.node.network.interface_variables import without_pod_interface
 from trainyard.node.network.pod_network import Rewrite
-from trainyard.node.sandbox.inherited_environment import for_devices, inherited
+from trainyard.node.sandbox.inherited_environment import CPU_ONLY, for_devices, inherited
 from trainyard.node.sandbox.supervisor_client import Mount, Process, StartError
 from trainyard.node.supervisor import safe_paths
 from trainyard.objects import Json, labels, labels_of, namespace_of, pod_containers
@@ -91,6 +92,10 @@ class ContainerRuntime:
         Raises FatalStartError, StartError, TooLong, OSError, SandboxError."""
         self._report_ineffective_fields()
         prepared = await self._prepare_image(container, blocked)
+        try:
+            await self._context.devices.assign(self._pod, blocked)
+        except DevicesUnavailable as error:
+            raise FatalStartError(str(error), "UnexpectedAdmissionError") from None
         namespace, refs = namespace_of(self._pod), references(self._pod)
         while True:
             objects: dict[ConfigRef, Json | None] = {}
@@ -148,7 +153,12 @@ class ContainerRuntime:
             self._context.print_once(f"node: hostnameOverride: {text}")
         if OWNER in labels_of(self._pod) and not self._context.has_scheduler:
             return  # `run` and `submit` have reported it for the job
-        for ineffective in ineffective_fields(self._pod, stored=True, scheduled=self._context.has_scheduler):
+        for ineffective in ineffective_fields(
+            self._pod,
+            stored=True,
+            scheduled=self._context.has_scheduler,
+            is_given_out=self._context.devices.capacity().__contains__,
+        ):
             self._context.print_once(f"node: {ineffective.field}: no effect on one machine: {ineffective.reason}")
 
     async def _prepare_image(self, container: Json, blocked: Blocked) -> PreparedImage:
@@ -231,15 +241,17 @@ class ContainerRuntime:
 
     def _process_spec(self, container: Json, ident: str, prepared: PreparedImage, env_context: EnvContext) -> Process:
         context, name = self._context, str(container.get("name"))
-        base_env = self._base_environment(prepared) | self._api_environment(container)
+        has_devices = bool(context.devices.of_container(self._pod, container))
+        base_env = self._base_environment(prepared, has_devices) | self._api_environment(container)
         prepared = _with_working_directory(prepared, self.unsaved.working_directory, context.print_once)
-        env = environment(container, env_context, base_env)
+        stated = environment(container, env_context, {})
+        env = {**base_env, **stated, **context.devices.environment(self._pod, container, stated)}
         argv = command_line(container, prepared.entrypoint, prepared.args, env)
         cwd = str(container.get("workingDir") or prepared.workdir or "/")
         message = termination_message.message_file(self._folder, name, ident.rpartition("/")[2])
         volumes = self._volume_mounts(container, env)
-        image_mounts = _image_mounts(prepared, self._folder / "image" / name, self.unsaved)
-        mounts = [*image_mounts, *volumes, termination_message.mount(container, message)]
+        files = image_mounts.mounts(prepared, self._folder / "image" / name, self.unsaved)
+        mounts = [*files, *volumes, termination_message.mount(container, message)]
         inits = (self._pod.get("spec") or {}).get("initContainers") or []
         if inits and container not in inits:
             self.unsaved.init_containers_done(message)
@@ -255,7 +267,7 @@ class ContainerRuntime:
             for note in mount_paths.notes(volumes):
                 context.print_once(note)
             rewrite_paths = mount_paths.rewriter(mounts)
-            own_env = {**prepared.env, **environment(container, env_context, {})}
+            own_env = {**prepared.env, **stated}
             process = self._rewrite_process(process, own_env, field_variables(container), rewrite_paths)
         if not process.argv:
             raise StartError(128, "StartError", "no command specified")
@@ -263,12 +275,17 @@ class ContainerRuntime:
         self._last_processes[name] = process, rewrite_paths
         return process
 
-    def _base_environment(self, prepared: PreparedImage) -> dict[str, str]:
-        """The variables that every container of the pod with that image gets unless it sets them."""
+    def _base_environment(self, prepared: PreparedImage, has_devices: bool) -> dict[str, str]:
+        """The variables that every container of the pod with that image gets unless it sets them. `has_devices`: the
+        container has some of the devices that this node gives out."""
         network = self._context.network
         is_own = not self._context.has_scheduler  # else they may be pods of other users of a real cluster
         inherited_env = inherited(os.environ, proxies=not network.isolated_network, personal=is_own)
-        inherited_env = for_devices(inherited_env, os.listdir("/dev"))
+        if self._context.devices.gives_out:  # the bounds of the shell are those of the node, not of each container
+            inherited_env = {name: value for name, value in inherited_env.items() if name not in VARIABLES}
+            inherited_env = inherited_env if has_devices else {**CPU_ONLY, **inherited_env}
+        else:
+            inherited_env = for_devices(inherited_env, os.listdir("/dev"))
         base_env = {**inherited_env, **UNBUFFERED, **TORCHRUN, **prepared.env, **network.environment(self._pod)}
         base_env["PATH"] = ":".join([*prepared.path, base_env["PATH"]])
         base_env["HOSTNAME"] = own_hostname_of(self._pod) if network.isolated_network else hostname_of(self._pod)
@@ -295,7 +312,7 @@ class ContainerRuntime:
         return [
             Mount(str(self._folder / "tmp"), _TMPDIR, pod_owned=True),
             Mount(str(self._folder / "shm"), "/dev/shm", pod_owned=True),  # noqa: S108  (a mount point)
-            *_visible_image_files(prepared, volumes),
+            *image_mounts.visible_below(prepared, volumes),
             *self._context.network.files(self._pod, self._record.address, self._folder / "etc"),
         ]
 
@@ -353,16 +370,6 @@ def _with_working_directory(prepared: PreparedImage, folder: str, print_once: Ca
     return replace(prepared, workdir=folder)
 
 
-def _image_mounts(prepared: PreparedImage, folder: Path, unsaved: UnsavedFiles) -> list[Mount]:
-    """Mounts of the files and folders of the image, which are created in `folder`. The pod's volume mounts follow them
-    and take precedence."""
-    files = [(source, target, os.path.isdir(source)) for source, target in create_files(prepared, folder)]
-    for source, target, is_folder in files:
-        if is_folder and not any(f"{scratch}/".startswith(f"{target}/") for scratch in prepared.scratch_folders):
-            unsaved.watch(source, target)
-    return [Mount(source, target, readonly=not is_folder, pod_owned=is_folder) for source, target, is_folder in files]
-
-
 def _ssh_server_refusal(argv: list[str]) -> str:
     """Why sshd does not start on the shared network as a worker of an MPIJob starts it, "" for any other program: with
     the settings of this machine it would let people into this machine."""
@@ -381,17 +388,3 @@ def _resolve_subpath(folder: Path, path: str, make: bool) -> Path:
         return Path(os.readlink(f"/proc/self/fd/{fd}"))
     finally:
         os.close(fd)
-
-
-def _visible_image_files(prepared: PreparedImage, volumes: list[Mount]) -> list[Mount]:
-    """Mounts that keep the files of the image on this machine visible below a volume that hides them. Only below
-    volumes in the pod's own folder: below folders of the user, mount points would have to be mirrored, and new files
-    would be in memory (see supervisor/root_filesystem.py)."""
-    real = {os.path.realpath(path) for path in (*prepared.path, *prepared.files.values())}
-    needed = {*prepared.path, *real, *map(os.path.realpath, (sys.prefix, sys.base_prefix))}
-    visible_paths = set()
-    for target in {f"{volume.target.rstrip('/')}/" for volume in volumes if volume.pod_owned}:
-        visible_paths |= {
-            target + path.removeprefix(target).split("/")[0] for path in needed if path.startswith(target)
-        }
-    return [Mount(path, path) for path in sorted(visible_paths)]

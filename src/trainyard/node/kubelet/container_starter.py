@@ -88,7 +88,7 @@ class ContainerStarter:
         except StartError as failed:
             self._feed(Ended(now(), name, failed.code, failed.reason, failed.message))
         except FatalStartError as fatal:
-            self._feed(Stop(now(), 0.0, deleting=False, failure=("StartError", str(fatal))))
+            self._feed(Stop(now(), 0.0, deleting=False, failure=(fatal.reason, str(fatal))))
             self._feed(Ended(now(), name, 128, "StartError", str(fatal)))
         except (OSError, SandboxError, TooLong) as error:
             self._feed(Ended(now(), name, 128, "StartError", str(error)))

@@ -4,12 +4,14 @@ them: the starter of its network, the manager of its pods, the updater of its No
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 from trainyard.client import ApiClient, ApiError
 from trainyard.controller_runtime import TaskSupervisor
+from trainyard.node.devices.manager import DeviceManager
 from trainyard.node.images import Images
 from trainyard.node.kubelet import node_shutdown
 from trainyard.node.kubelet.api.authentication import TokenAuthenticator
@@ -115,6 +117,9 @@ class Node:
             cluster, sandbox, network, self._images, self._state, self._mounts, self._say, self._now
         )
         self._context.usage = UsageSampler(self._now)
+        self._context.devices = cluster.devices = DeviceManager(
+            self._state, os.environ, self._say, self._node_status.refresh
+        )
         self._context.working_directory = self._working_directory
         self._context.has_scheduler = self._member.joined
         self._context.log_folder, self._context.log_size = self._log_folder, self._log_size
@@ -127,6 +132,8 @@ class Node:
         self.tasks.start("watch services", cluster.services(self._services.on_listed, self._services.on_changed).run)
         self.tasks.start("watch pods", cluster.pods(self._pods.on_listed, self._pods.on_changed).run)
         self.tasks.start("sample usage", self._context.usage.run)
+        if self._context.devices.has_driver:
+            self.tasks.start("find devices", self._context.devices.run)
         if self._member.joined:
             node_status = self._node_status
             self.tasks.start("watch its Node", cluster.node(node_status.on_listed, node_status.on_changed).run)

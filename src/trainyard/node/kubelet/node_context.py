@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from trainyard.node.devices.manager import DeviceManager
 from trainyard.node.images import Images
 from trainyard.node.kubelet.api_client import NodeApiClient
 from trainyard.node.kubelet.start_limiter import StartLimiter
@@ -34,6 +35,7 @@ class NodeContext(msgspec.Struct):
     mount_points: MountPoints = msgspec.field(default_factory=MountPoints)
     start_limiter: StartLimiter = msgspec.field(default_factory=StartLimiter)
     usage: UsageSampler = msgspec.field(default_factory=UsageSampler)
+    devices: DeviceManager = msgspec.field(default_factory=DeviceManager)
     closing: bool = False  # the node stops: no more requests to the API server
     working_directory: Path | None = None  # of pods without the annotation
     has_scheduler: bool = False  # a real cluster's scheduler placed the pods and has handled the fields for scheduling

@@ -92,9 +92,11 @@ class PodCleanup:
             self.end_reported.set()
 
     def _release_address(self) -> None:
-        """Release the address, once; then the pod is over."""
+        """Release the address and the devices, once; then the pod is over."""
         if self._record.address and not self.ended.is_set():
             self._node_context.network.release(self._record.pod, self._record.address)
+        if not self._status_writer.suspended:  # else the next process of the node continues the pod, and its devices
+            self._node_context.devices.release(self._record.uid)
         self.ended.set()
 
     async def _report_losses(self) -> None:

@@ -55,6 +55,7 @@ class PodManager:
         present = {uid_of(pod) for pod in pods}
         if not self._folders_swept:
             self._folders_swept = True
+            self._release_devices(pods)
             # Some folders belong to pods that were deleted while the node was stopped.
             stale_folders = [
                 folder for folder in self._pod_folders.glob("*") if folder.name.rpartition("_")[2] not in present
@@ -65,6 +66,12 @@ class PodManager:
                 worker.object_deleted()
         for pod in pods:
             self.on_changed("ADDED", pod)
+
+    def _release_devices(self, pods: list[Json]) -> None:
+        """Of pods that ended or were deleted while the node was stopped."""
+        if self.context:
+            running = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
+            self.context.devices.keep(map(uid_of, running))
 
     def on_changed(self, verb: str, pod: Json) -> None:
         """An exception ends this pod as Failed; the watch continues."""

@@ -13,7 +13,7 @@ import contextlib
 import os
 import platform
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,6 +22,7 @@ from trainyard import __version__
 from trainyard.node.kubelet.api.authentication import ClientAuthenticator, TokenAuthenticator
 from trainyard.node.network.pod_network import ClusterNetwork
 from trainyard.objects import Json, format_time, set_condition
+from trainyard.objects.extended_resources import is_device_resource
 
 CREATED_ANNOTATION, CORDONED_ANNOTATION = "trainyard.dev/made-by-node", "trainyard.dev/cordoned-by-node"
 """Annotations: this node created the Node object and deletes it when it is withdrawn; this node cordoned it at its
@@ -115,6 +116,18 @@ def node_status(
         "declaredFeatures": list(FEATURES),
         "nodeInfo": node_info(),
     }
+
+
+def reported_devices(node: Json) -> frozenset[str]:
+    """The device resources in the capacity of a stored Node."""
+    capacity = (node.get("status") or {}).get("capacity") or {}
+    return frozenset(name for name in capacity if is_device_resource(name))
+
+
+def with_devices(status: Json, field: str, counts: Mapping[str, str], stored: Collection[str]) -> Json:
+    """The field `capacity` or `allocatable` of a Node's status, with the numbers of devices. None removes a resource
+    that the stored Node has and this machine does not have any more. What the user has stated (--capacity) stays."""
+    return {**dict.fromkeys(stored), **counts, **status[field]}
 
 
 def node_info() -> Json:

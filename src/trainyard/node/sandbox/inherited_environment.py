@@ -29,7 +29,7 @@ PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY",
 # Files of /dev: of GPUs that CUDA_VISIBLE_DEVICES selects, NVIDIA's (also Jetson and WSL) and AMD's; and of others.
 _GPU_FILES = ("nvidia*", "nvhost*", "nvgpu*", "dxg", "kfd")
 _ACCELERATOR_FILES = (*_GPU_FILES, "dri", "accel*", "davinci*", "hl*", "neuron*", "tpu*", "vfio")
-_CPU_ONLY = {"ACCELERATE_USE_CPU": "1", "PADDLE_DISTRI_BACKEND": "gloo"}
+CPU_ONLY = {"ACCELERATE_USE_CPU": "1", "PADDLE_DISTRI_BACKEND": "gloo"}
 """The variables of libraries that otherwise form no process group on CPUs: Hugging Face's accelerate starts N separate
 trainings, and a program of PaddlePaddle has a rank, but no group."""
 
@@ -51,7 +51,7 @@ def inherited(environ: Mapping[str, str], proxies: bool, personal: bool = True) 
 
 
 def for_devices(env: Mapping[str, str], device_files: Collection[str], platform: str = sys.platform) -> dict[str, str]:
-    """The variables on a machine whose /dev has these files: with _CPU_ONLY if no accelerator can be used. Unchanged
+    """The variables on a machine whose /dev has these files: with CPU_ONLY if no accelerator can be used. Unchanged
     elsewhere than on Linux: macOS has no file for Apple's GPU.
 
     Without a GPU CUDA_VISIBLE_DEVICES selects nothing, and is left out: by it, also if it is empty, the launcher of
@@ -63,4 +63,4 @@ def for_devices(env: Mapping[str, str], device_files: Collection[str], platform:
     has_accelerator = any(fnmatch(file, pattern) for file in device_files for pattern in _ACCELERATOR_FILES)
     hides_all = env.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     usable = {name: value for name, value in env.items() if has_gpu or name != "CUDA_VISIBLE_DEVICES"}
-    return usable if has_accelerator and not hides_all else {**_CPU_ONLY, **usable}
+    return usable if has_accelerator and not hides_all else {**CPU_ONLY, **usable}

@@ -27,7 +27,12 @@ _HOST_PATH_RETRY_SECONDS = 2.0  # seconds between two checks of a hostPath that 
 
 
 class FatalStartError(Exception):
-    """The pod needs a feature that this node does not have, or is invalid: it fails, because a retry cannot help."""
+    """The pod needs a feature that this node does not have, or is invalid: it fails, because a retry cannot help.
+    `reason`: of the pod's status."""
+
+    def __init__(self, message: str, reason: str = "StartError") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class VolumeContext(msgspec.Struct):

@@ -136,7 +136,8 @@ class ControllerManager:
         for change in store.apply(event):
             self._graph.index(gvk, change)
             if gvk == POD:
-                self._executor.assumed -= bound_or_deleted(change)
+                for uid in bound_or_deleted(change):
+                    self._executor.assumed.pop(uid, None)
             if gvk == NODE:
                 self._awaits_node = self._awaits_node and not any(map(scheduler.is_ready, self._graph.all(NODE)))
             for item in affected_items(self._graph, self._mapper, gvk, change):
@@ -190,7 +191,7 @@ class ControllerManager:
             case "scheduler":
                 if uid_of(obj) in self._executor.assumed:
                     return Decision()
-                return decisions.decide_placement(self._graph, obj, now, self._local_claims)
+                return decisions.decide_placement(self._graph, obj, now, self._local_claims, self._executor.assumed)
             case _:
                 return await self._garbage_collector.decide(item.gvk, obj)
 

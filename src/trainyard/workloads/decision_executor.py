@@ -28,7 +28,7 @@ class CreateFailed(Unavailable):
 
 class DecisionExecutor:
     """Sends the writes of decisions. `in_flight`: the acknowledged writes that the stores (those of the graph) do not
-    show yet. `assumed`: the uids of pods whose binding was acknowledged and whose `nodeName` the store does not show
+    show yet. `assumed`: uid -> node of the pods whose binding was sent and whose `nodeName` the store does not show
     yet."""
 
     def __init__(self, api: ApiClient, stores: Mapping[GVK, Store[Json]], now: Callable[[], float]) -> None:
@@ -36,7 +36,7 @@ class DecisionExecutor:
         self.recorder = EventRecorder(api, now)
         self.in_flight: InFlightWrites[GVK] = InFlightWrites(stores)
         self._executor = WriteExecutor(api, self.in_flight)
-        self.assumed: set[str] = set()
+        self.assumed: dict[str, str] = {}
 
     async def apply(self, write: Write, reconciled: Json) -> None:
         """Send one write that was decided for the object `reconciled`. Raises CreateFailed and other ApiErrors."""
@@ -55,8 +55,12 @@ class DecisionExecutor:
             case Bind(namespace, name, uid, node):
                 target = {"apiVersion": "v1", "kind": "Node", "name": node}
                 body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "uid": uid}, "target": target}
-                await self._api.create(POD, namespace, body, "binding")
-                self.assumed.add(uid)
+                self.assumed[uid] = node  # before the answer: what it uses is not given to another pod meanwhile
+                try:
+                    await self._api.create(POD, namespace, body, "binding")
+                except BaseException:
+                    del self.assumed[uid]
+                    raise
 
     def record_events(self, reconciled: Json, *object_events: Event) -> None:
         """Record events about an object, best effort."""

@@ -6,9 +6,10 @@ garbage_collector.py has the decisions of the garbage collector, which also read
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Mapping, Sequence
 
 from trainyard.objects import GVK, Json, NamespacedName, name_of, namespace_of, uid_of
+from trainyard.objects.extended_resources import is_device_resource, pod_requests
 from trainyard.objects.resources import (
     JOB,
     NODE,
@@ -17,7 +18,17 @@ from trainyard.objects.resources import (
     REPLICA_SET,
     STATEFUL_SET,
 )
-from trainyard.workloads import deployments, endpoint_slices, jobs, namespaces, replicasets, scheduler, statefulsets
+from trainyard.workloads import (
+    deployments,
+    device_admission,
+    endpoint_slices,
+    jobs,
+    namespaces,
+    replicasets,
+    scheduler,
+    statefulsets,
+)
+from trainyard.workloads.gangs import Gangs
 from trainyard.workloads.graph import Graph
 from trainyard.workloads.pods import spec_of
 from trainyard.workloads.writes import Decision
@@ -56,9 +67,12 @@ def decide_endpoint_slices(graph: Graph, service: Json) -> Decision:
     return endpoint_slices.decide(service, pods, slices)
 
 
-def decide_placement(graph: Graph, pod: Json, now: float, local_claims: Container[str]) -> Decision:
+def decide_placement(
+    graph: Graph, pod: Json, now: float, local_claims: Container[str], assumed: Mapping[str, str]
+) -> Decision:
     """The binding of a pod to a node, or its condition PodScheduled False. `local_claims`: names of claims that the
-    nodes provide themselves, without a PersistentVolumeClaim."""
+    nodes provide themselves, without a PersistentVolumeClaim. `assumed`: uid -> node of the pods whose binding was sent
+    and that the graph shows without a node."""
     nodes = list(graph.all(NODE))
     load: Counter[str] = Counter()
     if len(nodes) > 1:
@@ -68,4 +82,26 @@ def decide_placement(graph: Graph, pod: Json, now: float, local_claims: Containe
         for name in scheduler.claim_names(pod)
         if name not in local_claims
     }
-    return scheduler.decide(pod, nodes, load, now, claims)
+    usable = sorted(filter(scheduler.is_schedulable, nodes), key=lambda node: (load[name_of(node)], name_of(node)))
+    requests = pod_requests(pod)
+    if any(map(is_device_resource, requests)) and any(map(device_admission.is_finding_devices, usable)):
+        return Decision()  # it is decided again when the Node has changed
+    return scheduler.decide(pod, nodes, load, now, claims, _device_choice(graph, pod, usable, assumed))
+
+
+def _device_choice(
+    graph: Graph, pod: Json, nodes: Sequence[Json], assumed: Mapping[str, str]
+) -> scheduler.DeviceChoice | None:
+    """None for a pod that requests nothing that these nodes list."""
+    resources = device_admission.node_resources(nodes)
+    requests = device_admission.counted_requests(pod, resources)
+    if not requests:
+        return None
+    gangs = Gangs(graph, {name for counts in resources.values() for name in counts})
+    candidates = [
+        device_admission.gang_pod(other, *gangs.of(other), counted, assumed)
+        for other in graph.all(POD)
+        if (counted := device_admission.counted_requests(other, resources))
+    ]
+    node = device_admission.placements(candidates, resources).get(uid_of(pod), "")
+    return scheduler.DeviceChoice(node, tuple(sorted(requests)), len(gangs.of(pod)[0].members))

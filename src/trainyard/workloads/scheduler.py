@@ -1,15 +1,17 @@
 """The scheduler: binds a pod to the ready node that has the fewest pods.
 
-Node selectors, affinities, taints and resource requests are ignored: on a laptop there is one node, and a manifest with
-a GPU node pool is to run there too. So is the `schedulerName`: a cluster in one process has no other scheduler, and a
-pod that names Volcano would wait for ever. Pods with scheduling gates are not scheduled. A pod whose
-PersistentVolumeClaim does not exist stays Pending; its message is that of kube-scheduler.
+Pods that request devices wait until these are free (device_admission.py). Node selectors, affinities, taints and all
+other requests are ignored: on a laptop there is one node, and a manifest with a GPU node pool is to run there too. So
+is the `schedulerName`: a cluster in one process has no other scheduler, and a pod that names Volcano would wait for
+ever. Pods with scheduling gates are not scheduled. A pod whose PersistentVolumeClaim does not exist stays Pending; its
+message is that of kube-scheduler.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from trainyard.core import Event
 from trainyard.objects import (
@@ -31,6 +33,15 @@ from trainyard.workloads.writes import Bind, Decision
 SCHEDULER_NAME = "default-scheduler"
 
 
+class DeviceChoice(NamedTuple):
+    """For a pod that requests devices: the node that has them, "" while it has to wait, and then for which resources.
+    `gang_size`: the replicas of its job that start together."""
+
+    node: str
+    lacking: tuple[str, ...] = ()
+    gang_size: int = 1
+
+
 def needs_scheduling(pod: Json) -> bool:
     """True for a pod that this scheduler has to bind."""
     spec = spec_of(pod)
@@ -43,23 +54,28 @@ def decide(
     pods_per_node: Counter[str],
     now: float,
     claims: Mapping[str, Json | None] | None = None,
+    devices: DeviceChoice | None = None,
 ) -> Decision:
     """The writes and events for one pod.
 
     `pods_per_node` has the number of pods by node name. `claims` maps the name of each PersistentVolumeClaim of the pod
-    to its object, None for a claim that does not exist.
+    to its object, None for a claim that does not exist. `devices`: None for a pod that requests none.
     """
     if not needs_scheduling(pod):
         return Decision()
     nodes = list(nodes)
-    feasible = [name_of(node) for node in nodes if _is_schedulable(node)]
+    feasible = [name_of(node) for node in nodes if is_schedulable(node)]
     problem = _claim_problem(claims or {})
+    insufficient = ""
+    if devices is not None and feasible:
+        insufficient = "" if devices.node else _insufficient_message(len(nodes), len(feasible), devices)
+        feasible = [devices.node] if devices.node else []
     if feasible and not problem:
         node_name = min(feasible, key=lambda name: (pods_per_node[name], name))
         message = f"Successfully assigned {namespace_of(pod)}/{name_of(pod)} to {node_name}"
         event = Event("Normal", "Scheduled", message)
         return Decision((Bind(namespace_of(pod), name_of(pod), uid_of(pod), node_name),), events=(event,))
-    message = _unschedulable_message(len(nodes), problem) if problem else "no node is ready"
+    message = _unschedulable_message(len(nodes), problem) if problem else insufficient or "no node is ready"
     conditions = status_of(pod).get("conditions") or []
     scheduled = find_condition(conditions, "PodScheduled")
     if scheduled and scheduled.get("status") == "False" and scheduled.get("message") == message:
@@ -91,10 +107,18 @@ def _unschedulable_message(node_count: int, problem: str) -> str:
     return f"{available}: {problem}. preemption: {preemption}"
 
 
+def _insufficient_message(node_count: int, feasible: int, devices: DeviceChoice) -> str:
+    """The message of kube-scheduler. It does not change while the pod waits, so that there is one event."""
+    lacking = ", ".join(f"{feasible} Insufficient {resource}" for resource in devices.lacking)
+    gang = f" The {devices.gang_size} replicas of its job with devices start together." if devices.gang_size > 1 else ""
+    return f"0/{node_count} nodes are available: {lacking}.{gang}"
+
+
 def is_ready(node: Json) -> bool:
     """Whether the Node's condition Ready is True."""
     return is_condition_true(status_of(node).get("conditions"), "Ready")
 
 
-def _is_schedulable(node: Json) -> bool:
+def is_schedulable(node: Json) -> bool:
+    """Whether pods may be bound to the Node."""
     return is_ready(node) and not spec_of(node).get("unschedulable") and not is_deleting(node)

@@ -20,6 +20,7 @@ from trainyard.objects import (
     namespace_of,
     uid_of,
 )
+from trainyard.objects.extended_resources import pod_requests
 from trainyard.objects.resources import (
     CRD,
     DEPLOYMENT,
@@ -32,7 +33,7 @@ from trainyard.objects.resources import (
     SERVICE,
     STATEFUL_SET,
 )
-from trainyard.workloads import endpoint_slices, gc, namespaces, scheduler
+from trainyard.workloads import device_admission, endpoint_slices, gc, namespaces, scheduler
 from trainyard.workloads.discovery import RESTMapper
 from trainyard.workloads.graph import Graph
 from trainyard.workloads.pods import spec_of
@@ -109,14 +110,17 @@ def _affected_items(
         yield from _unscheduled_pod_items(graph, namespace_of(obj))
     if gvk == POD:
         yield from _pod_items(graph, mapper, obj, after)
+        if device_admission.changes_what_is_free(before, after) and device_admission.list_devices(graph.all(NODE)):
+            yield from _unscheduled_pod_items(graph, "", with_devices=True)
     if after is None or before is None or _gc_fields(before) != _gc_fields(after):
         yield from _gc_items(graph, gvk, obj, after)
 
 
-def _unscheduled_pod_items(graph: Graph, namespace: str) -> Iterator[WorkItem]:
-    """The pods that have no node yet; namespace "" means all namespaces."""
+def _unscheduled_pod_items(graph: Graph, namespace: str, with_devices: bool = False) -> Iterator[WorkItem]:
+    """The pods that have no node yet; namespace "" means all namespaces. `with_devices`: only those that request
+    some."""
     for pod in filter(scheduler.needs_scheduling, graph.all(POD)):
-        if namespace in ("", namespace_of(pod)):
+        if namespace in ("", namespace_of(pod)) and (not with_devices or pod_requests(pod)):
             yield WorkItem("scheduler", POD, key_of(pod))
 
 

@@ -64,14 +64,15 @@ def _policy(job: Job) -> Json:
     return policy if isinstance(policy, dict) else {}
 
 
-def _min_member(job: Job) -> int:
+def min_member(job: Job) -> int:
+    """How many replicas start together: schedulingPolicy.minAvailable, by default all."""
     least = whole_number(_policy(job).get("minAvailable"))
     return total_replicas(job) if least is None else least
 
 
 def _volcano_spec(job: Job) -> Json:
     policy = _policy(job)
-    spec: Json = {"minMember": _min_member(job), "queue": policy.get("queue") or "default"}
+    spec: Json = {"minMember": min_member(job), "queue": policy.get("queue") or "default"}
     if policy.get("priorityClass"):
         spec["priorityClassName"] = policy["priorityClass"]
     return {**spec, "minResources": min_resources(job)}
@@ -79,7 +80,7 @@ def _volcano_spec(job: Job) -> Json:
 
 def _plugins_spec(job: Job) -> Json:
     policy = _policy(job)
-    spec: Json = {"minMember": _min_member(job)}
+    spec: Json = {"minMember": min_member(job)}
     if resources := min_resources(job):
         spec["minResources"] = resources
     if policy.get("scheduleTimeoutSeconds") is not None:
@@ -98,7 +99,7 @@ def min_resources(job: Job) -> Json:
         return stated
     sums: dict[str, Fraction] = {}
     binary: dict[str, bool] = {}
-    left = _min_member(job)
+    left = min_member(job)
     for role in job.roles:
         count = min(role.replicas, max(left, 0))
         left -= count

@@ -19,7 +19,8 @@ import msgspec
 
 from trainyard.node.devices import kfd
 from trainyard.node.devices.device import Device, Inventory
-from trainyard.node.devices.drivers import has_amd_driver, has_nvidia_driver
+from trainyard.node.devices.drivers import has_amd_driver as has_amd_driver
+from trainyard.node.devices.drivers import has_nvidia_driver as has_nvidia_driver
 from trainyard.objects.structs import replace
 
 PROBE = "trainyard.node.devices.nvml_probe"

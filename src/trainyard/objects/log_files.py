@@ -72,9 +72,10 @@ def tail_offset(file: FileIO, lines: int, limit: int | None = None) -> int:
         piece = _read(file, at, size)
         newlines = piece.count(b"\n")
         if newlines >= missing:
-            for _ in range(newlines - missing):
-                piece = piece[piece.index(b"\n") + 1 :]
-            return at + size - (len(piece) - piece.index(b"\n") - 1)
+            newline = len(piece)
+            for _ in range(missing):
+                newline = piece.rindex(b"\n", 0, newline)
+            return at + newline + 1
         missing -= newlines
     return first
 

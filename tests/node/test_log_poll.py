@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from trainyard.node.kubelet.api import container_logs
 from trainyard.node.kubelet.api.container_logs import ContainerLog, LogOptions, read_log
 from trainyard.node.kubelet.api.log_poll import LogPoll
+from trainyard.objects import log_files
 from trainyard.objects.log_files import LEFT_OUT, PIECE_SIZE
 
 LOOKS = 6
@@ -85,3 +88,39 @@ async def test_a_reader_of_the_newest_bytes_gets_the_end_of_a_log_and_how_much_w
     left_out = LEFT_OUT.search(read)
     assert left_out is not None and read.endswith(b"xend\n") and len(read) < 5 * PIECE_SIZE
     assert len(read) - len(left_out[0]) + int(left_out[1]) == path.stat().st_size
+
+
+def written(tmp_path: Path, text: bytes) -> ContainerLog:
+    """The log of a run that has ended."""
+    path = tmp_path / "main" / "1.log"
+    path.parent.mkdir()
+    path.write_bytes(text)
+    return ContainerLog(path, lambda: True)
+
+
+async def test_a_line_without_an_end_is_not_collected_for_its_timestamp(tmp_path: Path) -> None:
+    log = written(tmp_path, b"x" * (PIECES * PIECE_SIZE))
+    read = [piece async for piece in read_log(log, LogOptions(timestamps=True), LogPoll())]
+    assert len(read) == PIECES and max(map(len, read)) < 2 * PIECE_SIZE
+    assert b"".join(read).endswith(b"Z " + b"x" * (PIECES * PIECE_SIZE))
+
+
+async def test_each_line_has_a_timestamp_whatever_piece_it_is_in(tmp_path: Path) -> None:
+    text = b"".join(b"%07d\n" % number for number in range(PIECE_SIZE // 4)) + b"the last"
+    log = written(tmp_path, text)
+    read = b"".join([piece async for piece in read_log(log, LogOptions(timestamps=True), LogPoll())])
+    assert [line.partition(b"Z ")[2] for line in read.split(b"\n")] == text.split(b"\n")
+
+
+async def test_the_last_lines_are_looked_for_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tailLines` may be larger than the number of lines: then the whole file is read."""
+    threads, tail_offset = list[int](), log_files.tail_offset
+
+    def noted_tail_offset(file: FileIO, lines: int) -> int:
+        threads.append(threading.get_ident())
+        return tail_offset(file, lines)
+
+    monkeypatch.setattr(log_files, "tail_offset", noted_tail_offset)
+    log = written(tmp_path, b"1\n2\n3\n")
+    assert [piece async for piece in read_log(log, LogOptions(tail=2), LogPoll())] == [b"2\n3\n"]
+    assert threads != [] and threading.get_ident() not in threads

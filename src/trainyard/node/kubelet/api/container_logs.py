@@ -71,9 +71,9 @@ def _whole_number(query: dict[str, str], name: str) -> int | None:
 
 
 async def read_log(log: ContainerLog, options: LogOptions, poll: LogPoll) -> AsyncGenerator[bytes, None]:
-    """The bytes of a log, selected by `options`; `poll` waits for more. The reads block the event loop, but only
-    briefly: the files are local, and the loop serves others after each piece, also when the reader never waits (one in
-    this process, of a program that prints faster than it is read)."""
+    """The bytes of a log, selected by `options`; `poll` waits for more. A read blocks the event loop for one piece at
+    most: the loop serves others after each, also when the reader never waits (one in this process, of a program that
+    prints faster than it is read). What looks for the last lines may read the whole file, so a thread does it."""
     remaining = options.limit if options.limit is not None else -1
     pieces = _read_log(log, options, poll)
     async for piece in _timestamped(pieces) if options.timestamps else pieces:
@@ -95,7 +95,7 @@ async def _read_log(log: ContainerLog, options: LogOptions, poll: LogPoll) -> As
     with file:
         offset = 0
         if options.tail is not None:
-            offset = log_files.tail_offset(file, options.tail)
+            offset = await asyncio.to_thread(log_files.tail_offset, file, options.tail)
         if options.since is not None and os.fstat(file.fileno()).st_mtime < options.since:
             offset = file.seek(0, os.SEEK_END)
         while True:
@@ -120,13 +120,14 @@ async def _read_log(log: ContainerLog, options: LogOptions, poll: LogPoll) -> As
 
 
 async def _timestamped(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    rest = b""
+    """Each piece as it comes: a line may be longer than what can be kept of it."""
+    begins_line = True
     async for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
-        for line in lines:
-            yield _timestamp() + line + b"\n"
-    if rest:
-        yield _timestamp() + rest
+        timestamp = _timestamp()
+        ends_line = piece.endswith(b"\n")
+        text = piece[: len(piece) - ends_line].replace(b"\n", b"\n" + timestamp) + b"\n" * ends_line
+        yield timestamp + text if begins_line else text
+        begins_line = ends_line
 
 
 def _timestamp() -> bytes:

@@ -70,7 +70,7 @@ class Tries:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, in_use: Any) -> None:
         self.count, self.in_use = 0, in_use
-        monkeypatch.setattr(shared, "_is_unused", self.is_unused)
+        monkeypatch.setattr(shared._Probe, "is_unused", lambda probe, port: self.is_unused(port))
 
     def is_unused(self, port: int) -> bool:
         self.count += 1
@@ -108,6 +108,23 @@ def test_a_port_is_found_at_once_while_half_of_them_are_in_use(monkeypatch: pyte
         assert ports.allocate("default", f"service-{number}", 80, "u") >= 26_000
     assert tries.count < 200 * 4
     ports.close()
+
+
+def test_a_port_in_use_is_passed_without_a_socket_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which costs as much as the whole rest of an allocation."""
+    sockets: list[socket.socket] = []
+
+    class CountedSocket(socket.socket):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            sockets.append(self)
+
+    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.closing(shared._Probe()) as probe:
+        monkeypatch.setattr(socket, "socket", CountedSocket)
+        in_use = server.getsockname()[1]
+        assert [probe.is_unused(in_use) for _ in range(20)] == [False] * 20
+        assert len(sockets) == 1
+    assert [opened.fileno() for opened in sockets] == [-1] * len(sockets)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ports have names on Linux alone")

@@ -105,13 +105,14 @@ class PortAllocator:
     def _find_free(self, key: Name) -> int:
         """A free port, reserved if possible; 0 if none was found."""
         free_ports: list[int] = []
-        for port in self._random.choices(_PORT_RANGE, k=_TRIES):
-            if port not in self._allocated and _is_unused(port):
-                if self._reserve(key, port):
-                    return port
-                free_ports.append(port)
-                if len(free_ports) == _RESERVED_TRIES:
-                    break
+        with contextlib.closing(_Probe()) as probe:
+            for port in self._random.choices(_PORT_RANGE, k=_TRIES):
+                if port not in self._allocated and probe.is_unused(port):
+                    if self._reserve(key, port):
+                        return port
+                    free_ports.append(port)
+                    if len(free_ports) == _RESERVED_TRIES:
+                        break
         return free_ports[0] if free_ports else 0
 
     def _reserve(self, key: Name, port: int) -> bool:
@@ -127,17 +128,37 @@ class PortAllocator:
         return True
 
 
-def _is_unused(port: int) -> bool:
-    for family, address in ((socket.AF_INET, ""), (socket.AF_INET6, "::")):
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
-            if family == socket.AF_INET6:
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            try:
-                probe.bind((address, port))
-            except OSError as error:
-                if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):  # no IPv6 on this machine
-                    return False
-    return True
+class _Probe:
+    """Looks whether ports are in use. A socket that could not be bound to a port is used for the next one: a port that
+    is in use costs one system call, so half of the ports in use cost hardly more than none."""
+
+    def __init__(self) -> None:
+        self._unbound: dict[socket.AddressFamily, socket.socket] = {}
+
+    def close(self) -> None:
+        """Close the sockets."""
+        for probe in self._unbound.values():
+            probe.close()
+
+    def is_unused(self, port: int) -> bool:
+        """Whether no socket of this machine has the port, of any address."""
+        for family, address in ((socket.AF_INET, ""), (socket.AF_INET6, "::")):
+            with contextlib.suppress(OSError):
+                probe = self._unbound.get(family) or self._new(family)
+                try:
+                    probe.bind((address, port))
+                except OSError as error:
+                    if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):  # no IPv6 on this machine
+                        return False
+                else:
+                    self._unbound.pop(family).close()
+        return True
+
+    def _new(self, family: socket.AddressFamily) -> socket.socket:
+        probe = self._unbound[family] = socket.socket(family, socket.SOCK_STREAM)
+        if family == socket.AF_INET6:
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        return probe
 
 
 def host_address() -> str:

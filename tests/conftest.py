@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support import matrix
+from tests.support.loop_stalls import LoopStalls
 
 settings.register_profile("tests", deadline=None)  # how long an example takes is the machine's business
 settings.load_profile("tests")
@@ -30,6 +31,10 @@ DECLARED = pytest.StashKey[set[matrix.Declaration]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="write the expected files of golden cases anew")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(LoopStalls(), "loop_stalls")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import aiohttp
@@ -11,6 +12,7 @@ from tests.app.operating_setup import options, until_metric, until_ready
 from tests.app.operating_values import NARROW, TFJOB, Site, tf_job
 from tests.support.running_operator import operating
 from tests.support.waiting import until_async
+from trainyard.app.health import HealthServer
 from trainyard.app.operating import follow_config
 from trainyard.objects.resources import JOB
 
@@ -93,3 +95,15 @@ async def test_a_config_that_appears_later_is_used(site: Site, tmp_path: Path, m
         await until_ready(process)
         file.write_text("accelerators: {}\n")
         await until_metric(process, 'trainyard_config_reloads_total{outcome="used"}', 1)
+
+
+async def test_what_is_no_request_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever reaches the port may send it, as often as he likes."""
+    server = HealthServer(lambda: "", lambda: "", None)
+    await server.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n")
+    assert b" 400 " in await reader.read()
+    writer.close()
+    await server.stop()
+    assert not caplog.records

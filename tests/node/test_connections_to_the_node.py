@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import aiohttp
+import pytest
 
 from tests.support.waiting import until_async
 from trainyard.node.kubelet.api.authentication import TokenAuthenticator
@@ -59,4 +60,31 @@ async def test_connections_without_a_token_are_limited_and_keep_no_client_out() 
         handlers.go_on.set()
         async with await request as answer:
             assert (answer.status, await answer.text()) == (200, "/socket")
+    await node.stop()
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        b"secret \xff\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: secret\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nsecret\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"secret" * 10_000 + b"\r\n\r\n",
+    ],
+    ids=["no HTTP", "two hosts", "no chunk", "a long header"],
+)
+async def test_what_is_no_request_is_refused_and_neither_logged_nor_returned(
+    caplog: pytest.LogCaptureFixture, request_text: bytes
+) -> None:
+    """Any local user may send it, as often as he likes; it may have part of a token."""
+    handlers: Any = Handlers()
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    node = await KubeletHttp(handlers, TokenAuthenticator("token")).serve(listener)
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.getsockname()[1])
+    writer.write(request_text)
+    answer = await reader.read()
+    assert answer.startswith((b"HTTP/1.0 400", b"HTTP/1.1 400", b"HTTP/1.1 401")) and b"secret" not in answer
+    assert not caplog.records
+    writer.close()
     await node.stop()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from trainyard.operator.metrics import CONTENT_TYPE
+
+log = logging.getLogger(__name__)
+log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
+"""Whoever reaches the port may send what is no request, as often as he likes."""
 
 
 class HealthServer:
@@ -36,7 +42,7 @@ class HealthServer:
         app.router.add_get("/readyz", self._get_readyz)
         if self._metrics is not None:
             app.router.add_get("/metrics", partial(self._get_metrics, self._metrics))
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(app, access_log=None, logger=log, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, host or None, port).start()
         self.port = int(self._runner.addresses[0][1])

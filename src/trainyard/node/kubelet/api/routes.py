@@ -9,8 +9,10 @@ import contextlib
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from trainyard.node.kubelet.api import exec
 from trainyard.node.kubelet.api.authentication import ClientAuthenticator
@@ -18,6 +20,7 @@ from trainyard.node.kubelet.api.container_logs import ContainerLog, LogOptions, 
 from trainyard.node.kubelet.api.handlers import PodHandlers, RequestError
 from trainyard.node.kubelet.api.log_poll import LogPoll
 
+CLIENT_ERRORS = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
 MAX_CONNECTIONS = 128  # at which the oldest that is not in use is closed
 HANDSHAKE_SECONDS = 10.0
 NO_INPUT = (
@@ -28,6 +31,30 @@ NOT_SERVED = (
     "this node serves logs, exec and attach of its pods, nothing else; "
     "the embedded cluster of `trainyard up` also reaches their ports, through `kubectl proxy`"
 )
+
+
+class _Connection(web.RequestHandler):
+    """A connection to the node. What is no HTTP request is neither logged nor returned: any local user may send it, as
+    often as he likes, and it may have part of a token."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """Answer an error of the handler, or what is no request."""
+        if not isinstance(exc, HttpProcessingError):
+            return super().handle_error(request, status, exc, message)
+        if request.writer.output_size > 0:
+            raise ConnectionResetError("part of the response has been sent")
+        response = web.Response(status=status, text="this is no HTTP request that the node reads\n")
+        response.force_close()
+        return response
+
+    def log_exception(self, *args: Any, **kwargs: Any) -> None:
+        """Log an error that no client has caused."""
+        if not isinstance(kwargs.get("exc_info"), CLIENT_ERRORS):
+            super().log_exception(*args, **kwargs)
 
 
 class KubeletHttp:
@@ -42,7 +69,7 @@ class KubeletHttp:
         app.router.add_route("*", "/attach/{namespace}/{pod}/{container}", self._attach)
         app.router.add_get("/sockets/{namespace}/{pod}/{port}", self._pod_socket)
         app.router.add_route("*", "/{other:.*}", self._not_found)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         self._server: asyncio.Server | None = None
         self._in_use: set[web.RequestHandler] = set()
         """The connections on which an authenticated client is answered."""
@@ -68,7 +95,8 @@ class KubeletHttp:
             unused = (connection.transport for connection in connections if connection not in self._in_use)
             if oldest := next((transport for transport in unused if transport and not transport.is_closing()), None):
                 oldest.abort()
-        return server()
+        loop = asyncio.get_running_loop()
+        return _Connection(server, loop=loop, access_log=None)  # type: ignore[arg-type]  # None means none
 
     async def stop(self) -> None:
         """Close the listening socket and all connections."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
+from tests.page.browsing import Browser
 from trainyard.page import PageOptions, PageServer
 from trainyard.page.access import MAX_BODY
 from trainyard.page.http import _subscriptions
@@ -41,6 +42,17 @@ async def test_an_odd_body_is_refused_and_not_logged(
         headers = {"Content-Type": "application/json"}
         async with http.post(f"{page_server.url}v1/session", data=body, headers=headers) as answer:
             assert (answer.status, list(await answer.json())) == (status, ["error"])
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("query", ["series?points=" + "9" * 5000, "series?points=x", "logs/a?offset=" + "9" * 5000])
+async def test_an_odd_number_is_refused_and_not_logged(
+    page_server: PageServer, caplog: pytest.LogCaptureFixture, query: str
+) -> None:
+    async with aiohttp.ClientSession() as http:
+        browser = Browser(page_server.url, http)
+        assert await browser.log_in(page_server.link()) == 200
+        assert (await browser.get(f"v1/jobs/any/{query}"))[0] == 400
     assert not caplog.records
 
 

@@ -88,8 +88,11 @@ class DataRoutes:
     async def series(self, request: web.BaseRequest, uid: str) -> web.StreamResponse:
         """The curves of a job: `?names=a,b&replicas=worker-0&points=N`. None where there is no history."""
         names, replicas = (_list(request.query.get(key, "")) for key in ("names", "replicas"))
-        points = request.query.get("points", str(MAX_POINTS))
-        if not points.isdecimal() or not 1 <= int(points) <= MAX_POINTS:
+        try:
+            points = int(request.query.get("points", str(MAX_POINTS)))
+        except ValueError:  # no number, or one of more than 4,300 digits
+            points = 0
+        if not 1 <= points <= MAX_POINTS:
             return error_response(400, f"points is a number from 1 to {MAX_POINTS}")
 
         def read() -> SeriesAnswer:
@@ -97,7 +100,7 @@ class DataRoutes:
             if record is None:
                 return NO_SERIES
             events = self._events.read(uid, record)
-            answer = self._series.read(record.logs, names, replicas, int(points), events)
+            answer = self._series.read(record.logs, names, replicas, points, events)
             return replace(answer, corrupt=self._events.corrupt(uid))
 
         async with self._series_lock:

@@ -188,9 +188,10 @@ kept-answers: $(VENV)/dev control-plane ## write testdata/kept anew: what the re
 kept-pods: $(VENV)/dev control-plane ## write testdata/pod_table anew: what a real kubelet shows of small pods (five minutes)
 	@$(BIN)/python -m tests.pod_table --real-node --runs 3 --write testdata/pod_table/kubelet-1.37.1.json
 
-# Both back ends, a real node, the operators that ours replaces, and every answer that testdata/kept has, asked for again.
+# Both back ends, a real node, the operators that ours replaces, the attacks, and every answer that testdata/kept has,
+# asked for again.
 test-nightly: $(VENV)/dev control-plane frameworks ## every test, and the real API server is asked everything that testdata/kept has
-	@TRAINYARD_KEPT=compare $(MAKE) --no-print-directory -k test test-long-trainings test-cluster test-drop-in test-node
+	@TRAINYARD_KEPT=compare $(MAKE) --no-print-directory -k test test-long-trainings test-cluster test-drop-in test-node attack
 
 ci-times: $(VENV)/dev ## write what the last .ci/run took into docs/testing-ci.md
 	@$(BIN)/python -m tools.ci_steps --page
@@ -212,6 +213,10 @@ leftovers: $(VENV)/dev ## kill the runner, the watcher or the supervisor 50 time
 
 prove: $(VENV)/dev ## a thousand random histories under faults, and every planted fault of the operator caught
 	@$(BIN)/python -m tests.faults.prove 1000
+
+# With TRAINYARD_ATTACK="--seed N" the bytes of an earlier run are sent again. .ci/run has one seed of it.
+attack: $(VENV)/dev ## attack a cluster by each door with random bytes for ten minutes: ports, pages, jobs, records, kubeconfigs
+	@$(BIN)/python -m tests.attacks.doors $(TRAINYARD_ATTACK)
 
 prove-soak: $(VENV)/dev ## run 5,000 short jobs in one cluster, in each network, and count what is not given back (an hour)
 	@$(BIN)/python -m tests.attacks.soak 5000

@@ -25,7 +25,8 @@ from trainyard.page.job_list import jobs_frame, recorded_row
 from trainyard.page.job_pages import JobPages
 from trainyard.page.job_progress import recorded_progress
 from trainyard.page.log_ranges import recorded_files
-from trainyard.views.recorded import pod_log_folder
+from trainyard.views.memory import memory_limit
+from trainyard.views.recorded import pod_log_folder, recorded_pod
 
 SEEDS = 40
 COMMANDS = (
@@ -104,6 +105,14 @@ def test_the_page_and_the_recorder_go_on(record: HistoryRecord, tmp_path: Path, 
         continued.snapshot("").write()
     mark_interrupted(history_folder())
     prune(history_folder(), RetentionLimits(), NOW)
+
+
+@pytest.mark.parametrize("containers", [5, 1e308, "x", {"a": None}, True, None])
+def test_a_pod_has_a_list_of_containers_whatever_its_template_has(containers: object) -> None:
+    entry = {"role": "worker", "node": "laptop"}
+    template = {"spec": {"containers": containers, "initContainers": containers, "hostNetwork": True}}
+    assert recorded_pod({}, entry, template)["spec"] == {"hostNetwork": True, "nodeName": "laptop"}
+    assert memory_limit(recorded_pod({}, entry, template), "tensorflow") == ""
 
 
 @pytest.mark.parametrize("logs", ["../..", "/tmp/other", "..", "/", "a/../..", "worker-0/attempt-0-00000009", None])

@@ -165,6 +165,9 @@ def recorded_pod(data: Json, entry: Json, template: Json | None = None) -> Json:
     status = {name: entry.get(name) for name in ("phase", "reason", "message")} | {"startTime": entry.get("started")}
     status["conditions"] = [{"type": "DisruptionTarget", "status": "True"}] if entry.get("stopped") else None
     spec = {**as_dict(as_dict(template).get("spec")), "nodeName": entry.get("node")}
+    for name in ("initContainers", "containers"):
+        if not isinstance(spec.get(name), list):  # of a job whose file is damaged, or whose spec is refused
+            spec.pop(name, None)
     status = _present({**status, **parts})
     return {"apiVersion": "v1", "kind": "Pod", "metadata": _present(meta), "spec": spec, "status": status}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,9 +15,9 @@ WIDTH, HEIGHT = 1280, 800  # CSS pixels, and those of the pictures
 THEMES = ("light", "dark")
 
 
-def take(browser: Browser, folder: Path, name: str) -> Iterator[Path]:
-    """Write NAME-light.png and NAME-dark.png."""
-    for theme in THEMES:
+def take(browser: Browser, folder: Path, name: str, themes: Sequence[str] = THEMES) -> Iterator[Path]:
+    """Write NAME-light.png and NAME-dark.png, or that of another choice of themes."""
+    for theme in themes:
         browser.theme(theme, prefers_reduced_motion="reduce")
         browser.until("matchMedia(`(prefers-color-scheme: ${args[0]})`).matches", theme)
         browser.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")

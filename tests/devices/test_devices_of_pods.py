@@ -21,6 +21,7 @@ from trainyard.objects.resources import NODE, POD
 pytestmark = pytest.mark.slow
 
 GPU = "nvidia.com/gpu"
+SECONDS = 60  # for a pod: a process asks NVML before the first one that requests devices
 SEEN = """
 import json, os
 print(json.dumps({name: os.environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES",
@@ -70,13 +71,14 @@ def has(count: str, allocatable: str) -> Callable[[Json], bool]:
 
 
 async def variables_seen(cluster: NodeCluster, name: str) -> dict[str, str]:
-    return json.loads((await cluster.result(name)).splitlines()[-1])
+    await cluster.phase(name, "Succeeded", SECONDS)
+    return json.loads((await cluster.logs(name)).splitlines()[-1])
 
 
 async def test_pods_see_their_own_devices_and_no_others(cluster: NodeCluster) -> None:
     await until_node(cluster, has("4", "4"))
     await cluster.pod("two", SEEN + "import time; time.sleep(600)", container=asking(2))
-    await cluster.phase("two", "Running")
+    await cluster.phase("two", "Running", SECONDS)
     await cluster.pod("one", SEEN, container=asking(1))
     await cluster.pod("none", SEEN)
     assert await variables_seen(cluster, "one") == {
@@ -96,7 +98,7 @@ async def test_pods_see_their_own_devices_and_no_others(cluster: NodeCluster) ->
 
 async def test_the_spec_of_a_pod_selects_among_its_own_devices(shared: NodeCluster) -> None:
     await shared.pod("first", "import time; time.sleep(600)", container=asking(1))
-    await shared.phase("first", "Running")
+    await shared.phase("first", "Running", SECONDS)
     index = [{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}]
     await shared.pod("second", SEEN, container=asking(2, env=index))
     variables = await variables_seen(shared, "second")
@@ -115,18 +117,18 @@ async def test_devices_are_given_back_whatever_ends_the_pod(shared: NodeCluster)
     }
     for name, (script, spec) in ends.items():
         await shared.pod(name, script, container=asking(4), **spec)
-        await shared.until(name, lambda status: status.get("phase") in ("Succeeded", "Failed"))
+        await shared.until(name, lambda status: status.get("phase") in ("Succeeded", "Failed"), SECONDS)
     await shared.pod("deleted", "import time; time.sleep(600)", container=asking(4))
-    await shared.phase("deleted", "Running")
+    await shared.phase("deleted", "Running", SECONDS)
     await shared.pod("next", SEEN, container=asking(4))
-    await shared.until("next", lambda status: waiting(status).get("reason") == "DevicesInUse")
+    await shared.until("next", lambda status: waiting(status).get("reason") == "DevicesInUse", SECONDS)
     await shared.api.delete(POD, "default", "deleted", grace_period_seconds=0)
     assert (await variables_seen(shared, "next"))["CUDA_VISIBLE_DEVICES"] == ",".join(map(uuid, range(4)))
 
 
 async def test_a_pod_that_asks_for_more_than_there_is_fails_as_in_a_kubelet(shared: NodeCluster) -> None:
     await shared.pod("five", SEEN, container=asking(5))
-    status = (await shared.phase("five", "Failed"))["status"]
+    status = (await shared.phase("five", "Failed", SECONDS))["status"]
     assert status["reason"] == "UnexpectedAdmissionError" and "Requested: 5, Available: 4" in status["message"]
 
 
@@ -164,7 +166,7 @@ async def test_init_containers_and_sidecars_have_devices_of_the_pod(shared: Node
 
     inits = [container("sidecar", 1, restartPolicy="Always"), container("init", 3)]
     await shared.pod("p", initContainers=inits, containers=[container("main", 2)])
-    await shared.phase("p", "Succeeded")
+    await shared.phase("p", "Succeeded", SECONDS)
     visible = {
         name: json.loads((await shared.logs("p", name)).splitlines()[0])["CUDA_VISIBLE_DEVICES"]
         for name in ("sidecar", "init", "main")

@@ -453,6 +453,31 @@ def test_a_pod_of_a_job_whose_replicas_restart_alone_is_replaced_alone(kind: Kin
     assert [name for name in after if after[name] != before[name]] == [deleted]
 
 
+@pytest.mark.parametrize(
+    ("policy", "code", "is_final"),
+    [
+        ("OnFailure", 137, False),
+        ("Always", 137, False),
+        ("ExitCode", 143, False),  # a kubelet stops it with SIGTERM, then SIGKILL
+        ("ExitCode", 1, True),  # it handles SIGTERM
+        ("Never", 137, True),
+    ],
+)
+def test_a_pod_that_its_own_deadline_has_ended_is_a_failed_pod(policy: str, code: int, is_final: bool) -> None:
+    """As under the Training Operator: `activeDeadlineSeconds` of a template is that of each attempt, not of the job."""
+    simulated = started(PYTORCHJOB, kubeflow_job("PyTorchJob", Master={"restartPolicy": policy}))
+    before = uids(simulated)
+    (name,) = before
+    simulated.end(name, code)
+    text = "Pod was active on the node longer than the specified deadline"
+    simulated.get("Pod", name)["status"] |= {"reason": "DeadlineExceeded", "message": text}
+    for _ in range(2):
+        simulated.settle()
+        simulated.now += 60
+    assert any(entry[:2] == ("Failed", "True") for entry in conditions(simulated)) is is_final
+    assert (uids(simulated) == before) is is_final
+
+
 def test_a_scheduler_name_without_a_value_is_that_of_the_gang() -> None:
     for value in ("", None):
         worker = {"replicas": 1, "template": pods("pytorch", schedulerName=value)}

@@ -111,6 +111,42 @@ def test_a_kill_by_another_cause_is_not_that_of_a_probe(other: Json) -> None:
     assert "probe failed" not in text and "SIGKILL" in text, text
 
 
+def stopped_for_good(probe: str, policy: str = "Never", seconds_before: float = 0) -> str:
+    """`why` of a pod that a kubelet has ended: the event of the kill names no cause."""
+    events = (
+        event("Unhealthy", f"{probe} probe failed: HTTP probe failed with statuscode: 500", 31 + seconds_before),
+        event("Killing", "Stopping container tensorflow", 31),
+    )
+    failed = pod("MASTER-0", {"state": ended(137, startedAt=at(60))}, "Failed")
+    failed["spec"]["restartPolicy"] = policy
+    return everything(diagnose(tfjob(("Failed", "x", "y")), failed, *WORKERS, events=events))
+
+
+@pytest.mark.parametrize("probe", ["Liveness", "Startup"])
+def test_a_probe_that_kills_a_pod_that_never_restarts_is_the_cause(probe: str) -> None:
+    text = stopped_for_good(probe)
+    cause = f"it was stopped because its {probe.lower()} probe failed (HTTP probe failed with statuscode: 500)"
+    assert cause in text and "SIGKILL" not in text, text
+
+
+@pytest.mark.parametrize(
+    "other", [{"probe": "Readiness"}, {"probe": "Liveness", "policy": "OnFailure"}, {"seconds_before": 10}]
+)
+def test_a_kill_without_a_cause_is_that_of_no_other_probe(other: dict[str, Any]) -> None:
+    text = stopped_for_good(**{"probe": "Liveness", **other})
+    assert "probe failed" not in text and "SIGKILL" in text, text
+
+
+def test_a_hook_that_fails_is_the_cause_of_the_end() -> None:
+    events = (
+        event("FailedPostStartHook", "PostStartHook failed", 31),
+        event("Killing", "FailedPostStartHook", 31),
+    )
+    text = everything(diagnose(tfjob(RUNNING), pod("MASTER-0", killed()), *WORKERS, events=events))
+    assert "it was stopped because its postStart hook failed" in text and "lifecycle.postStart" in text, text
+    assert "SIGKILL" not in text
+
+
 def test_the_event_of_a_probe_that_kills_again_and_again_is_written_now_and_then() -> None:
     """The event is of the first kill, and in the history it has no uid."""
     old = event("Killing", "Container tensorflow failed liveness probe, will be restarted", 500)
@@ -142,6 +178,7 @@ def test_a_pod_that_was_active_for_longer_than_its_own_deadline(code: int) -> No
         text = everything(diagnose(job, failed, *WORKERS))
         assert "its pod was active for longer than its own activeDeadlineSeconds of 20 s" in text, text
         assert "activeDeadlineSeconds in the pod template" in text and "SIGKILL" not in text, text
+        assert "each new pod has that time again: activeDeadlineSeconds of the job ends all of them" in text, text
 
 
 def test_a_pod_that_was_evicted_while_it_ran() -> None:

@@ -17,6 +17,8 @@ from trainyard.views.event_view import last_timestamp
 _EVENT_TOLERANCE = 2.0  # seconds between the event of a kill and the end of the run: both times are whole seconds
 _STOP_CODES = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 _PROBE_KILL = re.compile(r"failed (liveness|startup) probe")
+_PROBE_FAILURE = re.compile(r"(Liveness|Startup) probe failed")
+_HOOK_KILL = "FailedPostStartHook"
 _CONTAINER_IN_MESSAGE = re.compile(r"Container (\S+) failed")
 
 
@@ -25,7 +27,7 @@ def kubelet_stop(pod: Json, container: ContainerStatus, events: Iterable[Json]) 
     of the job's objects, the oldest first."""
     if container.last_terminated is None:  # most containers of a large job: the events are not read for each
         return Cause()
-    return _pod_stop(pod) or _probe_stop(pod, container, tuple(events)) or Cause()
+    return _pod_stop(pod) or _container_stop(pod, container, tuple(events)) or Cause()
 
 
 def _pod_stop(pod: Json) -> Cause | None:
@@ -39,7 +41,8 @@ def _pod_stop(pod: Json) -> Cause | None:
         limit = f" of {seconds} s" if seconds is not None else ""
         return Cause(
             f"its pod was active for longer than its own activeDeadlineSeconds{limit}",
-            "raise activeDeadlineSeconds in the pod template, or make the program faster",
+            "raise activeDeadlineSeconds in the pod template, or make the program faster; where its replica is tried "
+            "again, each new pod has that time again: activeDeadlineSeconds of the job ends all of them",
         )
     disruption = find_condition(status.get("conditions"), "DisruptionTarget") or {}
     if disruption.get("status") == "True":
@@ -51,22 +54,40 @@ def _pod_stop(pod: Json) -> Cause | None:
     return Cause(text, "nothing in the program needs to be mended; see `kubectl describe node` of its node")
 
 
-def _probe_stop(pod: Json, container: ContainerStatus, events: tuple[Json, ...]) -> Cause | None:
-    """The probe whose failure made the kubelet kill the last run."""
+def _container_stop(pod: Json, container: ContainerStatus, events: tuple[Json, ...]) -> Cause | None:
+    """The probe or hook whose failure made the kubelet kill the last run."""
     for event in reversed(events):
         if event.get("reason") != "Killing" or not _is_about(event, pod, container.name):
             continue
-        match = _PROBE_KILL.search(str(event.get("message") or ""))
-        if match is None:
+        message = str(event.get("message") or "")
+        match = _PROBE_KILL.search(message)
+        probe = match[1] if match else _probe_before(event, pod, container.name, events)
+        if not probe and message != _HOOK_KILL:
             continue
         if not _is_in_run(event, container):
             return None
-        probe = match[1]
+        if not probe:
+            return Cause("it was stopped because its postStart hook failed", "mend lifecycle.postStart of the template")
         failure = last_probe_failure(pod, container.name, probe, events)
         text = f"it was stopped because its {probe} probe failed" + (f" ({failure})" if failure else "")
         fix = f"mend what {probe}Probe of the template asks, or give it more time (timeoutSeconds, failureThreshold, "
         return Cause(text, f"{fix}{'periodSeconds' if probe == 'startup' else 'or a startupProbe'})")
     return None
+
+
+def _probe_before(killing: Json, pod: Json, container: str, events: tuple[Json, ...]) -> str:
+    """The probe that failed just before a kill whose event names no cause, "" for none: so a kubelet ends a pod that
+    never restarts, and no other container of which goes on."""
+    never = as_dict(pod.get("spec")).get("restartPolicy") == "Never"
+    time = parse_time(last_timestamp(killing))
+    if not never or time is None or not str(killing.get("message") or "").startswith("Stopping container "):
+        return ""
+    for event in reversed(events):
+        match = _PROBE_FAILURE.match(str(event.get("message") or ""))
+        failed = parse_time(last_timestamp(event))
+        if event.get("reason") == "Unhealthy" and match and failed is not None and _is_about(event, pod, container):
+            return match[1].lower() if abs(time - failed) <= _EVENT_TOLERANCE else ""
+    return ""
 
 
 def last_probe_failure(pod: Json, container: str, probe: str, events: Iterable[Json]) -> str:

@@ -185,8 +185,8 @@ KEPT_FILES := tests/control_plane/test_check_server_real.py tests/control_plane/
 kept-answers: $(VENV)/dev control-plane ## write testdata/kept anew: what the real API server answers
 	@TRAINYARD_KEPT=write $(PYTEST) $(KEPT_FILES)
 
-kept-pods: $(VENV)/dev control-plane ## write testdata/pod_table anew: what a real kubelet shows of small pods (five minutes)
-	@$(BIN)/python -m tests.pod_table --real-node --runs 3 --write testdata/pod_table/kubelet-1.37.1.json
+kept-pods: $(VENV)/dev control-plane ## write testdata/pod_table anew: what a real kubelet shows of small pods (five minutes); ROWS="exec env" takes some
+	@$(BIN)/python -m tests.pod_table --real-node --runs 3 --write testdata/pod_table/kubelet-1.37.1.json $(ROWS)
 
 # Both back ends, a real node, the operators that ours replaces, the attacks, and every answer that testdata/kept has,
 # asked for again.

@@ -10,7 +10,6 @@ from trainyard.objects import Json
 from trainyard.objects.ineffective_fields import ineffective_fields
 
 PROBE = {"exec": {"command": ["true"]}}
-HOOKS = {"preStop": PROBE}
 POD_ROWS: list[tuple[Json, list[str]]] = [
     ({"nodeSelector": {"a": "b"}}, ["spec.nodeSelector"]),
     ({"tolerations": [{"operator": "Exists"}]}, ["spec.tolerations"]),
@@ -41,7 +40,8 @@ CONTAINER_ROWS: list[tuple[Json, list[str]]] = [
     ({"resources": {"requests": {"cpu": 1, "memory": "1Gi"}}}, ["resources.requests"]),
     ({"resources": {"limits": {"amd.com/gpu": 1}, "requests": {}}}, ["resources.limits.amd.com/gpu"]),
     ({"livenessProbe": PROBE, "readinessProbe": PROBE, "startupProbe": PROBE}, []),
-    ({"lifecycle": HOOKS}, ["lifecycle"]),
+    ({"lifecycle": {"preStop": PROBE}}, []),
+    ({"tty": True}, ["tty"]),
     ({"imagePullPolicy": "Always"}, ["imagePullPolicy"]),
     ({"securityContext": {"privileged": False}}, ["securityContext.privileged"]),
     ({"command": ["x"], "args": ["y"], "env": [{}], "workingDir": "/", "ports": [{"containerPort": 1}]}, []),
@@ -65,9 +65,9 @@ def test_fields_of_a_container(listed: str, container: Json, expected: list[str]
 
 
 def test_a_field_of_several_containers_has_one_name() -> None:
-    listed = [{"name": name, "lifecycle": HOOKS} for name in "ab"]
+    listed = [{"name": name, "tty": True} for name in "ab"]
     assert {ineffective_field.field for ineffective_field in ineffective_fields({"spec": {"containers": listed}})} == {
-        "containers.lifecycle"
+        "containers.tty"
     }
 
 
@@ -78,10 +78,10 @@ def test_defaults_of_an_api_server_are_not_reported_for_a_stored_pod() -> None:
 
 
 def test_scheduling_fields_are_effective_where_there_is_a_scheduler() -> None:
-    container = {"name": "a", "resources": {"requests": {"cpu": 1}}, "lifecycle": HOOKS}
+    container = {"name": "a", "resources": {"requests": {"cpu": 1}}, "tty": True}
     scheduling = {"nodeSelector": {"a": "b"}, "affinity": {"podAffinity": {}}, "schedulerName": "volcano"}
     spec = {"containers": [container], **scheduling}
-    assert paths(spec, scheduled=True) == ["spec.containers[0].lifecycle"]
+    assert paths(spec, scheduled=True) == ["spec.containers[0].tty"]
 
 
 @pytest.mark.parametrize("pod", [{}, {"spec": None}, {"spec": {"containers": [None, 5], "securityContext": 7}}])

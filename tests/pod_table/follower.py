@@ -22,18 +22,20 @@ from trainyard.objects import GVK, Json, decode, name_of, pod_containers, uid_of
 from trainyard.objects.resources import CONFIG_MAP, EVENT, NAMESPACE, POD, SECRET
 
 AT_ONCE = 16  # pods: more of them make a node on two CPUs slow
-STEP_SECONDS = 60.0  # until the condition of a step, or of a row's end, holds
+STEP_SECONDS = 120.0  # until the condition of a step, or of a row's end, holds
 _PAUSE = 0.05  # between two looks at what the watches have brought
 _KINDS = {gvk.kind: gvk for gvk in (CONFIG_MAP, SECRET)}
 
 
 class Side(msgspec.Struct, frozen=True):
-    """Where the pods run. `image`: has `sh` and the usual programs beside it."""
+    """Where the pods run. `image`: has `sh`, Python and the usual programs beside it. `changes_users`: the node can run
+    programs as other users."""
 
     api: ApiClient
     namespace: str
     node: str
     image: str
+    changes_users: bool = True
 
 
 @asynccontextmanager
@@ -42,7 +44,7 @@ async def our_side(state: Path) -> AsyncIterator[Side]:
     of a trace must not contain them."""
     async with running_node(state, "namespace") as cluster:
         await cluster.api.create(NAMESPACE, "", {"metadata": {"name": "pod-table"}})
-        yield Side(cluster.api, "pod-table", "local", "python-of-the-tests")
+        yield Side(cluster.api, "pod-table", "local", "python-of-the-tests", cluster.node.changes_users)
 
 
 Accept = Callable[[Row, Trace], object]

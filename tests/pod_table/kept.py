@@ -45,12 +45,14 @@ def read(path: Path = KUBELET) -> Kept:
 
 
 def write(path: Path, node: dict[str, str], traces: Sequence[dict[str, Trace]]) -> None:
-    """Replace the file by these runs of the table: row -> trace each."""
-    rows = {
-        row.name: KeptRow(row_digest(row), merged([run[row.name] for run in traces]))
-        for row in ROWS
-        if all(row.name in run for run in traces)
-    }
+    """Write these runs of the table: row -> trace each. Rows that were not run keep the answers that the file has of
+    the same node."""
+    before = read(path) if path.exists() else Kept({}, {})
+    rows = dict(before.rows) if before.node == node else {}
+    for row in ROWS:
+        if all(row.name in run for run in traces):
+            rows[row.name] = KeptRow(row_digest(row), merged([run[row.name] for run in traces]))
+    rows = {row.name: rows[row.name] for row in ROWS if row.name in rows}
     path.parent.mkdir(exist_ok=True)
     text = msgspec.json.format(msgspec.json.encode(Kept(node, rows)), indent=1)
     path.write_bytes(text + b"\n")

@@ -92,7 +92,7 @@ Step = Delete | Printed | Exec | Create
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A pod, and what is done to it. `end`: when the trace ends. `objects`: ConfigMaps and Secrets that it needs.
     `with_fields`: compare also which fields its status has; `with_previous_logs`: what `logs -p` gives.
-    `ignored`: paths of the trace that depend on when a node looks."""
+    `as_root`: our node shows it where root runs it. `ignored`: paths of the trace that depend on when a node looks."""
 
     name: str
     spec: Json
@@ -102,6 +102,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     end: Condition = ended
     with_fields: bool = False
     with_previous_logs: bool = False
+    as_root: bool = False
     differs: Mapping[str, str] = {}
     ignored: tuple[str, ...] = ()
 
@@ -110,11 +111,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 FILES_LOST = {"events.pod": "files that are deleted with a pod"}
 FIRST_PROCESS = "the first process of a container"
 NOT_FOUND = "a command that is not found"
-HOOKS_IGNORED = "lifecycle hooks"
-IGNORED_FIELDS = (
-    "`resources` (requests, CPU limits, devices), `nodeSelector`, `tolerations`, `affinity`, `schedulerName`, "
-    "`priorityClassName`, `runtimeClassName`, `securityContext` (`runAsUser` ...), host namespaces, `imagePullPolicy`"
-)
+NON_ROOT = "`runAsNonRoot` without `runAsUser`"
 
 
 def sh(script: str, name: str = "main", **fields: Any) -> Json:
@@ -462,6 +459,29 @@ STOPS = (
         end=gone,
     ),
     Row(
+        name="stopped-together",
+        spec=pod(
+            shared(f"trap '{note('a')} exit 1' TERM; {SERVE}", "a"),
+            shared(f"trap 'sleep 1; {note('b')} exit 0' TERM; {SERVE}", "b"),
+            shared(f"trap 'sleep 2; {note('c')} {_WHOLE_LOG}; exit 3' TERM; {SERVE}", "c"),
+            sh(f"trap '' TERM; {SERVE}", "d"),
+            terminationGracePeriodSeconds=4,
+        ),
+        steps=(*(Printed(running(name), container=name) for name in "abcd"), Delete(running("a"))),
+        end=gone,
+        differs=FILES_LOST,
+    ),
+    Row(
+        name="deadline-of-several",
+        spec=pod(
+            sh(f"trap 'exit 0' TERM; {SERVE}", "a"),
+            sh(f"trap 'sleep 1; exit 3' TERM; {SERVE}", "b"),
+            sh("true", "c"),
+            activeDeadlineSeconds=15,
+        ),
+        ignored=("ready", "containers.*.ready"),  # c has ended, or not
+    ),
+    Row(
         name="deadline",
         spec=pod(sh(f"trap 'exit 0' TERM; {SERVE}"), activeDeadlineSeconds=5, terminationGracePeriodSeconds=10),
     ),
@@ -475,17 +495,69 @@ STOPS = (
     ),
 )
 
+_HTTP = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(STATUSES.pop(0) if len(STATUSES) > 1 else STATUSES[0])
+        self.end_headers()
+    def log_message(self, *_):
+        print(self.path, self.headers["User-Agent"].split("/")[0], flush=True)
+http.server.HTTPServer(("", 8080), Handler).serve_forever()
+"""
+# The statuses are those of grpc.health.v1: 1 is SERVING, 2 NOT_SERVING.
+_GRPC = """
+import socket
+def frame(kind, flags, stream, payload=b""):
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+def field(name, value):
+    return bytes([0, len(name)]) + name + bytes([len(value)]) + value
+def serve(connection):
+    file = connection.makefile("rb")
+    file.read(24)
+    connection.sendall(frame(4, 0, 0))
+    while len(head := file.read(9)) == 9:
+        kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big")
+        payload = file.read(int.from_bytes(head[:3], "big"))
+        if kind in (4, 6) and not flags & 1:
+            connection.sendall(frame(kind, 1, 0, payload if kind == 6 else b""))
+        if kind == 0 and flags & 1:
+            status = STATUSES.pop(0) if len(STATUSES) > 1 else STATUSES[0]
+            fields = field(b":status", b"200") + field(b"content-type", b"application/grpc")
+            answer = frame(1, 4, stream, fields) + frame(0, 0, stream, bytes([0, 0, 0, 0, 2, 8, status]))
+            connection.sendall(answer + frame(1, 5, stream, field(b"grpc-status", b"0")))
+listener = socket.create_server(("", 8080))
+while True:
+    connection, _ = listener.accept()
+    try:
+        serve(connection)
+    except OSError:
+        pass
+"""
+
+
+_ENDS_BY_TERM = "import os, signal\nsignal.signal(signal.SIGTERM, lambda *_: os._exit(0))\n"
+
+
+def serving(program: str, *statuses: int) -> Json:
+    """A sidecar with a server on port 8080 that answers with these statuses, and then always with the last. What comes
+    after it in the pod starts when it listens."""
+    command = ["python3", "-c", f"{_ENDS_BY_TERM}STATUSES = {list(statuses)}\n{program}"]
+    listens = {"tcpSocket": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 60}
+    return {"name": "server", "image": IMAGE, "command": command, "restartPolicy": "Always", "startupProbe": listens}
+
+
 HOOKS = (
     Row(
         name="post-start",
         spec=pod(
             shared(
-                "while [ ! -e /shared/hook ]; do sleep 0.1; done; cat /shared/hook",
+                f"while [ ! -e /shared/hook ]; do sleep 0.1; done; cat /shared/hook; {SLEEP}",
                 lifecycle={"postStart": hook("echo hook >/shared/hook")},
             ),
             activeDeadlineSeconds=15,
         ),
-        differs={"*": HOOKS_IGNORED},
+        differs=FILES_LOST,
     ),
     Row(
         name="post-start-fails",
@@ -494,7 +566,6 @@ HOOKS = (
             terminationGracePeriodSeconds=5,
             activeDeadlineSeconds=15,
         ),
-        differs={"*": HOOKS_IGNORED},
     ),
     Row(
         name="pre-stop",
@@ -507,7 +578,7 @@ HOOKS = (
         ),
         steps=(Printed(running()), Delete(running())),
         end=gone,
-        differs={"*": HOOKS_IGNORED},
+        differs=FILES_LOST,
     ),
     Row(
         name="pre-stop-too-long",
@@ -520,7 +591,77 @@ HOOKS = (
         ),
         steps=(Printed(running()), Delete(running())),
         end=gone,
-        differs={"*": HOOKS_IGNORED},
+    ),
+    Row(
+        name="pre-stop-sleep",
+        spec=pod(
+            shared(
+                f"trap '{note('term main')} {_WHOLE_LOG}; exit 0' TERM; {SERVE}",
+                lifecycle={"preStop": {"sleep": {"seconds": 2}}},
+            ),
+            shared(f"trap '{note('term b')} exit 0' TERM; {SERVE}", "b"),
+            terminationGracePeriodSeconds=20,
+        ),
+        steps=(Printed(running()), Printed(running("b"), container="b"), Delete(running())),
+        end=gone,
+        differs=FILES_LOST,
+    ),
+    Row(
+        name="pre-stop-of-a-sidecar",
+        spec=pod(
+            shared(f"trap '{note('term main')} sleep 1; exit 0' TERM; {SERVE}"),
+            initContainers=[
+                side(
+                    f"trap '{note('term side')} {_WHOLE_LOG}; exit 0' TERM; {SERVE}",
+                    "a",
+                    lifecycle={"preStop": hook(f"sleep 0.5; {note('hook of a side')}")},
+                )
+            ],
+            terminationGracePeriodSeconds=20,
+        ),
+        steps=(Printed(running()), Delete(running())),
+        end=gone,
+        differs=FILES_LOST,
+    ),
+    Row(
+        name="pre-stop-of-a-failed-probe",
+        spec=pod(
+            shared(
+                f"[ -e /shared/log ] && exec sleep 100; trap '{note('term')} {_WHOLE_LOG}; exit 7' TERM; {SERVE}",
+                livenessProbe=exec_probe("[ -e /shared/log ]", initialDelaySeconds=2),
+                lifecycle={"preStop": hook(note("hook"))},
+            ),
+            policy="OnFailure",
+        ),
+        end=lambda status: running(restarts=1)(status) or ended(status),
+    ),
+    Row(
+        name="post-start-http",
+        spec=pod(
+            sh("sleep 6", lifecycle={"postStart": {"httpGet": {"port": 8080, "path": "/hook"}}}),
+            initContainers=[serving(_HTTP, 500)],
+        ),
+        ignored=("containers.server.ready", "events.server"),
+    ),
+    Row(
+        name="post-start-http-refused",
+        spec=pod(
+            sh(
+                f"trap 'exit 7' TERM; {SERVE}",
+                lifecycle={"postStart": {"httpGet": {"port": 8080, "path": "/hook"}}},
+            ),
+            terminationGracePeriodSeconds=5,
+        ),
+        ignored=("logs.main",),  # it may be ended before it prints
+    ),
+    Row(
+        name="post-start-delays-the-next",
+        spec=pod(
+            shared(f"sleep {3 * HOLD}", "a", lifecycle={"postStart": hook(f"sleep 1; {note('hook')}")}),
+            shared(f"{note('b')} {SLEEP} cat /shared/log", "b"),
+        ),
+        differs=FILES_LOST,
+        ignored=("ready", "containers.a.ready"),  # a has ended before a busy kubelet looks
     ),
 )
 
@@ -752,17 +893,69 @@ VOLUMES = (
     ),
 )
 
+USER, GROUP, OTHER_GROUP = 54321, 65432, 76543  # that no machine has
+_IDS = "id -u; id -g; id -G | tr ' ' '\\n' | sort -n | xargs"
 SECURITY = (
     Row(
         name="run-as-user",
-        spec=pod(sh(f"id -u; id -g; {SLEEP}", securityContext={"runAsUser": 1000})),
-        differs={"logs.main": IGNORED_FIELDS},
+        spec=pod(
+            sh(
+                f"id -u; id -g; echo $HOME; sleep 0.3; echo err >/dev/stderr; {SLEEP} "
+                "echo why >/dev/termination-log; exit 3",
+                securityContext={"runAsUser": USER},
+            )
+        ),
+        as_root=True,
+    ),
+    Row(
+        name="run-as-group",
+        spec=pod(
+            sh(f"{_IDS}; {SLEEP}", "a", securityContext={"runAsUser": USER + 1}),
+            sh(f"{_IDS}; {SLEEP}", "b"),
+            securityContext={"runAsUser": USER, "runAsGroup": GROUP, "supplementalGroups": [OTHER_GROUP]},
+        ),
+        as_root=True,
+        ignored=("ready", "containers.a.ready"),  # a has ended before a busy kubelet looks
+    ),
+    Row(
+        name="run-as-user-exec",
+        spec=pod(sh(_TRAPPED, securityContext={"runAsUser": USER, "runAsGroup": GROUP})),
+        steps=(Printed(running()), Exec(running(), ("id", "-u")), Exec(running(), ("id", "-g")), Delete(running())),
+        end=gone,
+        as_root=True,
     ),
     Row(
         name="run-as-non-root",
         spec=pod(sh("true", securityContext={"runAsNonRoot": True})),
         end=lambda status: waiting("CreateContainerConfigError")(status) or ended(status),
-        differs={"*": IGNORED_FIELDS},
+        differs={"*": NON_ROOT},
+    ),
+    Row(
+        name="run-as-non-root-user",
+        spec=pod(sh(f"id -u; {SLEEP}", securityContext={"runAsNonRoot": True, "runAsUser": USER})),
+        as_root=True,
+    ),
+    Row(
+        name="run-as-non-root-as-root",
+        spec=pod(sh("true", securityContext={"runAsNonRoot": True}), securityContext={"runAsUser": 0}),
+        end=waiting("CreateContainerConfigError"),
+    ),
+    Row(
+        name="fs-group",
+        spec=pod(
+            sh(
+                "stat -c '%a %u %g' /of-the-pod; echo x >/of-the-pod/a; stat -c '%u %g' /of-the-pod/a; "
+                "cd /map; find -L . -path './..*' -prune -o -type f -print | xargs stat -L -c '%n %a %u %g'; "
+                f"{_IDS}; {SLEEP}",
+                securityContext={"runAsUser": USER},
+                volumeMounts=[{"name": "v", "mountPath": "/of-the-pod"}, {"name": "map", "mountPath": "/map"}],
+            ),
+            volumes=[*_volume(emptyDir={}), {"name": "map", "configMap": {"name": "fs-group", "defaultMode": 0o400}}],
+            securityContext={"fsGroup": GROUP},
+        ),
+        objects=(config_map("fs-group", a="one"),),
+        as_root=True,
+        differs=FILES_LOST,
     ),
 )
 
@@ -779,6 +972,9 @@ HOSTS = (
     ),
 )
 
+_OFTEN = {"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 10}
+# A kubelet may look at a server that is a sidecar for the first time when it has started; each probe may be in its log.
+_OF_SERVER = ("containers.server.ready", "events.server", "logs.server")
 PROBES = (
     Row(
         name="probe-readiness",
@@ -829,6 +1025,38 @@ PROBES = (
         differs=FILES_LOST,
         # A kubelet may look at the sidecar for the first time when it has started.
         ignored=("containers.a.ready", "events.a"),
+    ),
+    *(
+        Row(
+            name=f"probe-{name}",
+            spec=pod(sh(_TRAPPED, readinessProbe=probe), initContainers=[server]),
+            end=ready(),
+            ignored=_OF_SERVER,
+        )
+        for name, server, probe in (
+            ("http", serving(_HTTP, 503, 503, 503, 200), {"httpGet": {"port": 8080, "path": "/ready"}, **_OFTEN}),
+            ("grpc", serving(_GRPC, 2, 2, 2, 1), {"grpc": {"port": 8080}, **_OFTEN}),
+        )
+    ),
+    *(
+        Row(
+            name=f"probe-{name}-liveness",
+            spec=pod(sh(_TRAPPED, livenessProbe=probe), initContainers=[server], policy="OnFailure"),
+            end=running(restarts=1),
+            ignored=_OF_SERVER,
+        )
+        for name, server, probe in (
+            ("http", serving(_HTTP, 500), {"httpGet": {"port": 8080}, **_OFTEN, "periodSeconds": 5}),
+            ("grpc", serving(_GRPC, 2), {"grpc": {"port": 8080}, **_OFTEN, "periodSeconds": 5}),
+        )
+    ),
+    Row(
+        name="probe-tcp-refused",
+        spec=pod(sh(_TRAPPED, livenessProbe={"tcpSocket": {"port": 8080}, "initialDelaySeconds": 2, **_OFTEN})),
+    ),
+    Row(
+        name="probe-grpc-refused",
+        spec=pod(sh(_TRAPPED, livenessProbe={"grpc": {"port": 8080}, "initialDelaySeconds": 2, **_OFTEN})),
     ),
 )
 

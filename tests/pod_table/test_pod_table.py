@@ -23,8 +23,9 @@ async def test_pods_show_what_a_kubelet_shows_of_them(tmp_path: Path) -> None:
         return not kept.differences(answers, row, trace)
 
     async with our_side(tmp_path) as side:
-        traces = await run_rows(side, ROWS, is_known, EVENT_SECONDS)
-    lines = [line for row in ROWS for line in kept.differences(answers, row, traces[row.name])]
+        rows = [row for row in ROWS if side.changes_users or not row.as_root]
+        traces = await run_rows(side, rows, is_known, EVENT_SECONDS)
+    lines = [line for row in rows for line in kept.differences(answers, row, traces[row.name])]
     assert not lines, "\n" + "\n".join(lines)
 
 

@@ -19,8 +19,8 @@ from trainyard.objects.meta import Json
 class IneffectiveField(NamedTuple):
     """A field of a pod or pod template that has no effect. `field` is its path without indexes of containers."""
 
-    path: str  # spec.containers[0].lifecycle
-    field: str  # containers.lifecycle
+    path: str  # spec.containers[0].tty
+    field: str  # containers.tty
     reason: str
 
 
@@ -54,14 +54,16 @@ POD = {
 }
 CONTAINER = {
     "imagePullPolicy": "images are not pulled",
-    "lifecycle": "hooks are not called",
     "resizePolicy": "limits are not changed while a program runs",
     "stdin": "standard input is empty",
     "tty": "a program has no terminal",
     "volumeDevices": "there are no block devices",
 }
-SAME_USER = "every program runs as the user who started Trainyard"
-SECURITY = {"runAsUser": SAME_USER, "runAsGroup": SAME_USER, "runAsNonRoot": SAME_USER}
+SAME_USER = "every program runs as the user who started Trainyard, unless root did, in network namespace"
+NO_IMAGE_USER = "images are not read: every program runs as the user who started Trainyard, or as its runAsUser"
+# Fields of a security context that a node of root, which can change users, carries out.
+USERS = dict.fromkeys(("runAsUser", "runAsGroup", "supplementalGroups", "fsGroup"), SAME_USER)
+SECURITY = {**USERS, "runAsNonRoot": NO_IMAGE_USER}
 REQUESTS = "nothing is reserved"
 LIMITS = {"cpu": "not enforced; a program may use every CPU", "ephemeral-storage": "not enforced; the disk is shared"}
 NO_DEVICES = "no device is allocated; a program sees those that this machine has"
@@ -77,28 +79,33 @@ def ineffective_fields(
     *,
     stored: bool = False,
     scheduled: bool = False,
+    users: bool = False,
     is_given_out: Callable[[str], bool] = lambda resource: False,
 ) -> list[IneffectiveField]:
     """The fields of a pod or pod template that have no effect on one machine, in the order of the table.
 
     `stored`: the pod was read from an API server, which has set defaults; fields that it defaults are left out.
     `scheduled`: the scheduler of a real cluster has bound the pod, so the scheduling fields did have an effect.
+    `users`: the node can run programs as other users.
     `is_given_out`: whether this machine may have devices of a resource, which are then given to pods.
     """
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return []
     table = POD if scheduled else {**SCHEDULING, **POD}
-    ineffective = [*_fields_in_table(spec, "spec", "", table), *_security_context_fields(spec, "spec", "")]
+    is_root = not _runs_as_user(spec)  # as far as the pod says
+    ineffective = [*_fields_in_table(spec, "spec", "", table), *_security_context_fields(spec, "spec", "", is_root)]
     for list_name in ("initContainers", "containers"):
         containers = spec.get(list_name)
         for index, container in enumerate(containers if isinstance(containers, list) else ()):
             if isinstance(container, dict):
                 path = f"spec.{list_name}[{index}]"
                 ineffective += _fields_in_table(container, path, "containers.", CONTAINER)
-                ineffective += _security_context_fields(container, path, "containers.")
+                is_root_here = is_root and not _runs_as_user(container)
+                ineffective += _security_context_fields(container, path, "containers.", is_root_here)
                 ineffective += _resource_fields(container, path, scheduled, is_given_out)
-    return [entry for entry in ineffective if not (stored and entry.field.rpartition(".")[2] in DEFAULTED)]
+    left_out = {*(DEFAULTED if stored else ()), *(USERS if users else ())}
+    return [entry for entry in ineffective if entry.field.rpartition(".")[2] not in left_out]
 
 
 def _fields_in_table(
@@ -109,9 +116,18 @@ def _fields_in_table(
             yield IneffectiveField(f"{path}.{name}", f"{prefix}{name}", reason)
 
 
-def _security_context_fields(spec_or_container: Json, path: str, prefix: str) -> Iterator[IneffectiveField]:
+def _runs_as_user(spec_or_container: Json) -> bool:
+    context = spec_or_container.get("securityContext")
+    return isinstance(context, dict) and context.get("runAsUser") is not None
+
+
+def _security_context_fields(
+    spec_or_container: Json, path: str, prefix: str, is_root: bool
+) -> Iterator[IneffectiveField]:
     context = spec_or_container.get("securityContext")
     for name, value in context.items() if isinstance(context, dict) else ():
+        if name == "runAsNonRoot" and not (value and is_root):
+            continue
         if value is not None and value not in ({}, []):
             field = f"securityContext.{name}"
             yield IneffectiveField(f"{path}.{field}", field, SECURITY.get(name, NO_CONTAINERS))

@@ -32,19 +32,21 @@ from trainyard.node.kubelet.spec.pod_spec import (
     memory_limit,
     mounted_volumes,
     references,
+    with_addresses,
 )
+from trainyard.node.kubelet.spec.security_context import fs_group, user_of
 from trainyard.node.kubelet.tokens import Tokens
 from trainyard.node.kubelet.usage.progress import METRICS_FILE
 from trainyard.node.kubelet.volumes import mount_paths
 from trainyard.node.kubelet.volumes.unsaved_files import UnsavedFiles, working_directory
-from trainyard.node.kubelet.volumes.volumes import FatalStartError, Volume, VolumeContext, build
+from trainyard.node.kubelet.volumes.volumes import FatalStartError, Volume, VolumeContext, build, give_to_group
 from trainyard.node.network import host_ports
 from trainyard.node.network.address_rewrite import is_hostfile
 from trainyard.node.network.directory import hostname_of, own_hostname_of
 from trainyard.node.network.interface_variables import without_pod_interface
 from trainyard.node.network.pod_network import Rewrite
-from trainyard.node.sandbox.inherited_environment import CPU_ONLY, for_devices, inherited
-from trainyard.node.sandbox.supervisor_client import Mount, Process, StartError
+from trainyard.node.sandbox.inherited_environment import CPU_ONLY, for_devices, for_other_user, inherited
+from trainyard.node.sandbox.supervisor_client import Mount, Process, StartError, User
 from trainyard.node.supervisor import safe_paths
 from trainyard.objects import Json, labels, labels_of, namespace_of, pod_containers
 from trainyard.objects.ineffective_fields import ineffective_fields
@@ -105,7 +107,7 @@ class ContainerRuntime:
                     objects = await self._context.cluster.fetch(namespace, refs)
                     tokens = {} if self._sandbox_ready else await self._tokens.all()
                     pod = {**self._pod, "metadata": self._record.pod["metadata"]}
-                    pod = _with_addresses(pod, self._record.address, self._context.network.host_ip)
+                    pod = with_addresses(pod, self._record.address, self._context.network.host_ip)
                     env_context = EnvContext(pod, objects, capacity(), tokens)
                     await self._create_pod_sandbox(env_context)
                     yield self._process_spec(container, run_id, prepared, env_context)
@@ -157,6 +159,7 @@ class ContainerRuntime:
             self._pod,
             stored=True,
             scheduled=self._context.has_scheduler,
+            users=self._context.sandbox.changes_users,
             is_given_out=self._context.devices.capacity().__contains__,
         ):
             self._context.print_once(f"node: {ineffective.field}: no effect on one machine: {ineffective.reason}")
@@ -215,6 +218,8 @@ class ContainerRuntime:
             except asyncio.CancelledError:
                 self._sandbox_ready = True  # the supervisor has created the pod or will: `remove_pod` removes it
                 raise
+            if self._context.sandbox.changes_users:
+                await asyncio.to_thread(give_to_group, self._volumes.values(), fs_group(self._pod))
             self._sandbox_ready = True
             self._tokens.start_renewal(volume_context.folder)
 
@@ -242,7 +247,8 @@ class ContainerRuntime:
     def _process_spec(self, container: Json, ident: str, prepared: PreparedImage, env_context: EnvContext) -> Process:
         context, name = self._context, str(container.get("name"))
         has_devices = bool(context.devices.of_container(self._pod, container))
-        base_env = self._base_environment(prepared, has_devices) | self._api_environment(container)
+        user = user_of(self._pod, container, f"{self._record.state.name}({self._uid})", context.sandbox.changes_users)
+        base_env = self._base_environment(prepared, has_devices, user) | self._api_environment(container)
         prepared = _with_working_directory(prepared, self.unsaved.working_directory, context.print_once)
         stated = environment(container, env_context, {})
         env = {**base_env, **stated, **context.devices.environment(self._pod, container, stated)}
@@ -256,7 +262,7 @@ class ContainerRuntime:
         if inits and container not in inits:
             self.unsaved.init_containers_done(message)
         root, memory = str(self._folder / "root"), memory_limit(container)
-        process = Process(ident, self._uid, argv, env, cwd, root, mounts, memory, context.log_size)
+        process = Process(ident, self._uid, argv, env, cwd, root, mounts, memory, context.log_size, user)
         rewrite_paths: Rewrite = str
         if context.network.isolated_network:
             process = replace(process, mounts=[*self._namespace_mounts(prepared, volumes), *mounts])
@@ -275,7 +281,7 @@ class ContainerRuntime:
         self._last_processes[name] = process, rewrite_paths
         return process
 
-    def _base_environment(self, prepared: PreparedImage, has_devices: bool) -> dict[str, str]:
+    def _base_environment(self, prepared: PreparedImage, has_devices: bool, user: User | None) -> dict[str, str]:
         """The variables that every container of the pod with that image gets unless it sets them. `has_devices`: the
         container has some of the devices that this node gives out."""
         network = self._context.network
@@ -286,6 +292,8 @@ class ContainerRuntime:
             inherited_env = inherited_env if has_devices else {**CPU_ONLY, **inherited_env}
         else:
             inherited_env = for_devices(inherited_env, os.listdir("/dev"))
+        if user and user.uid != os.getuid():
+            inherited_env = for_other_user(inherited_env, user.home)
         base_env = {**inherited_env, **UNBUFFERED, **TORCHRUN, **prepared.env, **network.environment(self._pod)}
         base_env["PATH"] = ":".join([*prepared.path, base_env["PATH"]])
         base_env["HOSTNAME"] = own_hostname_of(self._pod) if network.isolated_network else hostname_of(self._pod)
@@ -350,11 +358,6 @@ class ContainerRuntime:
                 self.unsaved.watch(str(source / subpath), target, volume.missing_host_path)
             mounts.append(Mount(str(source), target, readonly, volume.pod_owned, subpath, create=not volume.readonly))
         return mounts
-
-
-def _with_addresses(pod: Json, address: str, host_ip: str) -> Json:
-    addresses = {"podIP": address, "podIPs": [{"ip": address}], "hostIP": host_ip}
-    return {**pod, "status": {**(pod.get("status") or {}), **addresses}}
 
 
 def _with_working_directory(prepared: PreparedImage, folder: str, print_once: Callable[[str], object]) -> PreparedImage:

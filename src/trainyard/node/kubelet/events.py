@@ -2,8 +2,8 @@
 are written.
 
 Rules:
-- Of pods that belong to a training job (label OWNER) only the Events of probes: the operator writes the Events of a
-  job, but sees no probe, and the number of requests per job is bounded.
+- Of pods that belong to a training job (label OWNER) only the Events of probes and hooks: the operator writes the
+  Events of a job, but sees neither, and the number of requests per job is bounded.
 - Best effort, in order, and an equal Event at most once in ten minutes: a container that always fails costs few
   requests.
 - Of one pod 25 Events, and then one in five minutes, as by the filter of client-go: the output of a probe may differ
@@ -31,7 +31,7 @@ class PodEvent(NamedTuple):
     reason: str
     message: str
     field: str = ""  # `spec.containers{main}`, "" for the pod as a whole
-    of_probe: bool = False
+    for_jobs: bool = False  # it is written for a pod of a training job, too
 
 
 def of_step(
@@ -46,12 +46,17 @@ def of_step(
             pod_events.append(PodEvent(*parts, "" if parts[1] == FAILED_MOUNT else field))
         is_running = old.state is ContainerState.RUNNING and new.state is ContainerState.RUNNING
         if before.kill_at is None and after.kill_at is not None and is_running:
-            of_probe = new.failed_probe is not None
-            pod_events.append(PodEvent("Normal", "Killing", f"Stopping container {old.name}", field, of_probe))
+            for_jobs = new.failed_probe is not None
+            pod_events.append(PodEvent("Normal", "Killing", f"Stopping container {old.name}", field, for_jobs))
         elif new.failed_probe and old.failed_probe is None:
             pod_events.append(PodEvent("Normal", "Killing", _failed_probe(after, new), field, True))
         if after.restarting_all and old.term_at is None and new.term_at is not None:
             pod_events.append(PodEvent("Normal", "Killing", "killing", field))
+    if isinstance(event, pod_state.HookEnded) and event.failed:
+        field = field_path(after.container(event.container))
+        pod_events.append(PodEvent("Warning", f"Failed{event.kind}Hook", f"{event.kind}Hook failed", field, True))
+        if event.kind is pod_state.HookKind.POST_START:
+            pod_events.append(PodEvent("Normal", "Killing", "FailedPostStartHook", field, True))
     if before.failure is None and after.failure is not None and after.failure[0] == pod_state.DEADLINE_EXCEEDED:
         pod_events.append(PodEvent("Normal", *after.failure))
     return pod_events

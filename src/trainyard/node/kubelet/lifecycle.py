@@ -17,6 +17,12 @@ Rules of the kubelet that stand beside the table:
   or else of the pod. Then it is restarted whatever its exit code is, unless its restartPolicy is Never. The pod is
   stopped, with its own grace period, if none of its containers but the sidecars would go on or be restarted. Probes
   that fail while the pod is being stopped change nothing.
+- A postStart hook runs when its container has started. Until it has ended no status shows that the container runs, and
+  none after it is started. A container whose hook fails is ended as for a probe, with the grace period of the pod; its
+  exit code decides what follows.
+- A preStop hook runs before SIGTERM, at the end of the grace period at the longest, and SIGKILL follows SIGTERM after
+  two seconds at the earliest. Those of sidecars run while these wait for their turn. With a grace period of 0, and at
+  RestartAllContainers, there is no hook.
 - Sidecars run until the other containers have ended. Then, and whenever a pod is stopped, they get SIGTERM one after
   the other, the last first, each when those after it have ended.
 - The first restart is immediate, the next ones are 10 s, 20 s ... 5 min after the end of the run. A run of ten minutes
@@ -47,6 +53,8 @@ from trainyard.node.kubelet.pod_state import (
     Dropped,
     Ended,
     Event,
+    HookEnded,
+    HookKind,
     Over,
     Pod,
     Probed,
@@ -61,7 +69,7 @@ from trainyard.node.kubelet.pod_state import (
     with_container,
 )
 from trainyard.node.kubelet.restart_all import is_triggered, step_restart_of_all
-from trainyard.node.kubelet.stop_order import begin_stop, kill_time, step_stopping, terminate
+from trainyard.node.kubelet.stop_order import begin_stop, end_of_grace, kill_time, step_stopping, terminate
 from trainyard.objects import exponential_delay
 from trainyard.objects.structs import replace
 
@@ -113,10 +121,13 @@ def _apply(pod: Pod, event: Event, actions: list[Action]) -> Pod:
                 removed=False,
                 awaits_startup=ProbeKind.STARTUP in container.probes,
                 fails_readiness=ProbeKind.READINESS in container.probes,
+                awaits_post_start=HookKind.POST_START in container.hooks,
             )
             pod = with_container(pod, container)
         case Probed():
             pod = with_container(pod, _with_probe_result(pod, pod.container(event.container), event))
+        case HookEnded():
+            pod = with_container(pod, _with_hook_ended(pod, pod.container(event.container), event))
         case Ended():
             pod = with_container(pod, _with_run_ended(pod.container(event.container), event))
         case Dropped(_, name):
@@ -149,6 +160,16 @@ def _with_probe_result(pod: Pod, container: Container, event: Probed) -> Contain
     return replace(container, failed_probe=event.kind, stop_grace=pod.grace if event.grace is None else event.grace)
 
 
+def _with_hook_ended(pod: Pod, container: Container, event: HookEnded) -> Container:
+    if container.state is not ContainerState.RUNNING or container.run != event.run:
+        return container
+    if event.kind is HookKind.PRE_STOP:
+        return replace(container, pre_stop_ended=True)
+    if event.failed:
+        return replace(container, failed_post_start=True, stop_grace=pod.grace)
+    return replace(container, awaits_post_start=False)
+
+
 def _step_running(pod: Pod, now: float, actions: list[Action]) -> Pod:
     """Start the containers that are due: the first init container that is not done, or, after all of them, the others.
     The pod begins to end when an init container has failed for good, or all others have ended."""
@@ -159,10 +180,12 @@ def _step_running(pod: Pod, now: float, actions: list[Action]) -> Pod:
     else:
         for container in pod.main_containers:
             pod = _start_if_due(pod, container, now, actions)
+            if _delays_the_next_start(pod.container(container.name)):
+                break
     if _has_run_its_course(pod) and not pod.has_ended:
         return begin_stop(pod, Stop(now, pod.grace, deleting=False), actions)
     for container in pod.containers:
-        if container.failed_probe:
+        if container.is_ended_early:
             pod = terminate(pod, container, now, actions)
     return pod
 
@@ -181,6 +204,13 @@ def _ends_for_its_probe(pod: Pod, container: Container) -> bool:
     """Whether the container is ended for a failed probe, and no exit code with which it may end restarts it."""
     policy = pod.restart_policy(container)
     return container.failed_probe is not None and policy.policy == "Never" and not policy.rules
+
+
+def _delays_the_next_start(container: Container) -> bool:
+    """Whether the containers after it are not started yet: its postStart hook is to run, or runs. One whose start waits
+    for something, such as its image, delays none."""
+    will_run = container.state is ContainerState.STARTING and HookKind.POST_START in container.hooks
+    return (will_run and (container.removed or not container.message)) or container.hook is HookKind.POST_START
 
 
 def _lets_the_next_start(pod: Pod, container: Container) -> bool:
@@ -220,6 +250,10 @@ def _start_if_due(pod: Pod, container: Container, now: float, actions: list[Acti
             killed=False,
             cancelled=False,
             failed_probe=None,
+            awaits_post_start=False,
+            failed_post_start=False,
+            pre_stop_at=None,
+            pre_stop_ended=False,
         )
         actions.append(Start(container.name, container.run))
     return with_container(pod, container)
@@ -230,11 +264,17 @@ def _succeeded(container: Container) -> bool:
 
 
 def _next_wake(pod: Pod, now: float) -> float | None:
-    """When something is due: SIGKILL, a start after back-off, a removal, the deadline."""
+    """When something is due: SIGTERM after a hook, SIGKILL, a start after back-off, a removal, the deadline."""
     times = [
         kill_time(pod, container, now)
         for container in pod.containers
         if container.state is ContainerState.RUNNING and container.term_at is not None and not container.killed
+    ]
+    times += [
+        end
+        for container in pod.containers
+        if container.hook is HookKind.PRE_STOP and container.term_at is None
+        if (end := end_of_grace(pod, container, now)) > now  # else it waits for its turn
     ]
     if pod.kill_at is not None:
         return min([*times, *([pod.kill_at] if pod.kill_at > now else [])], default=None)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from trainyard.node.kubelet import events, lifecycle, pod_state, status
 from trainyard.node.kubelet.container_starter import ContainerExit, ContainerStarter
+from trainyard.node.kubelet.hooks import HookRunner
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_cleanup import PodCleanup
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
@@ -25,8 +26,8 @@ from trainyard.objects.structs import replace
 
 
 class LifecycleRunner:
-    """`on_wake` is called at the time of the last action `Wake`. `prober` is set before the first event if a container
-    has a probe."""
+    """`on_wake` is called at the time of the last action `Wake`. `prober` and `hook_runner` are set before the first
+    event if a container has a probe or a hook."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class LifecycleRunner:
         self._status_writer, self._cleanup, self._recorder = status_writer, cleanup, recorder
         self._spawn, self._on_wake = spawn, on_wake
         self.prober: PodProber | None = None
+        self.hook_runner: HookRunner | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def feed(self, event: pod_state.Event) -> None:
@@ -53,8 +55,7 @@ class LifecycleRunner:
             self._perform(action)
         self._recorder.record(events.of_step(before, record.state, event, container_images(record.pod)))
         self.update_peer()
-        if self.prober:
-            self.prober.sync(record.state)
+        self._sync()
         is_removal = before.restarting_all and not record.state.restarting_all
         if not isinstance(event, Tick) or record.state.has_ended or is_removal:
             self._status_writer.trigger()
@@ -104,8 +105,7 @@ class LifecycleRunner:
             failure=state.failure or failure,
         )
         self._node_context.network.directory.peers.pop(record.uid, None)
-        if self.prober:
-            self.prober.sync(record.state)
+        self._sync()
         self.cancel_timer()
         for container in state.containers:
             if container.state is ContainerState.RUNNING:
@@ -126,6 +126,12 @@ class LifecycleRunner:
         """Cancel the timer of the next Tick, if one is set."""
         if self._timer:
             self._timer.cancel()
+
+    def _sync(self) -> None:
+        """Run the probes and hooks that are due in the state, and no others."""
+        for runner in (self.prober, self.hook_runner):
+            if runner:
+                runner.sync(self._record.state)
 
     def _perform(self, action: pod_state.Action) -> None:
         match action:

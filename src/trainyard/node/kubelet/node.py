@@ -71,6 +71,7 @@ class Node:
         self._log_folder, self._log_size = log_folder, log_size
         self.name, self.requested_network = name, network
         self.network = ""  # name of the network that works, set by `start`
+        self.changes_users = False  # whether programs can have another user than this process, set by `start`
         self.network_chosen = asyncio.Event()
         self._state, self._images, self._mounts, self._say = state, images, dict(mounts or {}), print_message
         self._member = member or NodeConfig(TokenAuthenticator(token), ClusterNetwork(apiserver))
@@ -110,7 +111,7 @@ class Node:
         for folder in (self._state, self._state / "probe"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         sandbox, network = await self._network_starter.choose(self.requested_network)
-        self.network = network.name
+        self.network, self.changes_users = network.name, sandbox.changes_users
         self.network_chosen.set()
         cluster = self._cluster
         self._context = self._pods.context = NodeContext(

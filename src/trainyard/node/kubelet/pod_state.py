@@ -37,6 +37,13 @@ class ProbeKind(StrEnum):
     READINESS = "Readiness"
 
 
+class HookKind(StrEnum):
+    """The lifecycle hooks, as the kubelet's events spell them."""
+
+    POST_START = "PostStart"
+    PRE_STOP = "PreStop"
+
+
 TRANSITIONS: dict[tuple[ContainerState, str], ContainerState] = {
     (ContainerState.WAITING, "start"): ContainerState.STARTING,
     (ContainerState.WAITING, "drop"): ContainerState.DROPPED,
@@ -91,12 +98,36 @@ class Container(msgspec.Struct, frozen=True):
     awaits_startup: bool = False  # the startup probe of this run has not succeeded yet
     fails_readiness: bool = False  # the readiness probe of this run has not succeeded yet, or fails
     failed_probe: ProbeKind | None = None  # the startup or liveness probe for whose failure this run is ended
-    stop_grace: float = 0.0  # seconds between SIGTERM and SIGKILL of a run that is ended for its probe
+    hooks: frozenset[HookKind] = frozenset()  # those that its spec has
+    awaits_post_start: bool = False  # the postStart hook of this run has not succeeded: no status shows the run yet
+    failed_post_start: bool = False  # this run is ended because its postStart hook has failed
+    pre_stop_at: float | None = None  # when the preStop hook of this run was started
+    pre_stop_ended: bool = False
+    stop_grace: float = 0.0  # seconds until the SIGKILL of a run that is ended for its probe or its postStart hook
+
+    @property
+    def is_shown_running(self) -> bool:
+        """`state.running` in the status: it runs, and its postStart hook, if it has one, has succeeded."""
+        return self.state is ContainerState.RUNNING and not self.awaits_post_start
 
     @property
     def has_started(self) -> bool:
-        """`started` in the status: it runs, and its startup probe, if it has one, has succeeded."""
-        return self.state is ContainerState.RUNNING and not self.awaits_startup
+        """`started` in the status: it is shown as running, and its startup probe, if it has one, has succeeded."""
+        return self.is_shown_running and not self.awaits_startup
+
+    @property
+    def is_ended_early(self) -> bool:
+        """Whether this run is ended, by itself, for a failed probe or hook."""
+        return self.failed_probe is not None or self.failed_post_start
+
+    @property
+    def hook(self) -> HookKind | None:
+        """The hook that is to run now."""
+        if self.state is not ContainerState.RUNNING:
+            return None
+        if self.pre_stop_at is not None:
+            return None if self.pre_stop_ended else HookKind.PRE_STOP
+        return HookKind.POST_START if self.awaits_post_start and not self.failed_post_start else None
 
     @property
     def is_ready(self) -> bool:
@@ -111,7 +142,7 @@ class Container(msgspec.Struct, frozen=True):
     @property
     def shown_run(self) -> int:
         """The number of the run that the status describes: the last one, but for one that has not started yet."""
-        started = self.state is ContainerState.RUNNING or (self.last is not None and self.last.number == self.run)
+        started = self.is_shown_running or (self.last is not None and self.last.number == self.run)
         return self.run if started else max(0, self.run - 1)
 
     @property
@@ -226,6 +257,16 @@ class Probed(msgspec.Struct, frozen=True):
     grace: float | None = None
 
 
+class HookEnded(msgspec.Struct, frozen=True):
+    """A hook of that run has ended."""
+
+    now: float
+    container: str
+    run: int
+    kind: HookKind
+    failed: bool
+
+
 class Ended(msgspec.Struct, frozen=True):
     """The container exited, or could not be started."""
 
@@ -253,7 +294,7 @@ class Stop(msgspec.Struct, frozen=True):
     failure: tuple[str, str] | None = None
 
 
-Event = Tick | Blocked | Started | Probed | Ended | Dropped | Stop
+Event = Tick | Blocked | Started | Probed | HookEnded | Ended | Dropped | Stop
 
 
 # Actions, which the caller performs at once.

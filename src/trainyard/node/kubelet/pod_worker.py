@@ -17,14 +17,16 @@ from trainyard.node.kubelet import events
 from trainyard.node.kubelet.api.pod_logs import PodLogs
 from trainyard.node.kubelet.container_runtime import ContainerRuntime
 from trainyard.node.kubelet.container_starter import ContainerExit, ContainerStarter
+from trainyard.node.kubelet.hooks import HookRunner
 from trainyard.node.kubelet.lifecycle_runner import LifecycleRunner
 from trainyard.node.kubelet.lost_output import OUTPUT_LOST, LostOutputReport
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_cleanup import PodCleanup
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.pod_requests import PodRequests
-from trainyard.node.kubelet.pod_state import DEFAULT_GRACE, ContainerState, Ended, Pod, Probed, Stop, Tick
+from trainyard.node.kubelet.pod_state import DEFAULT_GRACE, ContainerState, Ended, HookEnded, Pod, Probed, Stop, Tick
 from trainyard.node.kubelet.pod_status_writer import SHUTDOWN_REASON, PodStatusWriter
+from trainyard.node.kubelet.probes.handlers import Handlers
 from trainyard.node.kubelet.probes.prober import PodProber
 from trainyard.node.kubelet.restore import LOST, as_ended, ended_with_node, initial_state, returned
 from trainyard.objects import Json, labels_of, name_of, namespace_of, uid_of
@@ -106,8 +108,11 @@ class PodWorker:
         self._lifecycle = LifecycleRunner(
             node_context, record, starter, self.status_writer, cleanup, recorder, spawn, self.tick
         )
+        handlers = Handlers(node_context, record, runtime)
         if any(container.probes for container in state.containers):
-            self._lifecycle.prober = PodProber(node_context, record, runtime, recorder, self._probed, spawn)
+            self._lifecycle.prober = PodProber(node_context, record, handlers, recorder, self._feed, spawn)
+        if any(container.hooks for container in state.containers):
+            self._lifecycle.hook_runner = HookRunner(node_context, record, handlers, self._feed, spawn)
         self.requests = PodRequests(node_context, record, runtime, logs, self.status_writer)
 
     @property
@@ -165,7 +170,7 @@ class PodWorker:
             self._lifecycle.feed(Tick(self._node_context.now()))
 
     @_fail_pod_on_error
-    def _probed(self, result: Probed) -> None:
+    def _feed(self, result: Probed | HookEnded) -> None:
         self._lifecycle.feed(result)
 
     @_fail_pod_on_error
@@ -268,7 +273,7 @@ def _event_recorder(node_context: NodeContext, record: PodRecord, spawn: Spawn) 
     writer = events.EventWriter(lambda event: cluster.write_event(record.pod, event, now()), now)
 
     def accepts(event: events.PodEvent) -> bool:
-        return (event.of_probe or OWNER not in labels_of(record.pod)) and not node_context.closing
+        return (event.for_jobs or OWNER not in labels_of(record.pod)) and not node_context.closing
 
     return events.PodEventRecorder(writer, accepts, spawn)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trainyard.node.kubelet.hooks import hooks_of
 from trainyard.node.kubelet.pod_state import DEFAULT_GRACE, TERMINAL_STATES, Container, ContainerState, Pod, Run
 from trainyard.node.kubelet.probes.schedule import probes_of
 from trainyard.objects import Json, name_of, namespace_of, parse_time, pod_containers, uid_of
@@ -43,6 +44,7 @@ def initial_state(pod: Json) -> Pod:
                 init,
                 restart_policy=restart_policy(container, policy, init=init),
                 probes=frozenset(probes_of(container)),
+                hooks=frozenset(hooks_of(container)),
             )
             for container, init in pod_containers(pod)
         ),

@@ -53,8 +53,9 @@ def _exit_code(container: Container) -> int | None:
 
 
 def _never_ran(container: Container) -> bool:
-    """Whether the container has not finished any run and does not run now."""
-    return container.state in (ContainerState.WAITING, ContainerState.STARTING) and container.last is None
+    """Whether the container has not finished any run and is not shown as running."""
+    waits = container.state in (ContainerState.WAITING, ContainerState.STARTING) or container.awaits_post_start
+    return waits and container.last is None
 
 
 def _is_initializing(pod: Pod, container: Container) -> bool:
@@ -64,7 +65,7 @@ def _is_initializing(pod: Pod, container: Container) -> bool:
         return True
     if container.sidecar and (container.has_started or not all(map(_never_ran, pod.main_containers))):
         return False
-    return container.state is ContainerState.RUNNING
+    return container.is_shown_running
 
 
 def is_ready(pod: Pod) -> bool:
@@ -89,7 +90,7 @@ def _unready(pod: Pod) -> list[str]:
 
 def _incomplete(pod: Pod) -> list[str]:
     """The init containers that are not done: without success, or, of sidecars, never started."""
-    if any(container.state in (ContainerState.RUNNING, ContainerState.ENDED) for container in pod.main_containers):
+    if any(container.is_shown_running or container.state is ContainerState.ENDED for container in pod.main_containers):
         return []
     return [
         container.name
@@ -176,7 +177,7 @@ def _container_status(pod: Pod, container: Container, inputs: StatusInputs) -> J
 
 
 def _container_state(pod: Pod, container: Container) -> Json:
-    if container.state is ContainerState.RUNNING:
+    if container.is_shown_running:
         return {"running": {"startedAt": format_time(container.started)}}
     if container.state in TERMINAL_STATES and container.last:
         return {"terminated": _terminated(pod, container, container.last)}

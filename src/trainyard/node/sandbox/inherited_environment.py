@@ -50,6 +50,11 @@ def inherited(environ: Mapping[str, str], proxies: bool, personal: bool = True) 
     return env
 
 
+def for_other_user(env: Mapping[str, str], home: str) -> dict[str, str]:
+    """The variables for a program of another user with that home; a container runtime sets no more of them."""
+    return {**{name: value for name, value in env.items() if name not in ("USER", "LOGNAME")}, "HOME": home}
+
+
 def for_devices(env: Mapping[str, str], device_files: Collection[str], platform: str = sys.platform) -> dict[str, str]:
     """The variables on a machine whose /dev has these files: with CPU_ONLY if no accelerator can be used. Unchanged
     elsewhere than on Linux: macOS has no file for Apple's GPU.

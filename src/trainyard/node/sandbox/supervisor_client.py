@@ -59,6 +59,15 @@ class Mount(msgspec.Struct, frozen=True):
     create: bool = False
 
 
+class User(msgspec.Struct, frozen=True):
+    """User, group and further groups of a process; the home of the user, "/" if it has none."""
+
+    uid: int
+    gid: int
+    groups: list[int]
+    home: str
+
+
 class Process(msgspec.Struct, frozen=True):
     """The supervisor's parameters to start one container. `root`: an empty folder for its root file system (namespace
     mode)."""
@@ -72,6 +81,7 @@ class Process(msgspec.Struct, frozen=True):
     mounts: list[Mount] = msgspec.field(default_factory=list)
     memory: int = 0  # limit in bytes, 0 for none
     log_size: int = 0  # maximum size of the log in bytes (supervisor/log_file.py), 0 for no limit
+    user: User | None = None  # None: that of the node process
 
 
 class SandboxCallbacks(NamedTuple):
@@ -109,6 +119,7 @@ class Sandbox:
         self.supervisor: SupervisorProcess | None = None
         self._channel: Channel | None = None
         self._closing = False
+        self.changes_users = False  # whether programs can have another user than the node process
 
     async def start(self, supervisor: SupervisorProcess) -> None:
         """Wait until the supervisor is ready; it ends with this Sandbox. Raises SandboxError when it does not
@@ -179,6 +190,7 @@ class Sandbox:
             self._callbacks.output_lost(message["container"], message["report"])
         elif self._ready and not self._ready.done():
             if message["event"] == "ready":
+                self.changes_users = bool(message["changes_users"])
                 self._ready.set_result(None)
             else:
                 self._ready.set_exception(SandboxError(message["why"]))
@@ -256,7 +268,7 @@ class Sandbox:
         for its result (supervisor/init.py). `timeout`: seconds after which it is killed, 0 for none. Raises StartError,
         SandboxError."""
         spec = {**_credentials(), "argv": process.argv, "env": process.env, "cwd": process.cwd, "tty": tty}
-        spec["timeout"] = timeout
+        spec |= {"timeout": timeout, "user": msgspec.to_builtins(process.user)}
         with tempfile.TemporaryFile() as file:  # an unnamed file: the spec may be larger than a message
             file.write(json.dumps(spec).encode())
             file.flush()

@@ -6,7 +6,8 @@ whose `fds` is their number. Every request of the node process has `do` and `id`
 
     add_pod    pod, hostname, address, memory: [folder]      create a pod's namespaces; tmpfs on `memory`
     remove_pod pod
-    spawn      container, pod, argv, env, cwd, root, mounts, memory (bytes, 0 for no limit)
+    spawn      container, pod, argv, env, cwd, root, mounts, memory (bytes, 0 for no limit), user (uid, gid, groups;
+               None for that of the node; only if the event "ready" says `changes_users`)
                                                              + 1 fd, the log; answered when the program is running,
                                                              with the init's `pid` as the node process sees it
     exec       container                                     + 5 fds for the container's init, see init.py
@@ -76,7 +77,7 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for fd in (woken, watcher, self.channel.sock.fileno()):
             self._selector.register(fd, selectors.EVENT_READ)
-        self.channel.send({"event": "ready"})
+        self.channel.send({"event": "ready", "changes_users": bool(self.pods) and syscalls.may_change_users()})
         while True:
             for key, _ in self._selector.select():
                 if key.fd == watcher:

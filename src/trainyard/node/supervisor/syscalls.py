@@ -20,6 +20,8 @@ MNT_DETACH = 2
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER = 1, 24, 36
 _CAP_SYS_ADMIN = 21
+_CAP_SETUID_AND_SETGID = 1 << 7 | 1 << 6  # bits of a set of capabilities
+_MANY_USERS = 1 << 16  # a user namespace with fewer is that of an ordinary user, mostly with itself alone
 
 LINUX = sys.platform == "linux"
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -122,6 +124,18 @@ def drop_cap_sys_admin() -> None:
     """The next program has no CAP_SYS_ADMIN, as in a container of Kubernetes: it cannot unmount the tmpfs over a hidden
     folder. In a user namespace that it creates it has the capability, but there the kernel locks inherited mounts."""
     _check(_libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(_CAP_SYS_ADMIN), 0, 0, 0), "prctl")
+
+
+def may_change_users() -> bool:
+    """Whether this process may give a child any user and group: root that is not alone in its user namespace."""
+    try:
+        with open("/proc/self/uid_map") as file:
+            count = int(file.readline().split()[2])
+        with open("/proc/self/status") as file:
+            effective = next(int(line.split()[1], 16) for line in file if line.startswith("CapEff:"))
+    except (OSError, StopIteration, IndexError):  # not Linux
+        return False
+    return os.getuid() == 0 and count > _MANY_USERS and effective & _CAP_SETUID_AND_SETGID == _CAP_SETUID_AND_SETGID
 
 
 def restore_user(uid: int, gid: int) -> None:

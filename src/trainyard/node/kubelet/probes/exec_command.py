@@ -1,4 +1,5 @@
-"""The probe `exec`: a command in the container, with the container's environment and working directory.
+"""The action `exec` of probes and hooks: a command in the container, with the container's environment and working
+directory.
 
 Rules of the kubelet: exit code 0 passes, any other fails with the output; a command that runs longer than the timeout
 is killed and fails; one that cannot be started is no result. Neither is one that its container has not outlived, and no
@@ -26,8 +27,8 @@ Start = Callable[[tuple[int, int, int, int]], Awaitable[None]]
 result."""
 
 
-async def run(command: list[str], timeout: float, start: Start) -> Outcome:
-    """Run the command. Its output is stdout and stderr together."""
+async def run(command: list[str], timeout: float | None, start: Start) -> Outcome:
+    """Run the command. `timeout`: of a probe; a hook has none. Its output is stdout and stderr together."""
     output_read, output_write = os.pipe()
     result_read, result_write = os.pipe()
     devnull = os.open(os.devnull, os.O_RDONLY)
@@ -36,7 +37,7 @@ async def run(command: list[str], timeout: float, start: Start) -> Outcome:
     loop = asyncio.get_running_loop()
     output = bytearray()
     loop.add_reader(output_read, _read_some, loop, output_read, output)
-    timed_out = Outcome(Verdict.FAILED, f'command timed out: "{" ".join(command)}" timed out after {timeout:g}s')
+    timed_out = Outcome(Verdict.FAILED, f'command timed out: "{" ".join(command)}" timed out after {timeout or 0:g}s')
     begun = loop.time()
     try:
         try:
@@ -44,7 +45,7 @@ async def run(command: list[str], timeout: float, start: Start) -> Outcome:
         finally:
             for fd in (devnull, output_write, result_write):
                 os.close(fd)
-        async with asyncio.timeout(timeout + _SPARE_SECONDS):
+        async with asyncio.timeout(None if timeout is None else timeout + _SPARE_SECONDS):
             result = ExecResult.read(await read_to_end(result_read))
         _read_some(loop, output_read, output)
     except TimeoutError:  # the container does not run at all: stopped, or its disk hangs
@@ -58,7 +59,7 @@ async def run(command: list[str], timeout: float, start: Start) -> Outcome:
         os.close(result_read)
     if result.failed or result.outlived:
         return Outcome(Verdict.ERRORED, result.failed)
-    if result.code != 0 and loop.time() - begun >= timeout:
+    if result.code != 0 and timeout is not None and loop.time() - begun >= timeout:
         return timed_out
     text = bytes(output).decode("utf-8", "replace")
     return Outcome(Verdict.PASSED if result.code == 0 else Verdict.FAILED, text)

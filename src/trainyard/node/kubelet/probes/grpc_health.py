@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from trainyard.node.kubelet.probes.outcome import (
-    USER_AGENT,
+    PROBE_USER_AGENT,
     ConnectError,
     Dial,
     Outcome,
@@ -18,6 +18,7 @@ from trainyard.node.kubelet.probes.outcome import (
     connect,
     reason_of,
 )
+from trainyard.node.network.proxy import Streams
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY = 0x0, 0x1, 0x3, 0x4, 0x6, 0x7
@@ -25,6 +26,7 @@ _END_STREAM, _ACK, _END_HEADERS = 0x1, 0x1, 0x4
 _PADDED = 0x8
 _STATUSES = {0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
 _MAX_MESSAGE = 1 << 16  # bytes; a HealthCheckResponse has two
+_RETRY_SECONDS = 1.0
 _MAX_FRAME = 1 << 14  # bytes: larger frames need the consent of the receiver
 
 
@@ -34,7 +36,7 @@ async def check(service: str, host: str, port: int, timeout: float, dial: Dial) 
     connected = False
     try:
         async with asyncio.timeout(timeout):
-            reader, writer = await connect(dial, host, port)
+            reader, writer = await _connected(dial, host, port)
             connected = True
             try:
                 writer.write(_request(service, address))
@@ -47,13 +49,20 @@ async def check(service: str, host: str, port: int, timeout: float, dial: Dial) 
         return Outcome(
             Verdict.FAILED, f"timeout: {f'health rpc did not complete within {seconds}' if connected else text}"
         )
-    except ConnectError as error:
-        return Outcome(Verdict.FAILED, f"error: failed to connect service at {_quoted(address)}: {error}")
     except (OSError, EOFError, ValueError) as error:
         return Outcome(Verdict.FAILED, f"error: health rpc probe failed: {reason_of(error)}")
     if status != "SERVING":
         return Outcome(Verdict.FAILED, f"service unhealthy (responded with {_quoted(status)})")
     return Outcome(Verdict.PASSED)
+
+
+async def _connected(dial: Dial, host: str, port: int) -> Streams:
+    """Connect, and try it again as long as it is refused, as the gRPC library of the kubelet does."""
+    while True:
+        try:
+            return await connect(dial, host, port)
+        except ConnectError:
+            await asyncio.sleep(_RETRY_SECONDS)
 
 
 def _quoted(text: str) -> str:
@@ -72,7 +81,7 @@ def _request(service: str, authority: str) -> bytes:
         ":authority": authority,
         "content-type": "application/grpc",
         "te": "trailers",
-        "user-agent": USER_AGENT,
+        "user-agent": PROBE_USER_AGENT,
     }
     headers = b"".join(b"\0" + _text(name) + _text(value) for name, value in fields.items())
     name = service.encode()

@@ -1,8 +1,9 @@
-"""The probe `httpGet`: one GET by HTTP/1.1, with the kubelet's headers.
+"""The action `httpGet` of probes and hooks: one GET by HTTP/1.1, with the kubelet's headers.
 
-Rules of the kubelet: a status from 200 to 399 passes. A redirect to the same host is followed, ten times at most, one
-to another host passes with a warning. A certificate is not verified, and no proxy is used. The body is read, too: a
-server whose connection breaks while it writes its answer would log an error for each probe."""
+Rules of the kubelet: of a probe a status from 200 to 399 passes, of a hook any. A redirect to the same host is
+followed, ten times at most, one to another host passes a probe with a warning. A certificate is not verified, and no
+proxy is used. The body is read, too: a server whose connection breaks while it writes its answer would log an error for
+each probe."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from typing import NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
 from trainyard.node.kubelet.probes.outcome import (
-    USER_AGENT,
+    HOOK_USER_AGENT,
+    PROBE_USER_AGENT,
     ConnectError,
     Dial,
     Outcome,
@@ -38,24 +40,45 @@ class _Answer(NamedTuple):
 
 async def get(action: Json, host: str, port: int, timeout: float, dial: Dial) -> Outcome:
     """Run an `httpGet` against that host and port."""
-    url = _url(action, host, port)
-    headers = _headers(action)
+    urls = [_url(action, host, port)]
     try:
         async with asyncio.timeout(timeout):
-            for _ in range(_MAX_REDIRECTS):
-                answer = await _request(url, headers, dial)
-                target = urljoin(url, answer.location) if 300 <= answer.status < 400 and answer.location else ""
-                if not target or urlsplit(target).hostname != urlsplit(url).hostname:
-                    return _outcome(answer)
-                url = target
+            return _outcome(await _answer(urls, _headers(action, PROBE_USER_AGENT), dial))
     except TimeoutError:
-        text = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-        return Outcome(Verdict.FAILED, f'Get "{url}": {text}')
+        reason = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
     except EOFError:
-        return Outcome(Verdict.FAILED, f'Get "{url}": EOF')
+        reason = "EOF"
     except (ConnectError, OSError, ValueError, asyncio.LimitOverrunError) as error:
-        return Outcome(Verdict.FAILED, f'Get "{url}": {reason_of(error)}')
-    return Outcome(Verdict.FAILED, f'Get "{url}": stopped after {_MAX_REDIRECTS} redirects')
+        reason = reason_of(error)
+    return Outcome(Verdict.FAILED, f'Get "{urls[-1]}": {reason}')
+
+
+async def is_answered(action: Json, host: str, port: int, dial: Dial) -> bool:
+    """Whether the server at that host and port answers the `httpGet` of a hook, with whatever status and however late.
+    Where it has no TLS, https is tried by http, too."""
+    url, headers = _url(action, host, port), _headers(action, HOOK_USER_AGENT)
+    plain = url.replace("https:", "http:", 1)
+    for attempt in dict.fromkeys((url, plain)):
+        try:
+            await _answer([attempt], headers, dial)
+        except ssl.SSLError:
+            continue
+        except (ConnectError, OSError, EOFError, ValueError, asyncio.LimitOverrunError):
+            return False
+        return True
+    return False
+
+
+async def _answer(urls: list[str], headers: list[tuple[str, str]], dial: Dial) -> _Answer:
+    """The last answer, after redirects to the same host, whose URLs are appended to the first one in `urls`. Raises
+    ValueError after too many of them, and what `_request` raises."""
+    for _ in range(_MAX_REDIRECTS):
+        answer = await _request(urls[-1], headers, dial)
+        target = urljoin(urls[-1], answer.location) if 300 <= answer.status < 400 and answer.location else ""
+        if not target or urlsplit(target).hostname != urlsplit(urls[-1]).hostname:
+            return answer
+        urls.append(target)
+    raise ValueError(f"stopped after {_MAX_REDIRECTS} redirects")
 
 
 def _url(action: Json, host: str, port: int) -> str:
@@ -64,10 +87,10 @@ def _url(action: Json, host: str, port: int) -> str:
     return f"{scheme}://{address_of(host, port)}{path if path.startswith('/') or not path else f'/{path}'}"
 
 
-def _headers(action: Json) -> list[tuple[str, str]]:
+def _headers(action: Json, user_agent: str) -> list[tuple[str, str]]:
     headers = [(str(entry.get("name")), str(entry.get("value") or "")) for entry in action.get("httpHeaders") or ()]
     names = {name.lower() for name, _ in headers}
-    headers += [] if "user-agent" in names else [("User-Agent", USER_AGENT)]
+    headers += [] if "user-agent" in names else [("User-Agent", user_agent)]
     headers += [] if "accept" in names else [("Accept", "*/*")]
     return [(name, value) for name, value in headers if value or name.lower() != "accept"]
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from trainyard.node.network.proxy import Streams
 
-USER_AGENT = "kube-probe/1.37"
+PROBE_USER_AGENT, HOOK_USER_AGENT = "kube-probe/1.37", "kube-lifecycle/1.37"
 
 Dial = Callable[[str, int], Awaitable[Streams]]
 """Connects to a host and port. Raises OSError."""

@@ -79,6 +79,12 @@ class EnvContext(msgspec.Struct, frozen=True):
         return content(ref[0], obj)
 
 
+def with_addresses(pod: Json, address: str, host_ip: str) -> Json:
+    """The pod with its address, and that of its node, in its status."""
+    addresses = {"podIP": address, "podIPs": [{"ip": address}], "hostIP": host_ip}
+    return {**pod, "status": {**(pod.get("status") or {}), **addresses}}
+
+
 def content(kind: str, obj: Json) -> dict[str, bytes]:
     """Key -> value of a ConfigMap or Secret, base64 decoded."""
     data: dict[str, bytes] = {}

@@ -248,6 +248,9 @@ bench-peers: $(VENV)/dev control-plane ## our operator beside training-operator 
 bench-failover: $(VENV)/dev control-plane ## how long a job waits when the leader is killed or stopped: ours, training-operator, JobSet
 	@$(BIN)/python -m bench.failover --json build/bench/failover.json --page docs/performance.md
 
+bench-node-times: $(VENV)/dev control-plane ## a pod on our node beside a real kubelet, a job behind a DNS that caches: needs root, docs/real-node.md
+	@$(BIN)/python -m bench.node_times --json build/bench/node_times.json --page docs/performance.md
+
 bench-other-jobs: $(VENV)/runtime ## how long a small job waits beside a job of 2,000 that starts
 	@$(BIN)/python -m bench.other_jobs --json build/bench/other_jobs.json
 

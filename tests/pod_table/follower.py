@@ -47,6 +47,12 @@ async def our_side(state: Path) -> AsyncIterator[Side]:
         yield Side(cluster.api, "pod-table", "local", "python-of-the-tests", cluster.node.changes_users)
 
 
+async def in_namespace(side: Side, name: str) -> Side:
+    """The same side with a new namespace."""
+    await side.api.create(NAMESPACE, "", {"metadata": {"name": name}})
+    return msgspec.structs.replace(side, namespace=name)
+
+
 Accept = Callable[[Row, Trace], object]
 """Whether this trace of the row is as awaited."""
 
@@ -114,9 +120,11 @@ async def _watch(side: Side, gvk: GVK, take: Callable[[str, Json], None], opened
                     take(event["type"], event["object"])
 
 
-async def run_rows(side: Side, rows: Sequence[Row], accept: Accept, seconds: float) -> dict[str, Trace]:
+async def run_rows(
+    side: Side, rows: Sequence[Row], accept: Accept, seconds: float, at_once: int = AT_ONCE
+) -> dict[str, Trace]:
     """Row -> its trace; many run at the same time. Raises an ExceptionGroup of what rows raise."""
-    places = asyncio.Semaphore(AT_ONCE)
+    places = asyncio.Semaphore(at_once)
     errors: list[Exception] = []
     traces: dict[str, Trace] = {}
 

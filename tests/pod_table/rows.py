@@ -251,6 +251,9 @@ _RAN = "[ -e /shared/ran ]"
 _WHOLE_LOG = "cat /shared/log >/dev/termination-log"
 
 
+_WAIT_FOR_MAIN = "while [ ! -e /shared/main ]; do sleep 0.1; done; sleep 2;"
+
+
 def _noting_sidecar(name: str) -> Json:
     return side(f"trap '{note(f'end {name}')} {_WHOLE_LOG}; exit 0' TERM; {note(f'start {name}')} {SERVE}", name)
 
@@ -275,10 +278,12 @@ SIDECARS = (
     Row(
         name="sidecar-restarts",
         spec=pod(
-            shared(f"while [ ! -e /shared/ran ]; do sleep 0.1; done; sleep {2 * HOLD}"),
+            shared(f"touch /shared/main; while [ ! -e /shared/again ]; do sleep 0.1; done; sleep {2 * HOLD}"),
             initContainers=[
                 side(
-                    f"[ -e /shared/ran ] || {{ sleep 2; touch /shared/ran; exit 3; }}; trap 'exit 0' TERM; {SERVE}", "a"
+                    f"[ -e /shared/ran ] || {{ {_WAIT_FOR_MAIN} touch /shared/ran; exit 3; }}; touch /shared/again; "
+                    f"trap 'exit 0' TERM; {SERVE}",
+                    "a",
                 )
             ],
         ),
@@ -286,10 +291,12 @@ SIDECARS = (
     Row(
         name="sidecar-succeeds",
         spec=pod(
-            shared(f"while [ ! -e /shared/ran ]; do sleep 0.1; done; sleep {2 * HOLD}"),
+            shared(f"touch /shared/main; while [ ! -e /shared/again ]; do sleep 0.1; done; sleep {2 * HOLD}"),
             initContainers=[
                 side(
-                    f"[ -e /shared/ran ] || {{ sleep 2; touch /shared/ran; exit 0; }}; trap 'exit 0' TERM; {SERVE}", "a"
+                    f"[ -e /shared/ran ] || {{ {_WAIT_FOR_MAIN} touch /shared/ran; exit 0; }}; touch /shared/again; "
+                    f"trap 'exit 0' TERM; {SERVE}",
+                    "a",
                 )
             ],
         ),
@@ -1046,8 +1053,8 @@ PROBES = (
             ignored=_OF_SERVER,
         )
         for name, server, probe in (
-            ("http", serving(_HTTP, 500), {"httpGet": {"port": 8080}, **_OFTEN, "periodSeconds": 5}),
-            ("grpc", serving(_GRPC, 2), {"grpc": {"port": 8080}, **_OFTEN, "periodSeconds": 5}),
+            ("http", serving(_HTTP, 500, 200), {"httpGet": {"port": 8080}, **_OFTEN, "periodSeconds": 5}),
+            ("grpc", serving(_GRPC, 2, 1), {"grpc": {"port": 8080}, **_OFTEN, "periodSeconds": 5}),
         )
     ),
     Row(

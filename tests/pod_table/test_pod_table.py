@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.pod_table import kept
-from tests.pod_table.follower import our_side, run_rows
+from tests.pod_table.follower import in_namespace, our_side, run_rows
 from tests.pod_table.rows import ROWS, Row
 from tests.pod_table.trace import Trace
 from tests.support.repository import ROOT
 
-EVENT_SECONDS = 5.0  # until the last event of a row is written
+EVENT_SECONDS = 8.0  # at most until the last event of a row is written
+# Rows run once more one after the other if no kubelet has shown what they did beside fifteen others: on a busy machine
+# the times in which their programs show themselves are too short then. A fault of more rows than these is one at once.
+MOST_AGAIN = 12
 
 
 @pytest.mark.slow
@@ -25,6 +28,10 @@ async def test_pods_show_what_a_kubelet_shows_of_them(tmp_path: Path) -> None:
     async with our_side(tmp_path) as side:
         rows = [row for row in ROWS if side.changes_users or not row.as_root]
         traces = await run_rows(side, rows, is_known, EVENT_SECONDS)
+        again = [row for row in rows if not is_known(row, traces[row.name])]
+        if len(again) <= MOST_AGAIN:
+            alone = await in_namespace(side, "pods-of-rows-alone")
+            traces |= await run_rows(alone, again, is_known, EVENT_SECONDS, at_once=1)
     lines = [line for row in rows for line in kept.differences(answers, row, traces[row.name])]
     assert not lines, "\n" + "\n".join(lines)
 

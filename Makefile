@@ -264,6 +264,9 @@ bench-page-server: $(VENV)/dev ## what open pages cost the process that serves t
 bench-log-tabs: $(VENV)/dev ## what tabs on the log of a program that prints as fast as it can cost the API (needs kubectl)
 	@$(BIN)/python -m bench.log_tabs
 
+bench-large-log: $(VENV)/dev ## how long the page of a job with a log of 1 GB takes, and its memory
+	@$(BIN)/python -m bench.large_log
+
 bench-strangers: $(VENV)/dev ## what another user of the machine, without a right, costs the process of a local cluster
 	@$(BIN)/python -m bench.strangers
 

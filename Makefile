@@ -180,6 +180,13 @@ NODE_STORIES := tests/real_node/test_kinds.py tests/real_node/test_policies.py t
 test-node-short: $(VENV)/dev control-plane ## the stories of every kind on a real node, if it is built: two to four minutes
 	@$(BIN)/python -m tests.support.real_node_build --built || exit 0; $(PYTEST) -m "node and not nightly" $(NODE_STORIES)
 
+# As root, without a container engine or a registry, each once: docs/container-images.md
+container-images: $(VENV)/dev ## the images of all Dockerfiles by buildah, into a cache; IMAGES="trainyard/mpi-train:1" takes some
+	@$(BIN)/python -m tests.support.container_images $(IMAGES)
+
+container-images-page: $(VENV)/dev control-plane ## start every image on a real node, and write what it costs into docs/container-images.md (or some: IMAGES=)
+	@$(BIN)/python -m tests.real_node.image_pods $(IMAGES)
+
 KEPT_FILES := tests/control_plane/test_check_server_real.py tests/control_plane/test_definitions_on_a_real_server.py
 
 kept-answers: $(VENV)/dev control-plane ## write testdata/kept anew: what the real API server answers

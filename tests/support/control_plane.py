@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from tests.support import control_plane_reaper as reaper
 from tests.support.control_plane_audit import Audit
@@ -63,7 +64,7 @@ class ControlPlane:
 
     # --- up and down
 
-    def up(self) -> ControlPlane:
+    def up(self) -> Self:
         """Start what does not run, and return when it is ready. Raises BuildError, ControlPlaneError."""
         for wait in self._rise():
             wait()
@@ -81,7 +82,7 @@ class ControlPlane:
             self._reaper.wait()
             self._reaper = None
 
-    def __enter__(self) -> ControlPlane:
+    def __enter__(self) -> Self:
         return self.up()
 
     def __exit__(
@@ -89,7 +90,7 @@ class ControlPlane:
     ) -> None:
         self.down()
 
-    async def __aenter__(self) -> ControlPlane:
+    async def __aenter__(self) -> Self:
         for wait in self._rise():
             await asyncio.to_thread(wait)
         return self

@@ -200,6 +200,16 @@ class RealNode(ControlPlane):
         with archive.open("rb") as file:
             self.inside("ctr", "--namespace=k8s.io", "images", "import", "-", stdin=file)
 
+    def tag_image(self, name: str, other: str) -> None:
+        """Let the pods use an image of Docker Hub by another name, too. Both as a manifest has them."""
+        names = [docker_reference(name), docker_reference(other)]
+        self.inside("ctr", "--namespace=k8s.io", "images", "tag", "--force", *names)
+
+
+def docker_reference(name: str) -> str:
+    """The image's full name, by the rules of Docker: the first part is a registry if it has a dot."""
+    return name if "." in name.partition("/")[0] else f"docker.io/{name}"
+
 
 def remove_abandoned_cgroups() -> None:
     """Remove the cgroups of nodes that are gone: a node has a process in its cgroup from the start to its end."""

@@ -68,18 +68,35 @@ async def test_scheduler_plugins_alone_are_those_of_the_default_scheduler(site: 
         assert labels_of(pod)["scheduling.x-k8s.io/pod-group"] == "example"
 
 
-@pytest.mark.parametrize("served", [(), (VOLCANO_POD_GROUP.group, PLUGINS_POD_GROUP.group)], ids=["none", "both"])
-async def test_with_none_or_both_there_is_no_gang(site: Site, served: tuple[str, ...]) -> None:
-    await _serve(site, *served)
+async def test_of_both_volcano_is_used(site: Site) -> None:
+    await _serve(site, VOLCANO_POD_GROUP.group, PLUGINS_POD_GROUP.group)
     async with operating(options(site, kinds=parse_kinds("jaxjob"), gang_scheduler="auto")):
         await _submit(site)
-        pod = await _pod(site)
-        assert pod["spec"]["schedulerName"] == "default-scheduler" and not [
-            label for label in labels_of(pod) if "scheduling" in label
-        ]
-    for group in (VOLCANO_POD_GROUP, PLUGINS_POD_GROUP):
-        if group.group in served:
-            assert (await site.api.list(group, "default"))["items"] == []
+        await site.until(VOLCANO_POD_GROUP, lambda groups: len(groups) == 1)
+    assert (await site.api.list(PLUGINS_POD_GROUP, "default"))["items"] == []
+
+
+async def _runs_alone(site: Site) -> None:
+    await _submit(site)
+    pod = await _pod(site)
+    assert pod["spec"]["schedulerName"] == "default-scheduler" and "schedulingGroup" not in pod["spec"]
+    assert not [label for label in labels_of(pod) if "scheduling" in label]
+
+
+async def test_with_none_there_is_no_gang(site: Site) -> None:
+    await _serve(site)
+    async with operating(options(site, kinds=parse_kinds("jaxjob"), gang_scheduler="auto")):
+        await _runs_alone(site)
+
+
+async def test_native_gangs_that_the_cluster_lacks_are_said_at_the_start(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An API server without them drops the field of the pods without a word."""
+    await _serve(site)
+    async with operating(options(site, kinds=parse_kinds("jaxjob"), gang_scheduler="native")):
+        await _runs_alone(site)
+    assert "the API server serves no podgroups of scheduling.k8s.io/v1beta1. Start kube-apiserver with" in caplog.text
 
 
 async def test_without_the_option_volcano_of_others_is_left_alone(site: Site) -> None:

@@ -18,10 +18,11 @@ SECONDS = 90.0
 
 
 @asynccontextmanager
-async def operated(plane: ControlPlane) -> AsyncIterator[None]:
+async def operated(plane: ControlPlane, gang_scheduler: str = "") -> AsyncIterator[None]:
     """Our operator, for all kinds and namespaces."""
     async with plane.api() as api:
-        operator = Operator(api, kinds.ALL, Config(program_files=shipped_files()))
+        config = Config(program_files=shipped_files(), gang_scheduler=gang_scheduler)
+        operator = Operator(api, kinds.ALL, config)
         await operator.start()
         try:
             yield

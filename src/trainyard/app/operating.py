@@ -29,7 +29,7 @@ from trainyard import kinds
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
 from trainyard.app.health import HealthServer
-from trainyard.app.install.gang_schedulers import AUTO, find_gang_scheduler
+from trainyard.app.install.gang_schedulers import AUTO, NATIVE_NOT_SERVED, find_gang_scheduler, serves_native_gangs
 from trainyard.app.kubeconfig import SERVICE_ACCOUNT, ClusterAccess, KubeconfigError, in_cluster, read_kubeconfig
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import ApiClient, ApiError, ApiRequest
@@ -38,6 +38,7 @@ from trainyard.controller_runtime.leader_election import LeaderElector
 from trainyard.controller_runtime.lease import Claim, LeaseIdentity, LeaseTimings
 from trainyard.core import Config, Kind, MasterWait
 from trainyard.core.names import is_dns_label
+from trainyard.kinds.native_gang import NATIVE
 from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.structs import replace
@@ -83,6 +84,15 @@ class OperatorOptions(msgspec.Struct, frozen=True):
             kubectl_delivery_image=self.kubectl_delivery_image,
             master_wait=self.master_wait,
         )
+
+
+async def _gang_scheduler(api: ApiClient, named: str) -> str:
+    if named == AUTO:
+        return await find_gang_scheduler(api)
+    if await serves_native_gangs(api):
+        return named
+    log.error(NATIVE_NOT_SERVED)
+    return ""
 
 
 def find_cluster(
@@ -303,10 +313,11 @@ class OperatorProcess:
                 await operator.stop()
 
     async def _choose_gang_scheduler(self, api: ApiClient, *events: asyncio.Event) -> bool:
-        """Replace `auto` by the gang scheduler of the cluster, once. False when one of the events is set before."""
-        if self._options.gang_scheduler != AUTO:
+        """Replace `auto` by the gang scheduler of the cluster, once, and `native` by none where the cluster has no such
+        gangs. False when one of the events is set before."""
+        if self._options.gang_scheduler not in (AUTO, NATIVE):
             return True
-        search = asyncio.create_task(find_gang_scheduler(api))
+        search = asyncio.create_task(_gang_scheduler(api, self._options.gang_scheduler))
         try:
             await _wait_for_any(*events, search=search)
             if not search.done():

@@ -110,8 +110,8 @@ log = logging.getLogger(__name__)
     "gang_scheduler",
     metavar="NAME",
     default="",
-    help="Gang scheduler for which PodGroups are created: volcano, the schedulerName of scheduler-plugins, or auto, "
-    "the one that is installed.  [default: none]",
+    help="Gang scheduler for which PodGroups are created: native (kube-scheduler itself, from Kubernetes 1.37 on), "
+    "volcano, the schedulerName of scheduler-plugins, or auto, the one that is there.  [default: none]",
 )
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True, help="Format of the log.")
 @click.option(

@@ -18,6 +18,8 @@ from trainyard.core.policies.failure_policy import invalid_child
 from trainyard.objects import Ref, format_time
 from trainyard.objects.writes import Delete, Patch
 
+UNPLACED = ("Unschedulable", "SchedulerError")
+"""Phases of a PodGroup of scheduling.k8s.io whose members kube-scheduler does not place."""
 NO_POD_SECONDS = 30.0
 """Seconds that a missing pod, or a pod past its grace period, may take before condition Blocked reports it."""
 
@@ -73,7 +75,8 @@ def find_blocks(
     not_admitted = _not_admitted(job, owned) if creates else ""
     held = _held_parts(owned) if outcome.phase != "Suspended" else ""
     waits = {"TemplateEdited": edited, "QueuedAlone": held, "NoPod": missing.message}
-    waits |= {"PodTerminating": terminating.message, "NotAdmitted": not_admitted}
+    unscheduled = _unscheduled_gang(replicas, owned) if outcome.phase != "Suspended" else ""
+    waits |= {"PodTerminating": terminating.message, "NotAdmitted": not_admitted, "GangUnschedulable": unscheduled}
     message = "; ".join(filter(None, (_refusals_text(blocks), *waits.values())))
     reasons = sorted({refusal.policy or refusal.reason or "Refused" for refusal in blocks.values()})
     reasons += [reason for reason, text in waits.items() if text]
@@ -95,6 +98,15 @@ def _not_admitted(job: Job, owned: OwnedObjects) -> str:
         f"{ref.kind} {ref.name} is {owned.by_ref[ref].phase or 'Pending'}: its scheduler has not admitted the job"
         for ref in refs
     )
+
+
+def _unscheduled_gang(replicas: list[Replica], owned: OwnedObjects) -> str:
+    """What kube-scheduler says of a PodGroup that it cannot place, "" when all replicas run or it says nothing."""
+    if all(replica.state != "Starting" for replica in replicas):
+        return ""
+    groups = [child for child in owned.by_ref.values() if child.kind == "PodGroup" and not child.deleting]
+    waiting = sorted((group.name, group.message) for group in groups if group.phase in UNPLACED)
+    return "; ".join(f"PodGroup {name} waits: {message}" for name, message in waiting)
 
 
 def _held_parts(owned: OwnedObjects) -> str:

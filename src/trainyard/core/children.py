@@ -32,6 +32,8 @@ DISRUPTIONS = frozenset({"Evicted", "Preempted", "Preempting", "Shutdown", "Node
 
 QUEUE_NAME, ADMISSION_GATE = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/admission"
 """The label that puts an object in a queue of Kueue, and the scheduling gate of a Pod that waits in one."""
+GROUP_SCHEDULED = "PodGroupInitiallyScheduled"
+"""The condition of a PodGroup of scheduling.k8s.io. True for ever once all members have been placed."""
 _MAX_MESSAGE = 512  # characters of a message in the pod's, Job's or Deployment's status
 
 _shared = sys.intern
@@ -174,7 +176,7 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         size = wire.spec.replicas if wire.spec else None
         fields = {"replicas": size if isinstance(size, int) else 1}
     elif kind == "PodGroup":
-        fields = {"phase": status.phase}
+        fields = _pod_group_fields(status)
     elif kind == "Deployment":
         fields = _deployment_fields(status)
     if QUEUE_NAME in labels and wire.spec is not None and _is_held(wire.spec):
@@ -326,6 +328,16 @@ def _container(
     return ContainerRecord(
         status.name, current, code, reason, status.restartCount, init, sidecar=sidecar, last_reason=last_reason
     )
+
+
+def _pod_group_fields(status: _Status) -> dict[str, Any]:
+    """A PodGroup of Volcano or scheduler-plugins has a phase; that of Kubernetes has a condition instead, whose reason
+    (Scheduled, Unschedulable, SchedulerError) counts as its phase."""
+    conditions = {condition.type: condition for condition in status.conditions or ()}
+    placed = conditions.get(GROUP_SCHEDULED)
+    if placed is None:
+        return {"phase": status.phase}
+    return {"phase": _shared(placed.reason or ""), "message": (placed.message or "")[:_MAX_MESSAGE]}
 
 
 def _job_fields(status: _Status) -> dict[str, Any]:

@@ -76,10 +76,14 @@ class Evaluation(msgspec.Struct, frozen=True):
 
 def _evaluate(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> Evaluation:
     replicas, wakeups = observe(job, owned, now)
-    running = frozenset(replica.slot for replica in replicas if replica.state == "Running")
-    job = replace(job, owned=frozenset(owned.by_ref), running=running)
-    if not job.status.started and job.parsed.problems:
-        problem = job.parsed.problems[0]
+    job = replace(
+        job,
+        owned=frozenset(owned.by_ref),
+        running=frozenset(replica.slot for replica in replicas if replica.state == "Running"),
+        present=frozenset(replica.slot for replica in replicas if replica.child),
+    )
+    problem = next(iter(job.parsed.problems), None) or job.kind.config_problem(job)
+    if not job.status.started and problem:
         text = f"{problem.text} ({problem.path})" if problem.path else problem.text
         return Evaluation(job, job, replicas, owned, Outcome("Invalid", "InvalidSpec", text))
     is_queued = not any(replica.child for replica in replicas) and bool(changes.blocking_refs(job, owned))
@@ -92,6 +96,8 @@ def _evaluate(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
     grace_end = success_policy.grace_end(after, replicas, now)
     restarted = restart.plan_restarts(job, replicas, owned, after.status, outcome, now)
     after = after.with_status(restarted.status)
+    if (ended := restart.ended_slots(job, replicas, after.status)) != after.ended:
+        after = replace(after, ended=ended)
     blocks = blocked.find_blocks(after, replicas, owned, observed, outcome, restarted.slots, now)
     reason = "ReplicaEnded" if restarted.message else "Restarted"
     restarting = Condition("Restarting", bool(restarted.message), reason, restarted.message)

@@ -271,6 +271,8 @@ class Kind(msgspec.Struct, frozen=True):
     """A kind of job, as a value. `auxiliary(job)`: the objects beside the replicas. `diagnosis`: what `trainyard why`
     says of this kind alone. `scripts`: the frameworks whose scripts `trainyard run SCRIPT` runs as jobs of this kind.
 
+    config_problem(job): why a valid job cannot run with the options of this operator, None when it can.
+
     `further_versions`: other API versions of the same resource, in one CustomResourceDefinition. The objects are
     stored, listed and watched in the version of this kind, and reconciled by the rules of their own version.
     """
@@ -284,6 +286,7 @@ class Kind(msgspec.Struct, frozen=True):
     diagnosis: Diagnosis = Diagnosis()
     scripts: tuple[ScriptFramework, ...] = ()
     further_versions: tuple[Kind, ...] = ()
+    config_problem: Callable[[Job], Problem | None] = lambda job: None
 
     def version_of(self, obj: Json) -> Kind:
         """The kind with the rules of the API version in which the user wrote the object. An API server returns the
@@ -333,6 +336,8 @@ class Job(msgspec.Struct, frozen=True, eq=False):
     config: Config
     owned: frozenset[Ref] | None = None  # the observed children that this job owns; None: unknown, assume all
     running: frozenset[Slot] = frozenset()  # the slots that were observed to run
+    present: frozenset[Slot] = frozenset()  # the slots whose object was observed
+    ended: frozenset[Slot] = frozenset()  # see policies/restart.ended_slots
     cache: dict[str, Any] = msgspec.field(default_factory=dict)  # see `cached`; a replaced job has a new one
     spec_cache: dict[str, Any] = msgspec.field(default_factory=dict)  # see `cached_of_spec`
 

@@ -171,7 +171,8 @@ class Config(msgspec.Struct, frozen=True):
     cluster_domain: str = "cluster.local"
     # seconds that a pod may stay in Terminating past its grace period; None: no limit
     node_lost_timeout: float | None = None
-    # "": no PodGroups; "volcano": those of Volcano; any other: those of scheduler-plugins, whose schedulerName it is
+    # "": no PodGroups; "native": those of Kubernetes itself; "volcano": those of Volcano; any other: those of
+    # scheduler-plugins, whose schedulerName it is
     gang_scheduler: str = ""
     master_wait: MasterWait = msgspec.field(default_factory=MasterWait)
     kubectl_delivery_image: str = ""  # of the launcher's init container of an MPIJob v1; "": it has none

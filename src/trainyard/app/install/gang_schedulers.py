@@ -1,6 +1,6 @@
-"""`--gang-scheduler-name=auto`: the gang scheduler of a cluster, by the PodGroups that its API server serves.
+"""The gang scheduler of a cluster: that of `--gang-scheduler-name=auto`, and whether `native` can work.
 
-See docs/decisions/0016-gang-scheduler-auto.md.
+See docs/decisions/0016-gang-scheduler-auto.md and 0028-native-gangs.md.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import logging
 
 from trainyard.client import ApiClient, ApiError, NotFound
 from trainyard.controller_runtime.backoff import Backoff
-from trainyard.kinds.kubeflow_v1.gang import PLUGINS_POD_GROUP, POD_GROUPS, VOLCANO, VOLCANO_POD_GROUP
+from trainyard.kinds.kubeflow_v1.gang import PLUGINS_POD_GROUP, VOLCANO, VOLCANO_POD_GROUP
+from trainyard.kinds.native_gang import NATIVE, NATIVE_POD_GROUP
 from trainyard.objects import GVK, decode
 
 log = logging.getLogger(__name__)
@@ -18,19 +19,31 @@ log = logging.getLogger(__name__)
 AUTO = "auto"
 DEFAULT_SCHEDULER = "default-scheduler"
 """The schedulerName of pods whose template names none. With scheduler-plugins in it, it knows PodGroups."""
-_SCHEDULERS = {VOLCANO_POD_GROUP: VOLCANO, PLUGINS_POD_GROUP: DEFAULT_SCHEDULER}
+_SCHEDULERS = {NATIVE_POD_GROUP: NATIVE, VOLCANO_POD_GROUP: VOLCANO, PLUGINS_POD_GROUP: DEFAULT_SCHEDULER}
+"""By the resource of their PodGroups, in the order in which `auto` prefers them."""
+NATIVE_NOT_SERVED = (
+    "--gang-scheduler-name=native: the API server serves no podgroups of scheduling.k8s.io/v1beta1. Start "
+    "kube-apiserver with --feature-gates=GenericWorkload=true --runtime-config=scheduling.k8s.io/v1beta1=true, and "
+    "kube-scheduler and kube-controller-manager with the same feature gate (Kubernetes 1.37 and newer); until then the "
+    "pods of each job are scheduled one by one"
+)
 
 
 async def find_gang_scheduler(api: ApiClient) -> str:
-    """The gang scheduler whose PodGroups are the only ones that the API server serves, "" without exactly one (see
-    core.Config). Waits until the API server has answered."""
-    served = [gvk for gvk in POD_GROUPS if await _is_served(api, gvk)]
-    if len(served) != 1:
-        reason = "both APIs of PodGroups are served: name the scheduler" if served else "no API of PodGroups is served"
-        log.log(logging.WARNING if served else logging.INFO, "no gang scheduler: %s", reason)
-        return ""
-    log.info("gang scheduler name=%s PodGroups=%s", _SCHEDULERS[served[0]], served[0].api_version)
-    return _SCHEDULERS[served[0]]
+    """The first gang scheduler whose PodGroups the API server serves, "" without any (see core.Config). Waits until the
+    API server has answered."""
+    for gvk, name in _SCHEDULERS.items():
+        if await _is_served(api, gvk):
+            log.info("gang scheduler name=%s PodGroups=%s", name, gvk.api_version)
+            return name
+    log.info("no gang scheduler: no API of PodGroups is served")
+    return ""
+
+
+async def serves_native_gangs(api: ApiClient) -> bool:
+    """Whether the API server serves the PodGroups of Kubernetes itself, and so stores the pods' `schedulingGroup`,
+    which it drops without a word otherwise. Waits until it has answered."""
+    return await _is_served(api, NATIVE_POD_GROUP)
 
 
 async def _is_served(api: ApiClient, gvk: GVK) -> bool:

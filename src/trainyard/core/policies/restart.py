@@ -68,6 +68,21 @@ def plan_restarts(
     return Restarts(status, tuple(slots), message, tuple(wakeups))
 
 
+def ended_slots(job: Job, replicas: list[Replica], status: JobStatus) -> frozenset[Slot]:
+    """The slots that run nothing, and for which nothing is created now: they have ended for good or, alone, wait for
+    their retry. `status`: the next one. The members of a gang that waits for its retry are not among them: it starts
+    again as a whole."""
+    return frozenset(replica.slot for replica in replicas if _has_ended(job, replica, status))
+
+
+def _has_ended(job: Job, replica: Replica, status: JobStatus) -> bool:
+    role, termination = replica.slot.role, replica.termination
+    is_renewed = status.role(role).attempt > job.status.role(role).attempt
+    if replica.state == "Succeeded" or (termination is not None and termination.ignored):
+        return not (is_renewed and job.restarts_gang())
+    return termination is not None and not (is_renewed or job.restarts_gang())
+
+
 def backoff(failures: int) -> float:
     """Seconds between the end of an attempt and the next one: 10 s doubling to 6 min, no jitter (S14)."""
     return exponential_delay(failures, BASE_DELAY, MAX_DELAY)

@@ -51,6 +51,7 @@ from trainyard.kinds.chainerjob.spec import (
 )
 from trainyard.kinds.definitions import columns
 from trainyard.kinds.mpi_output import DOUBTS, NOT_STARTED, NOT_STARTED_TEXT, PATTERNS
+from trainyard.kinds.native_gang import with_native_gangs
 from trainyard.kinds.pods.templates import containers_of, copy_template, labels_metadata_of, spec_of, whole_number
 from trainyard.kinds.policies import policy_of
 from trainyard.kinds.spec_problems import spec_problems, unknown_fields
@@ -269,51 +270,53 @@ OUTPUT_PATTERNS = (
     ),
 )
 
-CHAINERJOB = Kind(
-    api=Api(
-        gvk=GVK("kubeflow.org", "v1alpha1", "ChainerJob", "chainerjobs"),
-        singular="chainerjob",
-        short_names=("chj", "chjs", "chjob", "chjobs"),
-        categories=("all",),
-        spec_type=ChainerJobSpec,
-        read=read,
-        rules=RULES,
-        rules_after_start=RULES_AFTER_START,
-        warnings=warnings,
-        columns=(columns.STATE, columns.READY, columns.RESTARTS, columns.AGE, columns.REASON, columns.BLOCKED),
+CHAINERJOB = with_native_gangs(
+    Kind(
+        api=Api(
+            gvk=GVK("kubeflow.org", "v1alpha1", "ChainerJob", "chainerjobs"),
+            singular="chainerjob",
+            short_names=("chj", "chjs", "chjob", "chjobs"),
+            categories=("all",),
+            spec_type=ChainerJobSpec,
+            read=read,
+            rules=RULES,
+            rules_after_start=RULES_AFTER_START,
+            warnings=warnings,
+            columns=(columns.STATE, columns.READY, columns.RESTARTS, columns.AGE, columns.REASON, columns.BLOCKED),
+        ),
+        roles=RoleTable(
+            carrier=carrier,
+            container=CONTAINER,
+            child_resources=(JOB, POD, STATEFUL_SET, CONFIG_MAP, SERVICE_ACCOUNT, ROLE, ROLE_BINDING),
+            patched_resources=(STATEFUL_SET, CONFIG_MAP, ROLE),
+        ),
+        pods=PodRecipe(
+            name=child_name,
+            labels=child_labels,
+            metadata=lambda job, slot: labels_metadata_of(job),  # not of the pods (docs/rules.md 1.5)
+            mutate_pod_template=mutate_pod_template,
+            job_spec_fields=lambda job, slot: job_limits(job.parsed.spec),
+            dependencies=dependencies,
+        ),
+        lifecycle=Lifecycle(
+            success_sets=lambda job: (frozenset({Slot(MASTER, 0)}),),
+            on_exit=lambda job, slot, code, reason: ExitAction.FAIL,
+            worker_slots=lambda job: frozenset(slot for slot in job.slots() if slot.role != MASTER),
+            workers_reached_by_exec=True,
+            default_backoff_limit=None,
+            template_change=TemplateChange.RESTART,
+            template_change_of={MASTER: TemplateChange.IGNORE},
+        ),
+        status=StatusShape(
+            render=render_status,
+            source="chainer-job-controller",
+            condition_message=condition_message,
+            condition_event=condition_event,
+            condition_aliases={"Succeeded": "Complete"},
+            extra_timestamps=("lastProbeTime",),
+        ),
+        auxiliary=auxiliary_objects,
+        diagnosis=Diagnosis(output_patterns=OUTPUT_PATTERNS, doubts=DOUBTS),
+        scripts=SCRIPTS,
     ),
-    roles=RoleTable(
-        carrier=carrier,
-        container=CONTAINER,
-        child_resources=(JOB, POD, STATEFUL_SET, CONFIG_MAP, SERVICE_ACCOUNT, ROLE, ROLE_BINDING),
-        patched_resources=(STATEFUL_SET, CONFIG_MAP, ROLE),
-    ),
-    pods=PodRecipe(
-        name=child_name,
-        labels=child_labels,
-        metadata=lambda job, slot: labels_metadata_of(job),  # not of the pods (docs/rules.md 1.5)
-        mutate_pod_template=mutate_pod_template,
-        job_spec_fields=lambda job, slot: job_limits(job.parsed.spec),
-        dependencies=dependencies,
-    ),
-    lifecycle=Lifecycle(
-        success_sets=lambda job: (frozenset({Slot(MASTER, 0)}),),
-        on_exit=lambda job, slot, code, reason: ExitAction.FAIL,
-        worker_slots=lambda job: frozenset(slot for slot in job.slots() if slot.role != MASTER),
-        workers_reached_by_exec=True,
-        default_backoff_limit=None,
-        template_change=TemplateChange.RESTART,
-        template_change_of={MASTER: TemplateChange.IGNORE},
-    ),
-    status=StatusShape(
-        render=render_status,
-        source="chainer-job-controller",
-        condition_message=condition_message,
-        condition_event=condition_event,
-        condition_aliases={"Succeeded": "Complete"},
-        extra_timestamps=("lastProbeTime",),
-    ),
-    auxiliary=auxiliary_objects,
-    diagnosis=Diagnosis(output_patterns=OUTPUT_PATTERNS, doubts=DOUBTS),
-    scripts=SCRIPTS,
 )

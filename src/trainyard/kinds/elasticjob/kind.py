@@ -50,6 +50,7 @@ from trainyard.kinds.elasticjob.spec import (
     replicas_of,
     worker_of,
 )
+from trainyard.kinds.native_gang import with_native_gangs
 from trainyard.kinds.pods.templates import (
     append_to_list,
     containers_of,
@@ -325,51 +326,54 @@ def warnings(job: Job) -> tuple[Problem, ...]:
     return tuple(problems)
 
 
-ELASTICJOB = Kind(
-    api=Api(
-        gvk=GVK(GROUP, "v1alpha1", "ElasticJob", "elasticjobs"),
-        singular="elasticjob",
-        spec_type=ElasticJobSpec,
-        read=read,
-        rules=RULES,
-        warnings=warnings,
-        columns=(
-            columns.STATE,
-            {"name": "Min", "type": "integer", "jsonPath": ".spec.minReplicas"},
-            {"name": "Max", "type": "integer", "jsonPath": ".spec.maxReplicas"},
-            {"name": "Desired", "type": "integer", "jsonPath": ".spec.replicaSpecs.Worker.replicas"},
-            columns.READY,
-            columns.RESTARTS,
-            columns.AGE,
-            {"name": "rdzvEndpoint", "type": "string", "jsonPath": ".spec.rdzvEndpoint", "priority": 1},
-            columns.REASON,
-            columns.BLOCKED,
+ELASTICJOB = with_native_gangs(
+    Kind(
+        api=Api(
+            gvk=GVK(GROUP, "v1alpha1", "ElasticJob", "elasticjobs"),
+            singular="elasticjob",
+            spec_type=ElasticJobSpec,
+            read=read,
+            rules=RULES,
+            warnings=warnings,
+            columns=(
+                columns.STATE,
+                {"name": "Min", "type": "integer", "jsonPath": ".spec.minReplicas"},
+                {"name": "Max", "type": "integer", "jsonPath": ".spec.maxReplicas"},
+                {"name": "Desired", "type": "integer", "jsonPath": ".spec.replicaSpecs.Worker.replicas"},
+                columns.READY,
+                columns.RESTARTS,
+                columns.AGE,
+                {"name": "rdzvEndpoint", "type": "string", "jsonPath": ".spec.rdzvEndpoint", "priority": 1},
+                columns.REASON,
+                columns.BLOCKED,
+            ),
+            scale={
+                "specReplicasPath": ".spec.replicaSpecs.Worker.replicas",
+                "statusReplicasPath": ".status.replicaStatuses.Worker.active",
+                "labelSelectorPath": ".status.labelSelector",
+            },
+            scale_bounds=scale_bounds,
         ),
-        scale={
-            "specReplicasPath": ".spec.replicaSpecs.Worker.replicas",
-            "statusReplicasPath": ".status.replicaStatuses.Worker.active",
-            "labelSelectorPath": ".status.labelSelector",
-        },
-        scale_bounds=scale_bounds,
+        roles=RoleTable(carrier=lambda role: POD_CARRIER, container=CONTAINER, child_resources=(POD, SERVICE)),
+        pods=PodRecipe(name=child_name, labels=child_labels, mutate_pod_template=mutate_pod_template),
+        lifecycle=Lifecycle(
+            success_sets=lambda job: (frozenset(job.slots()),),  # all workers
+            on_exit=on_exit,
+            restart_scope=RestartScope.SLOT,
+            default_backoff_limit=None,
+            template_change=TemplateChange.NEW_REPLICAS,
+        ),
+        status=StatusShape(
+            render=render_status,
+            source="elastic-job-controller",
+            condition_message=condition_message,
+            condition_event=condition_event,
+            write_events=write_events,
+            extra_timestamps=("lastUpdateTime",),
+        ),
+        auxiliary=auxiliary_objects,
+        diagnosis=DIAGNOSIS,
+        scripts=SCRIPTS,
     ),
-    roles=RoleTable(carrier=lambda role: POD_CARRIER, container=CONTAINER, child_resources=(POD, SERVICE)),
-    pods=PodRecipe(name=child_name, labels=child_labels, mutate_pod_template=mutate_pod_template),
-    lifecycle=Lifecycle(
-        success_sets=lambda job: (frozenset(job.slots()),),  # all workers
-        on_exit=on_exit,
-        restart_scope=RestartScope.SLOT,
-        default_backoff_limit=None,
-        template_change=TemplateChange.NEW_REPLICAS,
-    ),
-    status=StatusShape(
-        render=render_status,
-        source="elastic-job-controller",
-        condition_message=condition_message,
-        condition_event=condition_event,
-        write_events=write_events,
-        extra_timestamps=("lastUpdateTime",),
-    ),
-    auxiliary=auxiliary_objects,
-    diagnosis=DIAGNOSIS,
-    scripts=SCRIPTS,
+    min_members=lambda job: whole_number(job.parsed.spec.get("minReplicas")),
 )

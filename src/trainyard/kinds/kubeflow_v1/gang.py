@@ -11,6 +11,7 @@ from fractions import Fraction
 from trainyard.core import AuxiliaryObject, Event, Job, PlannedCreate, Slot
 from trainyard.core.names import digest
 from trainyard.kinds.kubeflow_v1.framework import total_replicas
+from trainyard.kinds.native_gang import NATIVE
 from trainyard.kinds.pods.templates import containers_of, spec_of, whole_number
 from trainyard.objects import GVK, Json, Ref
 from trainyard.objects.labels import PREFIX
@@ -27,8 +28,11 @@ NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration", PREFIX)
 
 
 def pod_group_of(scheduler: str) -> GVK | None:
-    """The resource of PodGroups for that gang scheduler; None without one."""
-    return (VOLCANO_POD_GROUP if scheduler == VOLCANO else PLUGINS_POD_GROUP) if scheduler else None
+    """The resource of PodGroups for that gang scheduler; None without one, and for kube-scheduler itself, whose groups
+    all kinds have (native_gang.py)."""
+    if scheduler in ("", NATIVE):
+        return None
+    return VOLCANO_POD_GROUP if scheduler == VOLCANO else PLUGINS_POD_GROUP
 
 
 def pod_groups(job: Job) -> tuple[AuxiliaryObject, ...]:
@@ -62,6 +66,24 @@ def _policy(job: Job) -> Json:
     run_policy = job.parsed.spec.get("runPolicy")
     policy = run_policy.get("schedulingPolicy") if isinstance(run_policy, dict) else None
     return policy if isinstance(policy, dict) else {}
+
+
+def fewest_members(job: Job) -> int | None:
+    """schedulingPolicy.minAvailable, or of an elastic job its fewest workers and all other replicas; None: all."""
+    stated = whole_number(_policy(job).get("minAvailable"))
+    if stated is not None:
+        return stated
+    elastic = job.parsed.spec.get("elasticPolicy")
+    fewest = whole_number(elastic.get("minReplicas")) if isinstance(elastic, dict) else None
+    worker = job.role("Worker")
+    if fewest is None or worker is None:
+        return None
+    return total_replicas(job) - worker.replicas + min(fewest, worker.replicas)
+
+
+def priority_class(job: Job) -> str:
+    """schedulingPolicy.priorityClass, "" when it is unset."""
+    return str(_policy(job).get("priorityClass") or "")
 
 
 def min_member(job: Job) -> int:
@@ -122,7 +144,7 @@ def _requests(container: Json) -> Json:
 def schedule_in_gang(template: Json, job: Job, slot: Slot) -> None:
     """Name the gang scheduler and the PodGroup in a pod template. A schedulerName of the user stays."""
     scheduler = job.config.gang_scheduler
-    if not scheduler:
+    if pod_group_of(scheduler) is None:
         return
     spec = template["spec"]
     spec["schedulerName"] = spec.get("schedulerName") or scheduler
@@ -139,7 +161,7 @@ def schedule_in_gang(template: Json, job: Job, slot: Slot) -> None:
 def scheduler_event(job: Job, create: PlannedCreate, template: object) -> tuple[Event, ...]:
     """A warning for a created Pod whose template names another scheduler than the gang scheduler."""
     named, scheduler = spec_of(template).get("schedulerName"), job.config.gang_scheduler
-    if not scheduler or named in (None, "", scheduler):
+    if pod_group_of(scheduler) is None or named in (None, "", scheduler):
         return ()
     text = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
     return (Event("Warning", "SetPodTemplateSchedulerName", text, Ref("Pod", create.name)),)

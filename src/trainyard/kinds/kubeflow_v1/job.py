@@ -23,7 +23,8 @@ from trainyard.kinds.kubeflow_v1.autoscaling import autoscalers, set_bounds
 from trainyard.kinds.kubeflow_v1.conditions import write_conditions
 from trainyard.kinds.kubeflow_v1.diagnosis import diagnosis_of
 from trainyard.kinds.kubeflow_v1.framework import Framework
-from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS, pod_group_of, pod_groups
+from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS, fewest_members, pod_group_of, pod_groups, priority_class
+from trainyard.kinds.native_gang import with_native_gangs
 from trainyard.objects import GVK, Problem
 from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER, POD
 
@@ -34,7 +35,7 @@ DETAILS = ({**columns.READY, "priority": 1}, {**columns.RESTARTS, "priority": 1}
 
 def training_job(framework: Framework) -> Kind:
     """The kind of a framework."""
-    return Kind(
+    kind = Kind(
         api=_api(framework),
         roles=_roles(framework),
         pods=PodRecipe(
@@ -52,6 +53,7 @@ def training_job(framework: Framework) -> Kind:
         scripts=framework.scripts,
         further_versions=framework.further_versions,
     )
+    return with_native_gangs(kind, priority_class)
 
 
 def _api(framework: Framework) -> Api:

@@ -41,6 +41,7 @@ from trainyard.kinds.mxjob.spec import (
     WORKER,
     MxJobSpec,
 )
+from trainyard.kinds.native_gang import with_native_gangs
 from trainyard.kinds.pods.accelerators import add_accelerators
 from trainyard.kinds.pods.services import headless_service
 from trainyard.kinds.pods.templates import append_env, containers_of, copy_template, labels_metadata_of
@@ -178,40 +179,42 @@ def warnings(job: Job) -> tuple[Problem, ...]:
     return (*problems, *replica_list.policy_warnings(job))
 
 
-MXJOB = Kind(
-    api=Api(
-        gvk=GVK("mlkube.io", "v1beta1", "MxJob", "mxjobs"),
-        groups=("mxnet.mlkube.io",),
-        singular="mxjob",
-        spec_type=MxJobSpec,
-        read=read,
-        rules=RULES,
-        rules_after_start=RULES_AFTER_START,
-        warnings=warnings,
-        columns=replica_list.COLUMNS,
-        field_aliases=FIELD_ALIASES,
-        has_runtime_id=True,
+MXJOB = with_native_gangs(
+    Kind(
+        api=Api(
+            gvk=GVK("mlkube.io", "v1beta1", "MxJob", "mxjobs"),
+            groups=("mxnet.mlkube.io",),
+            singular="mxjob",
+            spec_type=MxJobSpec,
+            read=read,
+            rules=RULES,
+            rules_after_start=RULES_AFTER_START,
+            warnings=warnings,
+            columns=replica_list.COLUMNS,
+            field_aliases=FIELD_ALIASES,
+            has_runtime_id=True,
+        ),
+        roles=RoleTable(
+            carrier=lambda role: JOB_CARRIER,
+            container=CONTAINER,
+            child_resources=(JOB, POD, SERVICE),
+            patched_resources=(SERVICE,),
+        ),
+        pods=PodRecipe(
+            name=child_name,
+            labels=child_labels,
+            metadata=lambda job, slot: labels_metadata_of(job),
+            subdomain=subdomain,
+            mutate_pod_template=mutate_pod_template,
+        ),
+        lifecycle=Lifecycle(
+            success_sets=lambda job: (success_slots(job),),
+            supervised_slots=supervised_slots,
+            on_exit=replica_list.on_exit,
+            restart_scope=RestartScope.GANG,
+        ),
+        status=StatusShape(render=render_status, legacy_outcome=replica_list.legacy_outcome),
+        auxiliary=auxiliary_objects,
+        scripts=SCRIPTS,
     ),
-    roles=RoleTable(
-        carrier=lambda role: JOB_CARRIER,
-        container=CONTAINER,
-        child_resources=(JOB, POD, SERVICE),
-        patched_resources=(SERVICE,),
-    ),
-    pods=PodRecipe(
-        name=child_name,
-        labels=child_labels,
-        metadata=lambda job, slot: labels_metadata_of(job),
-        subdomain=subdomain,
-        mutate_pod_template=mutate_pod_template,
-    ),
-    lifecycle=Lifecycle(
-        success_sets=lambda job: (success_slots(job),),
-        supervised_slots=supervised_slots,
-        on_exit=replica_list.on_exit,
-        restart_scope=RestartScope.GANG,
-    ),
-    status=StatusShape(render=render_status, legacy_outcome=replica_list.legacy_outcome),
-    auxiliary=auxiliary_objects,
-    scripts=SCRIPTS,
 )

@@ -29,6 +29,7 @@ from trainyard.core import (
 )
 from trainyard.core.kind import Diagnosis
 from trainyard.kinds import default_ps, replica_list
+from trainyard.kinds.native_gang import with_native_gangs
 from trainyard.kinds.pods.accelerators import add_accelerators
 from trainyard.kinds.pods.services import headless_service
 from trainyard.kinds.pods.templates import append_env, containers_of, copy_template, labels_metadata_of
@@ -173,44 +174,46 @@ def render_status(job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, 
     }
 
 
-TFJOB = Kind(
-    api=Api(
-        gvk=GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs"),
-        singular="tfjob",
-        spec_type=TfJobSpec,
-        read=read,
-        rules=RULES,
-        rules_after_start=RULES_AFTER_START,
-        warnings=replica_list.policy_warnings,
-        columns=replica_list.COLUMNS,
-        field_aliases=FIELD_ALIASES,
-        has_runtime_id=True,
-    ),
-    roles=RoleTable(
-        carrier=lambda role: JOB_CARRIER,
-        container=CONTAINER,
-        child_resources=(JOB, POD, SERVICE, CONFIG_MAP, DEPLOYMENT),
-    ),
-    pods=PodRecipe(
-        name=child_name,
-        labels=child_labels,
-        metadata=lambda job, slot: labels_metadata_of(job),
-        subdomain=subdomain,
-        mutate_pod_template=mutate_pod_template,
-    ),
-    lifecycle=Lifecycle(
-        success_sets=lambda job: (frozenset({Slot(MASTER, 0)}),),
-        on_exit=replica_list.on_exit,
-    ),
-    status=StatusShape(render=render_status, legacy_outcome=replica_list.legacy_outcome),
-    auxiliary=auxiliary_objects,
-    diagnosis=Diagnosis(
-        output_patterns=OUTPUT_PATTERNS,
-        condition_texts={
-            "DeploymentUnavailable": (
-                "what stands beside its replicas, such as TensorBoard, does not run",
-                "mend what the message names (TensorBoard's pod is like MASTER's); the job goes on",
-            )
-        },
+TFJOB = with_native_gangs(
+    Kind(
+        api=Api(
+            gvk=GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs"),
+            singular="tfjob",
+            spec_type=TfJobSpec,
+            read=read,
+            rules=RULES,
+            rules_after_start=RULES_AFTER_START,
+            warnings=replica_list.policy_warnings,
+            columns=replica_list.COLUMNS,
+            field_aliases=FIELD_ALIASES,
+            has_runtime_id=True,
+        ),
+        roles=RoleTable(
+            carrier=lambda role: JOB_CARRIER,
+            container=CONTAINER,
+            child_resources=(JOB, POD, SERVICE, CONFIG_MAP, DEPLOYMENT),
+        ),
+        pods=PodRecipe(
+            name=child_name,
+            labels=child_labels,
+            metadata=lambda job, slot: labels_metadata_of(job),
+            subdomain=subdomain,
+            mutate_pod_template=mutate_pod_template,
+        ),
+        lifecycle=Lifecycle(
+            success_sets=lambda job: (frozenset({Slot(MASTER, 0)}),),
+            on_exit=replica_list.on_exit,
+        ),
+        status=StatusShape(render=render_status, legacy_outcome=replica_list.legacy_outcome),
+        auxiliary=auxiliary_objects,
+        diagnosis=Diagnosis(
+            output_patterns=OUTPUT_PATTERNS,
+            condition_texts={
+                "DeploymentUnavailable": (
+                    "what stands beside its replicas, such as TensorBoard, does not run",
+                    "mend what the message names (TensorBoard's pod is like MASTER's); the job goes on",
+                )
+            },
+        ),
     ),
 )

@@ -16,7 +16,7 @@ import msgspec
 
 from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Endpoint, Finding, ObservedReplicas
 from trainyard.objects import Json, resource_version_of
-from trainyard.views.diagnosis import children, failures, job_rules, progress, replicas, stragglers
+from trainyard.views.diagnosis import children, failures, gangs, job_rules, progress, replicas, stragglers
 from trainyard.views.diagnosis.doubts import doubts
 from trainyard.views.diagnosis.inputs import Facts
 from trainyard.views.diagnosis.job_rules import FAILED_CONDITION
@@ -56,6 +56,7 @@ ACTIVE_JOB_RULES: tuple[DiagnosisRule, ...] = (
     children.children_without_pods,
     children.slots_without_pods,
     job_rules.restarting,
+    gangs.scheduler_without_groups,
     job_rules.lost_output,
     job_rules.ineffective,
 )

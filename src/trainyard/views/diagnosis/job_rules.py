@@ -31,6 +31,7 @@ PROBLEM_CONDITIONS = {
     "NameConflict": (BLOCK, "an object of another owner has the name of one of its children"),
     "Blocked": (BLOCK, "the API server rejects one of its children, or creates no pod for it"),
     "NotAdmitted": (BLOCK, "its gang scheduler has not admitted it, so it has no pods"),
+    "GangUnschedulable": (BLOCK, "kube-scheduler cannot place its gang, so none of its pods starts"),
     "QueuedAlone": (BLOCK, "Kueue holds some of its parts back, so that they may never run together"),
     "Degraded": (BLOCK, "a replica has failed for good, and the job cannot replace it"),
     "DeploymentUnavailable": (NOTE, "an object beside its replicas, such as a Deployment, is not available"),
@@ -55,6 +56,7 @@ BLOCKED_FIXES = {
     "PodTerminating": "see whether the node of that pod answers; set --node-lost-timeout, or delete the pod by force; "
     "if only its finalizers keep it, see whose they are",
     "NotAdmitted": "see `kubectl describe` of the PodGroup and its queue: it may be full, or its scheduler not run",
+    "GangUnschedulable": "see the findings about its pods: what the one that fits nowhere asks for",
     "QueuedAlone": "name the kind in externalFrameworks of Kueue's configuration, with manageJobsWithoutQueueName, or "
     "leave out its namespace there and make no LocalQueue `default` in it",
     "NoPod": "see `kubectl describe` of the object that the message names: its events say who refuses the pod",

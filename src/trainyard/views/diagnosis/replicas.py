@@ -20,6 +20,7 @@ from trainyard.views.diagnosis.containers import (
     termination,
     termination_cause,
 )
+from trainyard.views.diagnosis.gangs import group_name_of, held_finding, unschedulable_message
 from trainyard.views.diagnosis.inputs import (
     Facts,
     container_context,
@@ -126,6 +127,8 @@ def _unscheduled_finding(facts: Facts, pod: Json) -> Finding | None:
         seconds = facts.age(pod["metadata"].get("creationTimestamp")) or 0.0
         if seconds < SCHEDULING_SECONDS:
             return None
+        if group_name_of(pod) and (finding := held_finding(facts, pod)):
+            return finding
         fix = "see that a scheduler runs, and that spec.schedulerName and schedulingGates of the template are meant"
         named = str((pod.get("spec") or {}).get("schedulerName") or "")
         scheduler = "no scheduler has"
@@ -135,7 +138,7 @@ def _unscheduled_finding(facts: Facts, pod: Json) -> Finding | None:
             fix += "operator's --gang-scheduler-name"
         summary = f"{scheduler} handled its pod for {format_age(seconds)}"
         return Finding(BLOCK, summary, f"pod {name_of(pod)}: spec.nodeName", (), fix)
-    message = str(scheduled.get("message") or "")
+    message = unschedulable_message(facts, pod, str(scheduled.get("message") or ""))
     fix = unschedulable_fix(message, namespace_of(pod))
     evidence = [message] if message else []
     if facts.nodes is not None:

@@ -1,0 +1,140 @@
+"""Gangs that kube-scheduler itself schedules: a PodGroup of scheduling.k8s.io and `schedulingGroup` of the pods.
+
+`--gang-scheduler-name=native`, for every kind (docs/decisions/0028-native-gangs.md). What must stay true:
+- A group belongs to one attempt of a gang. Members of an older attempt that still end would count as members of the
+  new one, and its pods would start one by one.
+- `minCount` is the number of members that have not ended for good. The scheduler does not count the others, and with a
+  larger `minCount` it holds the next replacement for ever, without a condition or an event.
+- The priority of the group and of all its pods is the same. Otherwise the scheduler binds none of them.
+- A user's own `schedulingGroup` stays, and then the job has no group of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trainyard.core import AuxiliaryObject, Config, Job, Kind, Slot
+from trainyard.core.names import digest
+from trainyard.kinds.pods.templates import spec_of
+from trainyard.objects import GVK, Json, Problem
+from trainyard.objects.structs import replace
+
+NATIVE = "native"
+"""The value of Config.gang_scheduler."""
+NATIVE_POD_GROUP = GVK("scheduling.k8s.io", "v1beta1", "PodGroup", "podgroups")
+
+
+def with_native_gangs(
+    kind: Kind,
+    min_members: Callable[[Job], int | None] = lambda job: None,
+    priority_class: Callable[[Job], str] = lambda job: "",
+) -> Kind:
+    """The kind, with a PodGroup for each attempt of a job where the operator has `--gang-scheduler-name=native`.
+
+    min_members(job): the number of pods without which the job does not run, None: all. priority_class(job): the
+    PriorityClass that the job states beside its templates."""
+
+    def auxiliary(job: Job) -> tuple[AuxiliaryObject, ...]:
+        objects = kind.auxiliary(job)
+        if not _has_own_group(job):
+            return objects
+        return (_pod_group(job, min_members(job), _priority_class(job, priority_class(job))), *objects)
+
+    def mutate_pod_template(template: Json, job: Job, slot: Slot) -> Json:
+        pod_template = kind.pods.mutate_pod_template(template, job, slot)
+        if _has_own_group(job):
+            spec = pod_template["spec"]
+            spec["schedulingGroup"] = {"podGroupName": group_name(job)}
+            if name := _priority_class(job, priority_class(job)):
+                spec["priorityClassName"] = spec.get("priorityClassName") or name
+        return pod_template
+
+    def config_problem(job: Job) -> Problem | None:
+        return _priority_problem(job, priority_class(job)) if _has_own_group(job) else None
+
+    table = kind.roles
+
+    def uses(config: Config, gvk: GVK) -> bool:
+        return config.gang_scheduler == NATIVE if gvk == NATIVE_POD_GROUP else table.uses(config, gvk)
+
+    return replace(
+        kind,
+        auxiliary=auxiliary,
+        pods=replace(kind.pods, mutate_pod_template=mutate_pod_template),
+        roles=replace(
+            table,
+            child_resources=(*table.child_resources, NATIVE_POD_GROUP),
+            patched_resources=(*table.patched_resources, NATIVE_POD_GROUP),
+            uses=uses,
+        ),
+        config_problem=config_problem,
+    )
+
+
+def group_name(job: Job) -> str:
+    """JOB-N, where N counts the restarts of the whole job: the attempts of a gang, of another job its resumptions."""
+    attempts = (role.attempt for role in job.status.roles.values())
+    number = max(attempts, default=0) if job.restarts_gang() else job.status.resume_count
+    return f"{job.key.name}-{number}"
+
+
+def min_count(job: Job, min_members: int | None) -> int:
+    """`minCount` of the group: the members that are there or are being created, and have not ended for good; of these
+    at most `min_members`."""
+    members = sum(_pods_of(job, slot) for slot in job.slots() if slot not in job.ended and not _is_awaiting(job, slot))
+    return max(1, members if min_members is None else min(members, min_members))
+
+
+def _pod_group(job: Job, min_members: int | None, priority_class: str) -> AuxiliaryObject:
+    is_elastic = min_members is not None and min_members < sum(_pods_of(job, slot) for slot in job.slots())
+    spec: Json = {
+        "schedulingPolicy": {"gang": {"minCount": min_count(job, min_members)}},
+        # Without the others such a job stands still, so a preemption that takes some of its pods takes all.
+        "disruptionMode": {"single": {}} if is_elastic else {"all": {}},
+    }
+    if priority_class:
+        spec["priorityClassName"] = priority_class
+
+    def body() -> Json:
+        return {"apiVersion": NATIVE_POD_GROUP.api_version, "kind": NATIVE_POD_GROUP.kind, "metadata": {}, "spec": spec}
+
+    return AuxiliaryObject(
+        NATIVE_POD_GROUP, group_name(job), body, digest=digest(spec), deleted_on_suspend=True, deleted_at_end=True
+    )
+
+
+def _has_own_group(job: Job) -> bool:
+    if job.config.gang_scheduler != NATIVE:
+        return False
+    return not any(spec_of(role.template).get("schedulingGroup") for role in job.roles)
+
+
+def _pods_of(job: Job, slot: Slot) -> int:
+    role = job.role(slot.role)
+    return role.replicas if role and job.carrier(slot.role).one_object_per_role else 1
+
+
+def _is_awaiting(job: Job, slot: Slot) -> bool:
+    """Whether the slot has no pod before others run: the launcher of an MPIJob with WaitForWorkersReady."""
+    return slot not in job.present and not job.kind.pods.awaited_slots(job, slot) <= job.running
+
+
+def _priority_class(job: Job, stated: str) -> str:
+    return next((name for role in job.roles if role.replicas and (name := _class_of(role.template))), stated)
+
+
+def _class_of(template: object) -> str:
+    return str(spec_of(template).get("priorityClassName") or "")
+
+
+def _priority_problem(job: Job, stated: str) -> Problem | None:
+    """Why the job cannot be one gang: its roles have PriorityClasses of their own."""
+    classes = {role.name: _class_of(role.template) or stated for role in job.roles if role.replicas}
+    if len(set(classes.values())) < 2:
+        return None
+    texts = ", ".join(f"{name} has {value or 'none'}" for name, value in classes.items())
+    return Problem(
+        "",
+        f"the pods of a gang have one PriorityClass, and {texts}: write the same priorityClassName in each template "
+        "(this operator runs with --gang-scheduler-name=native)",
+    )

@@ -1,0 +1,283 @@
+"""Gangs of kube-scheduler itself: the PodGroup of each attempt, and what must hold whatever becomes of its members."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.model.simulated_job import SimulatedJob
+from tests.support.samples import elasticjob, kubeflow_job, pods, sample
+from trainyard.core import Config, Kind, parse_job
+from trainyard.kinds import (
+    CHAINERJOB,
+    ELASTICJOB,
+    JAXJOB,
+    KINDS,
+    MXJOB,
+    PYTORCHJOB,
+    TFJOB,
+)
+from trainyard.kinds.kubeflow_v1.mpijob_v2beta1 import MPIJOB_V2BETA1
+from trainyard.kinds.native_gang import NATIVE
+from trainyard.objects import Json, find_condition, name_of
+
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.gvk.api_version + kind.gvk.kind)
+
+
+def submitted(kind: Kind, job: Json | None = None) -> SimulatedJob:
+    simulated = SimulatedJob(kind, job or sample(kind.gvk.kind), config=Config(gang_scheduler=NATIVE))
+    simulated.settle()
+    return simulated
+
+
+def started(kind: Kind, job: Json | None = None) -> SimulatedJob:
+    simulated = submitted(kind, job)
+    simulated.run()
+    simulated.settle()
+    return simulated
+
+
+def group_of(pod: Json) -> str:
+    group = (pod.get("spec") or {}).get("schedulingGroup") or {}
+    return str(group.get("podGroupName", ""))
+
+
+def members(simulated: SimulatedJob) -> list[Json]:
+    """The pods that kube-scheduler counts: those that have not ended."""
+    listed = [simulated.get("Pod", name) for name in simulated.names("Pod")]
+    return [pod for pod in listed if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
+
+
+def min_count(simulated: SimulatedJob) -> int:
+    (name,) = simulated.names("PodGroup")
+    return int(simulated.get("PodGroup", name)["spec"]["schedulingPolicy"]["gang"]["minCount"])
+
+
+@every_kind
+def test_all_pods_of_a_job_are_members_of_one_group_with_as_many_members(kind: Kind) -> None:
+    simulated = started(kind)
+    (group,) = simulated.names("PodGroup")
+    assert group == f"{name_of(simulated.job)}-0" and {group_of(pod) for pod in members(simulated)} == {group}
+    assert min_count(simulated) == len(members(simulated)) > 1
+    assert simulated.get("PodGroup", group)["spec"]["disruptionMode"] == {"all": {}}
+
+
+@every_kind
+def test_without_the_option_there_is_no_group(kind: Kind) -> None:
+    simulated = SimulatedJob(kind, sample(kind.gvk.kind))
+    simulated.settle()
+    assert not simulated.names("PodGroup")
+
+
+@every_kind
+def test_a_suspended_job_has_no_group_and_a_resumed_one_a_new_one(kind: Kind) -> None:
+    simulated = started(kind)
+    simulated.edit(suspend=True)
+    simulated.settle()
+    assert not simulated.names("PodGroup")
+    simulated.edit(suspend=False)
+    simulated.settle()
+    assert simulated.names("PodGroup") == [f"{name_of(simulated.job)}-1"]
+
+
+@every_kind
+def test_a_job_that_has_ended_has_no_group(kind: Kind) -> None:
+    simulated = started(kind)
+    for name in simulated.names("Job") or simulated.names("Pod"):
+        simulated.end(name, 0)
+    simulated.settle()
+    assert find_condition(simulated.job["status"]["conditions"], "Succeeded") and not simulated.names("PodGroup")
+
+
+def test_a_gang_that_restarts_has_a_new_group() -> None:
+    """Members of the attempt before that still end would count for the new one."""
+    simulated = started(PYTORCHJOB)
+    simulated.end("example-worker-0", 137)
+    simulated.settle()
+    simulated.now += 20
+    simulated.settle()
+    assert simulated.names("PodGroup") == ["example-1"]
+    assert {group_of(pod) for pod in members(simulated)} == {"example-1"} and min_count(simulated) == 3
+
+
+def test_a_member_that_has_ended_for_good_is_not_waited_for() -> None:
+    simulated = started(PYTORCHJOB)
+    simulated.end("example-worker-0", 0)
+    simulated.settle()
+    assert min_count(simulated) == 2
+
+
+def test_a_launcher_that_waits_for_its_workers_is_a_member_once_it_is_there() -> None:
+    job = kubeflow_job("MPIJob", launcherCreationPolicy="WaitForWorkersReady")
+    simulated = submitted(MPIJOB_V2BETA1, {**job, "apiVersion": MPIJOB_V2BETA1.gvk.api_version})
+    assert min_count(simulated) == 2 == len(members(simulated))
+    simulated.run()
+    simulated.settle()
+    assert min_count(simulated) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "job", "least"),
+    [
+        (ELASTICJOB, elasticjob(3, minReplicas=2, maxReplicas=4), 2),
+        (PYTORCHJOB, kubeflow_job("PyTorchJob", Worker=4, elasticPolicy={"minReplicas": 2, "maxReplicas": 4}), 2),
+        (JAXJOB, kubeflow_job("JAXJob", run_policy={"schedulingPolicy": {"minAvailable": 1}}, Worker=4), 1),
+    ],
+    ids=["ElasticJob", "elasticPolicy", "minAvailable"],
+)
+def test_of_an_elastic_job_so_many_members_start_together(kind: Kind, job: Json, least: int) -> None:
+    simulated = started(kind, job)
+    assert min_count(simulated) == least
+    assert simulated.get("PodGroup", "example-0")["spec"]["disruptionMode"] == {"single": {}}
+
+
+def test_the_group_and_its_pods_have_one_priority() -> None:
+    policy = {"schedulingPolicy": {"priorityClass": "high"}}
+    simulated = started(JAXJOB, kubeflow_job("JAXJob", run_policy=policy))
+    assert simulated.get("PodGroup", "example-0")["spec"]["priorityClassName"] == "high"
+    assert {pod["spec"]["priorityClassName"] for pod in members(simulated)} == {"high"}
+
+
+def test_roles_of_several_priorities_are_no_gang() -> None:
+    master = {"replicas": 1, "template": pods("pytorch", priorityClassName="high")}
+    simulated = submitted(PYTORCHJOB, kubeflow_job("PyTorchJob", Master=master, Worker=2))
+    failed = find_condition(simulated.job["status"]["conditions"], "Failed")
+    assert failed is not None and failed["status"] == "True"
+    assert "Master has high, Worker has none" in failed["message"] and not simulated.names()
+
+
+def test_a_group_of_the_users_own_stays() -> None:
+    template = pods("jax", schedulingGroup={"podGroupName": "mine"})
+    simulated = started(JAXJOB, kubeflow_job("JAXJob", Worker={"replicas": 2, "template": template}))
+    assert not simulated.names("PodGroup") and {group_of(pod) for pod in members(simulated)} == {"mine"}
+
+
+def test_what_the_scheduler_says_of_the_group_blocks_the_job() -> None:
+    simulated = submitted(JAXJOB)
+    text = "minCount (2) cannot be satisfied: 1 scheduled, 0 remaining"
+    waiting = {"type": "PodGroupInitiallyScheduled", "status": "False", "reason": "Unschedulable", "message": text}
+    simulated.get("PodGroup", "example-0")["status"] = {"conditions": [waiting]}
+    blocked = find_condition(simulated.settle()["conditions"], "Blocked")
+    assert blocked is not None and (blocked["status"], blocked["reason"]) == ("True", "GangUnschedulable")
+    assert blocked["message"] == f"PodGroup example-0 waits: {text}"
+    simulated.get("PodGroup", "example-0")["status"] = {
+        "conditions": [{**waiting, "status": "True", "reason": "Scheduled"}]
+    }
+    simulated.run()
+    blocked = find_condition(simulated.settle()["conditions"], "Blocked")
+    assert blocked is not None and blocked["status"] == "False"
+
+
+Action = Callable[[SimulatedJob], None]
+Worlds = list[tuple[tuple[str, ...], SimulatedJob]]
+
+
+def _end(index: int, code: int) -> Action:
+    def act(simulated: SimulatedJob) -> None:
+        running = [name for name in simulated.names("Pod") if _runs(simulated, name)]
+        if running:
+            workload = _workload_of(simulated, running[index])
+            simulated.end(workload, code)
+
+    return act
+
+
+def _runs(simulated: SimulatedJob, pod: str) -> bool:
+    return (simulated.get("Pod", pod).get("status") or {}).get("phase") == "Running"
+
+
+def _workload_of(simulated: SimulatedJob, pod: str) -> str:
+    jobs = [name for name in simulated.names("Job") if pod in simulated.pods(name)]
+    return jobs[0] if jobs else pod
+
+
+def _lose(simulated: SimulatedJob) -> None:
+    """A drain deletes the first member."""
+    if pods_ := [pod for pod in simulated.names("Pod") if _runs(simulated, pod)]:
+        simulated.drop(simulated.get("Pod", pods_[0])["metadata"]["uid"])
+
+
+def _wait(simulated: SimulatedJob) -> None:
+    simulated.now += 400
+
+
+ACTIONS: dict[str, Action] = {
+    "run": lambda simulated: simulated.run(),
+    "first ends with 0": _end(0, 0),
+    "last ends with 0": _end(-1, 0),
+    "first is killed": _end(0, 137),
+    "first is lost": _lose,
+    "suspend": lambda simulated: simulated.edit(suspend=True),
+    "resume": lambda simulated: simulated.edit(suspend=False),
+    "wait": _wait,
+}
+
+
+@pytest.mark.parametrize("kind", [PYTORCHJOB, MXJOB, ELASTICJOB, TFJOB, CHAINERJOB], ids=lambda kind: kind.gvk.kind)
+def test_no_replacement_is_ever_held_and_no_gang_starts_in_part(kind: Kind) -> None:
+    """All that four of ACTIONS lead to. With more than its members as minCount, kube-scheduler holds a group for ever
+    and says nothing; with fewer it starts a part of it."""
+    first = submitted(kind)
+    seen = {_state(first)}
+    worlds: Worlds = [((), first)]
+    for _ in range(4):
+        worlds = [(path, world) for path, world in _next_worlds(worlds) if _state(world) not in seen]
+        unseen = {_state(world): (path, world) for path, world in worlds}
+        seen |= set(unseen)
+        worlds = list(unseen.values())
+    assert len(seen) > 50
+
+
+def _next_worlds(worlds: Worlds) -> Iterator[tuple[tuple[str, ...], SimulatedJob]]:
+    for path, world in worlds:
+        for name, act in ACTIONS.items():
+            simulated = copy.deepcopy(world)
+            act(simulated)
+            simulated.settle()
+            _check(simulated, (*path, name))
+            yield (*path, name), simulated
+
+
+def _state(simulated: SimulatedJob) -> str:
+    """All that later passes depend on but the times."""
+    pods_ = [(ref, obj.get("status", {}).get("phase"), group_of(obj)) for ref, obj in simulated.objects.items()]
+    roles = simulated.job["status"].get("roles")
+    return repr(
+        (sorted(pods_, key=repr), roles, simulated.job["spec"].get("suspend"), simulated.job["spec"].get("runPolicy"))
+    )
+
+
+def _check(simulated: SimulatedJob, sequence: tuple[str, ...]) -> None:
+    if any(find_condition(simulated.job["status"]["conditions"], name) for name in ("Succeeded", "Failed")):
+        return
+    groups, listed = simulated.names("PodGroup"), members(simulated)
+    assert {group_of(pod) for pod in listed} <= set(groups) and len(groups) <= 1, sequence
+    starting = [pod for pod in listed if not (pod.get("status") or {}).get("phase")]
+    to_come = _pods_to_come(simulated)
+    if (starting or to_come) and not _gang_waits_for_its_retry(simulated):
+        existing = len(listed) + to_come
+        assert min_count(simulated) <= existing, sequence
+        assert len(starting) + to_come < existing or min_count(simulated) == existing, sequence
+
+
+def _gang_waits_for_its_retry(simulated: SimulatedJob) -> bool:
+    """Then a lost member that is created again need not start before the others do."""
+    restarting = find_condition(simulated.job["status"]["conditions"], "Restarting")
+    is_gang = parse_job(simulated.kind, simulated.job, simulated.config).restarts_gang()
+    return is_gang and restarting is not None and restarting["status"] == "True"
+
+
+def _pods_to_come(simulated: SimulatedJob) -> int:
+    """The pods that batch Jobs and StatefulSets have not created yet."""
+    missing = 0
+    for name in simulated.names("StatefulSet"):
+        live = sum(_is_live(simulated, pod) for pod in simulated.pods(name))
+        missing += simulated.get("StatefulSet", name)["spec"]["replicas"] - live
+    jobs = (name for name in simulated.names("Job") if not simulated.get("Job", name).get("status"))
+    return missing + sum(all(not _is_live(simulated, pod) for pod in simulated.pods(name)) for name in jobs)
+
+
+def _is_live(simulated: SimulatedJob, pod: str) -> bool:
+    return (simulated.get("Pod", pod).get("status") or {}).get("phase") not in ("Succeeded", "Failed")

@@ -220,14 +220,14 @@ def test_no_replacement_is_ever_held_and_no_gang_starts_in_part(kind: Kind) -> N
     """All that four of ACTIONS lead to. With more than its members as minCount, kube-scheduler holds a group for ever
     and says nothing; with fewer it starts a part of it."""
     first = submitted(kind)
-    seen = {_state(first)}
+    states = {_state(first)}
     worlds: Worlds = [((), first)]
     for _ in range(4):
-        worlds = [(path, world) for path, world in _next_worlds(worlds) if _state(world) not in seen]
+        worlds = [(path, world) for path, world in _next_worlds(worlds) if _state(world) not in states]
         unseen = {_state(world): (path, world) for path, world in worlds}
-        seen |= set(unseen)
+        states |= set(unseen)
         worlds = list(unseen.values())
-    assert len(seen) > 50
+    assert len(states) > 50
 
 
 def _next_worlds(worlds: Worlds) -> Iterator[tuple[tuple[str, ...], SimulatedJob]]:

@@ -72,11 +72,8 @@ def find_blocks(
     waiting = replicas if outcome.phase != "Suspended" else []
     missing, terminating = _missing_pod(job, replicas, owned, now), _terminating_pod(job, waiting, owned, creates, now)
     wakeups = tuple(wait.due for wait in (missing, terminating) if wait.due is not None)
-    not_admitted = _not_admitted(job, owned) if creates else ""
-    held = _held_parts(owned) if outcome.phase != "Suspended" else ""
-    waits = {"TemplateEdited": edited, "QueuedAlone": held, "NoPod": missing.message}
-    unscheduled = _unscheduled_gang(replicas, owned) if outcome.phase != "Suspended" else ""
-    waits |= {"PodTerminating": terminating.message, "NotAdmitted": not_admitted, "GangUnschedulable": unscheduled}
+    waits = {"TemplateEdited": edited, **_queues(job, replicas, owned, outcome, has_creates=bool(creates))}
+    waits |= {"NoPod": missing.message, "PodTerminating": terminating.message}
     message = "; ".join(filter(None, (_refusals_text(blocks), *waits.values())))
     reasons = sorted({refusal.policy or refusal.reason or "Refused" for refusal in blocks.values()})
     reasons += [reason for reason, text in waits.items() if text]
@@ -85,6 +82,18 @@ def find_blocks(
         Condition("Blocked", bool(message), next(iter(reasons), "Unblocked"), message),
     ]
     return Blocks(None, conditions, wakeups)
+
+
+def _queues(
+    job: Job, replicas: list[Replica], owned: OwnedObjects, outcome: Outcome, *, has_creates: bool
+) -> dict[str, str]:
+    """What a scheduler or a queue holds back, by the reason of condition Blocked; "" for nothing."""
+    runs = outcome.phase != "Suspended"
+    return {
+        "QueuedAlone": _held_parts(owned) if runs else "",
+        "GangUnschedulable": _unscheduled_gang(replicas, owned) if runs else "",
+        "NotAdmitted": _not_admitted(job, owned) if has_creates else "",
+    }
 
 
 def _refusals_text(refused: dict[Ref, Refusal]) -> str:

@@ -35,40 +35,39 @@ def with_native_gangs(
     PriorityClass that the job states beside its templates."""
 
     def auxiliary(job: Job) -> tuple[AuxiliaryObject, ...]:
-        objects = kind.auxiliary(job)
         if not _has_own_group(job):
-            return objects
-        return (_pod_group(job, min_members(job), _priority_class(job, priority_class(job))), *objects)
+            return kind.auxiliary(job)
+        return (_pod_group(job, min_members(job), _priority_class(job, priority_class(job))), *kind.auxiliary(job))
 
     def mutate_pod_template(template: Json, job: Job, slot: Slot) -> Json:
         pod_template = kind.pods.mutate_pod_template(template, job, slot)
         if _has_own_group(job):
-            spec = pod_template["spec"]
-            spec["schedulingGroup"] = {"podGroupName": group_name(job)}
-            if name := _priority_class(job, priority_class(job)):
-                spec["priorityClassName"] = spec.get("priorityClassName") or name
+            _join(pod_template["spec"], job, _priority_class(job, priority_class(job)))
         return pod_template
 
-    def config_problem(job: Job) -> Problem | None:
-        return _priority_problem(job, priority_class(job)) if _has_own_group(job) else None
-
-    table = kind.roles
-
     def uses(config: Config, gvk: GVK) -> bool:
-        return config.gang_scheduler == NATIVE if gvk == NATIVE_POD_GROUP else table.uses(config, gvk)
+        return config.gang_scheduler == NATIVE if gvk == NATIVE_POD_GROUP else kind.roles.uses(config, gvk)
 
+    table = replace(
+        kind.roles,
+        child_resources=(*kind.roles.child_resources, NATIVE_POD_GROUP),
+        patched_resources=(*kind.roles.patched_resources, NATIVE_POD_GROUP),
+        uses=uses,
+    )
     return replace(
         kind,
         auxiliary=auxiliary,
         pods=replace(kind.pods, mutate_pod_template=mutate_pod_template),
-        roles=replace(
-            table,
-            child_resources=(*table.child_resources, NATIVE_POD_GROUP),
-            patched_resources=(*table.patched_resources, NATIVE_POD_GROUP),
-            uses=uses,
-        ),
-        config_problem=config_problem,
+        roles=table,
+        config_problem=lambda job: _priority_problem(job, priority_class(job)) if _has_own_group(job) else None,
     )
+
+
+def _join(pod_spec: Json, job: Job, priority_class: str) -> None:
+    """Make the pod a member of the job's group. Changes the spec in place."""
+    pod_spec["schedulingGroup"] = {"podGroupName": group_name(job)}
+    if priority_class:
+        pod_spec["priorityClassName"] = pod_spec.get("priorityClassName") or priority_class
 
 
 def group_name(job: Job) -> str:

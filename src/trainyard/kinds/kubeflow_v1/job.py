@@ -53,7 +53,7 @@ def training_job(framework: Framework) -> Kind:
         scripts=framework.scripts,
         further_versions=framework.further_versions,
     )
-    return with_native_gangs(kind, priority_class)
+    return with_native_gangs(kind, fewest_members, priority_class)
 
 
 def _api(framework: Framework) -> Api:

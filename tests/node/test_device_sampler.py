@@ -9,8 +9,9 @@ from pathlib import Path
 from tests.support.fake_nvml import GIB, FakeNvml, gpus, uuid
 from tests.support.waiting import until_async
 from trainyard.node.devices.manager import DeviceManager
+from trainyard.node.devices.processes import with_devices
 from trainyard.node.devices.sampler import DeviceSampler, sample_once
-from trainyard.objects.usage import DeviceProcess, DeviceUsage
+from trainyard.objects.usage import DeviceProcess, DeviceUsage, NodeUsage, PodUsage, UsageReport
 
 
 def environ(nvml: FakeNvml) -> dict[str, str]:
@@ -58,6 +59,14 @@ async def test_a_lost_device_is_reported_to_the_manager(tmp_path: Path) -> None:
     assert [device.lost for device in sampler.devices] == ["", "GPU is lost"]
 
 
-async def test_without_devices_nothing_is_started(tmp_path: Path) -> None:
-    manager = DeviceManager()
-    await DeviceSampler(manager, {}, print).run()
+def test_each_process_is_of_a_pod_or_another_program() -> None:
+    mine, other = DeviceProcess(10, GIB), DeviceProcess(os.getpid(), 20 * GIB)
+    devices = [DeviceUsage(index, uuid(index), processes=(mine, other)) for index in range(2)]
+    pods = (PodUsage("default", "mnist-worker-0", "u", 0.0, 1.0, ()), PodUsage("default", "ps-0", "v", 0.0, 1.0, ()))
+    report = UsageReport(pods, NodeUsage("local", 0.0, 1.0, 0.0, 0))
+    report = with_devices(report, devices, {10: "u", 11: "gone"}, {"u": {uuid(1)}})
+    assert report.node is not None and [device.index for device in report.node.devices] == [0, 1]
+    owned, foreign = report.node.devices[0].processes
+    assert (owned.pod, owned.command, foreign.pod) == ("default/mnist-worker-0", "", "") and "python" in foreign.command
+    assert [(device.index, device.processes) for device in report.pods[0].devices] == [(1, (owned,))]
+    assert report.pods[1].devices == ()

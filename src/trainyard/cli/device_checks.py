@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainyard.node.devices.device import Inventory
-from trainyard.objects.usage import DeviceProcess, DeviceUsage
+from trainyard.objects.usage import DeviceUsage
 
+_LIST_TIMEOUT = 5.0  # seconds
 MINIMUM_DRIVERS = {11: "450.80", 12: "525.60", 13: "580.65"}
 """The oldest driver of Linux for each major version of CUDA, whose minor versions it serves, too
 (docs.nvidia.com/deploy/cuda-compatibility)."""
@@ -100,7 +101,9 @@ class DeviceFindings(NamedTuple):
 
 async def device_findings(interpreters: Sequence[str]) -> DeviceFindings:
     """Asks the driver, in a process of its own; nothing is started without one."""
-    from trainyard.node.devices.discovery import discover, has_amd_driver, has_nvidia_driver
+    from trainyard.node.devices.discovery import discover
+    from trainyard.node.devices.drivers import has_amd_driver, has_nvidia_driver
+    from trainyard.node.devices.processes import with_owners
     from trainyard.node.devices.sampler import sample_once
     from trainyard.node.devices.visibility import visible
 
@@ -108,9 +111,23 @@ async def device_findings(interpreters: Sequence[str]) -> DeviceFindings:
         return DeviceFindings([("gpus", "none: there is no driver of NVIDIA or AMD; programs run on the CPU")], [])
     inventory = await discover(os.environ)
     allowed, problems = visible(inventory.devices, os.environ)
-    samples = with_commands(await sample_once(os.environ)) if inventory.driver else ()
+    samples = with_owners(await sample_once(os.environ), await _pods_by_pid()) if inventory.driver else ()
     builds = [build for folder in package_folders(interpreters) for build in framework_builds(folder)]
     return findings(inventory, len(allowed), [*inventory.problems, *problems], samples, builds)
+
+
+async def _pods_by_pid() -> dict[int, str]:
+    """The pods of the clusters that are up, by the pids of their processes that use a GPU."""
+    from trainyard.app.background.cluster_folders import BackgroundError, cluster_names
+    from trainyard.app.background.clusters import Background
+    from trainyard.cli.command.cluster_jobs import list_devices
+
+    try:
+        up = [cluster for cluster in map(Background, cluster_names()) if cluster.facts() is not None]
+    except BackgroundError:
+        return {}
+    devices = [device for cluster in up for device in await list_devices(cluster, _LIST_TIMEOUT)]
+    return {process.pid: process.pod for device in devices for process in device.processes if process.pod}
 
 
 def findings(
@@ -137,29 +154,6 @@ def findings(
         else:
             lines.append((f"  {build.name}", f"{build.version} for CUDA {build.cuda}, which this driver serves"))
     return DeviceFindings(lines, problems_and_fixes)
-
-
-def with_commands(samples: Sequence[DeviceUsage]) -> tuple[DeviceUsage, ...]:
-    """The samples with the command lines of their processes, as far as /proc shows them."""
-    from trainyard.objects.structs import replace
-
-    def command(pid: int) -> str:
-        try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            return ""
-        return b" ".join(words).decode(errors="replace").strip()[:60]
-
-    return tuple(
-        replace(
-            sample,
-            processes=tuple(
-                DeviceProcess(process.pid, process.memory, process.pod, process.command or command(process.pid))
-                for process in sample.processes
-            ),
-        )
-        for sample in samples
-    )
 
 
 def usual_interpreters() -> list[str]:

@@ -15,6 +15,7 @@ from trainyard.app.background.clusters import Background
 from trainyard.cli.command.codes import INTERRUPTED, UNAVAILABLE
 from trainyard.cli.output.layout import colour_on, field_lines, note, terminal_table, terminal_width
 from trainyard.objects import parse_time
+from trainyard.objects.usage import DeviceUsage
 
 LIST_TIMEOUT = 5.0  # timeout in seconds for the list of a cluster's jobs
 
@@ -60,6 +61,7 @@ class State(msgspec.Struct, frozen=True):
     jobs: list[tuple[str, str, str]] | None = (
         None  # kind, name and state of each; None: the API server has not answered
     )
+    devices: tuple[DeviceUsage, ...] = ()
     warnings: tuple[str, ...] = ()  # what is wrong with the progress of jobs that run
 
     @property
@@ -88,6 +90,7 @@ class State(msgspec.Struct, frozen=True):
                 ("Start it", cluster.word("up")),
             ]
         from trainyard.cli.command.cluster_jobs import count_by_kind_and_state
+        from trainyard.views.device_view import device_lines
         from trainyard.views.durations import format_age
 
         since = parse_time(self.facts.get("since"))
@@ -105,6 +108,7 @@ class State(msgspec.Struct, frozen=True):
             ("Pods' files", str(self.facts.get("folder") or "")),
             ("Process", str(self.facts.get("pid") or "")),
             *([("Stall", stall_text(stall))] if (stall := cluster.longest_stall()) else []),
+            *(("GPUs" if index == 0 else "", text) for index, text in enumerate(device_lines(self.devices))),
             *([("Jobs", "unknown")] if self.jobs is None else []),
             *(
                 ("Jobs" if index == 0 else "", text)
@@ -143,6 +147,7 @@ class State(msgspec.Struct, frozen=True):
             "pid": facts.get("pid"),
             "longestStall": {"seconds": stall[0], "where": stall[1]} if stall else None,
             "jobs": None if self.jobs is None else {"total": len(self.jobs), "byKind": counts},
+            "devices": msgspec.to_builtins(self.devices),
             "warnings": list(self.warnings),
         }
 
@@ -153,7 +158,7 @@ def stall_text(stall: tuple[float, str]) -> str:
 
 
 def _cluster_state(cluster: Background) -> State:
-    from trainyard.cli.command.cluster_jobs import list_cluster_jobs, list_warnings
+    from trainyard.cli.command.cluster_jobs import list_cluster_jobs, list_devices, list_warnings
 
     facts = cluster.facts()
     if facts is None:
@@ -161,7 +166,8 @@ def _cluster_state(cluster: Background) -> State:
     jobs = asyncio.run(list_cluster_jobs(cluster, LIST_TIMEOUT))
     runs = any(state == "Running" for _, _, state in jobs or ())
     warnings = asyncio.run(list_warnings(cluster, LIST_TIMEOUT)) if runs else []
-    return State(cluster, facts, jobs, tuple(warnings))
+    devices = asyncio.run(list_devices(cluster, LIST_TIMEOUT))
+    return State(cluster, facts, jobs, tuple(devices), tuple(warnings))
 
 
 def _print_data(value: Any, form: str) -> None:

@@ -111,6 +111,7 @@ class UsageReader:
         pods = await list_pods(context, info.job)
         usages, missing, refusal = await read_usages_and_steps(context.api, info.job, pods, MAX_LOGS)
         warnings = tuple(filter(None, [brief_progress(info.kind, info.job, usages, time.time())]))
+        warnings += await _other_programs(context, usages)
         return Reading(info.reference, tuple(usages), (), "; ".join(filter(None, (missing, refusal))), warnings)
 
     async def _jobs(self) -> Reading:
@@ -138,8 +139,19 @@ class UsageReader:
             jobs.append(job_usage(job_row(view, uid_of(info.job), slots), usages))
             if text := brief_progress(info.kind, info.job, usages, time.time()):
                 warnings.append(f"{info.reference}: {text}")
+        warnings += await _other_programs(context, jobs)
         jobs.sort(key=lambda usage: (-(usage.cpu or 0.0), -(usage.memory or 0), usage.namespace, usage.name))
         return Reading("", None, tuple(jobs), missing, tuple(warnings))
+
+
+async def _other_programs(context: ClusterContext, usages: Sequence[ReplicaUsage | JobUsage]) -> tuple[str, ...]:
+    """The programs outside of pods that use the GPUs of a cluster whose replicas use some."""
+    if all(usage.device_memory is None for usage in usages):
+        return ()
+    from trainyard.app.evidence.pod_metrics import read_devices
+    from trainyard.views.device_view import other_programs
+
+    return tuple(other_programs(await read_devices(context.api)))
 
 
 def reading_lines(reading: Reading, width: int, height: int, colour: bool) -> list[str]:

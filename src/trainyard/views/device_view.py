@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from trainyard.objects.usage import DeviceUsage
 from trainyard.views.memory import format_bytes
@@ -21,6 +21,11 @@ def device_text(device: DeviceUsage) -> str:
             by_pod[process.pod] = by_pod.get(process.pod, 0) + process.memory
     pods = [f"{pod} {format_bytes(size)}" for pod, size in by_pod.items()]
     return "; ".join([text, *pods])
+
+
+def device_lines(devices: Sequence[DeviceUsage]) -> list[str]:
+    """A line for each device, and for each process on it that is of no pod."""
+    return [*(f"{device.index} {device_text(device)}" for device in devices), *other_programs(devices)]
 
 
 def other_programs(devices: Iterable[DeviceUsage]) -> list[str]:

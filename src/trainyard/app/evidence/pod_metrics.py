@@ -10,14 +10,15 @@ from trainyard.app.evidence.log_progress import read_log_progress
 from trainyard.app.evidence.related_objects import is_served
 from trainyard.client import ApiClient, ApiError, Forbidden, NotFound, Unavailable
 from trainyard.kinds import kind_of
-from trainyard.objects import GVK, Json, labels_of, name_of, namespace_of, uid_of
+from trainyard.objects import GVK, Json, as_dict, labels_of, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
-from trainyard.objects.usage import Progress
+from trainyard.objects.usage import DeviceUsage, Progress, devices_of
 from trainyard.views.diagnosis.brief import brief_progress
 from trainyard.views.diagnosis.lookups import suspicion
 from trainyard.views.job_view import NO_REPLICAS, JobView, job_result, job_state
 from trainyard.views.usage_view import ReplicaUsage, by_pod, replica_usages, with_progress
 
+NODE_METRICS = GVK("metrics.k8s.io", "v1beta1", "NodeMetrics", "nodes")
 POD_METRICS = GVK("metrics.k8s.io", "v1beta1", "PodMetrics", "pods")
 NOT_SERVED = "no CPU and memory: this cluster does not serve metrics.k8s.io; install metrics-server in it"
 
@@ -39,6 +40,17 @@ async def read_pod_metrics(api: ApiClient, namespace: str, labels: str) -> tuple
         if not error.code:
             raise
         return [], f"no CPU and memory: metrics.k8s.io cannot answer now ({error.message}); see its metrics-server"
+
+
+async def read_devices(api: ApiClient) -> list[DeviceUsage]:
+    """The GPUs of the nodes that Trainyard runs, and who uses them; [] where the API server refuses it."""
+    try:
+        items = (await api.list(NODE_METRICS, "")).get("items") or []
+    except ApiError:
+        return []
+    return [
+        device for item in items for device in devices_of(as_dict(as_dict(item.get("metadata")).get("annotations")))
+    ]
 
 
 async def read_usages(api: ApiClient, job: Json, view: JobView) -> list[ReplicaUsage]:

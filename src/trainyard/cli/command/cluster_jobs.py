@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 
 from trainyard.app.background.clusters import Background
 from trainyard.app.kubeconfig import KubeconfigError, read_kubeconfig
+from trainyard.objects.usage import DeviceUsage
 
 MAX_JOBS_SHOWN = 6
 
@@ -43,6 +45,23 @@ async def list_warnings(cluster: Background, seconds: float) -> list[str]:
             pods = (await api.list(POD, "", OWNER)).get("items") or []
             return await progress_warnings(api, "", [info.job for info in infos], pods)
     except (KubeconfigError, CommandError, ApiError, OSError, ValueError, TimeoutError):
+        return []
+
+
+async def list_devices(cluster: Background, seconds: float) -> list[DeviceUsage]:
+    """The GPUs of the cluster; [] when it does not answer within `seconds`, and without a request on a machine that has
+    no driver."""
+    from trainyard.node.devices.drivers import has_nvidia_driver
+
+    if not has_nvidia_driver(os.environ):
+        return []
+    from trainyard.app.evidence.pod_metrics import read_devices
+
+    try:
+        access = read_kubeconfig([cluster.kubeconfig])
+        async with asyncio.timeout(seconds), access.api() as api:
+            return await read_devices(api)
+    except (KubeconfigError, OSError, ValueError, TimeoutError):
         return []
 
 

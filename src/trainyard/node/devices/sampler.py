@@ -87,26 +87,23 @@ class DeviceSampler:
         self._time = 0.0
 
     async def run(self) -> None:
-        """Sample until cancelled; return where there is nothing to sample."""
+        """Sample until cancelled."""
         await self._manager.known.wait()
-        if all(device.resource == AMD_GPU for device in self._manager.devices):
-            return
-        while True:
+        while any(device.resource != AMD_GPU for device in self._manager.devices):
             try:
                 await _read(self._environ, self._take, SILENCE)
             except TimeoutError:
                 self._say(f"devices: NVML has not answered for {SILENCE:g} s; it is asked again in {RETRY:g} s")
             except OSError as error:
                 self._say(f"devices: the process that samples them cannot be started: {error}")
-                return
             await asyncio.sleep(RETRY)
+        await asyncio.Event().wait()
 
     @property
     def devices(self) -> tuple[DeviceUsage, ...]:
         """The devices that the node may give out, as last sampled; () without a sample of late."""
         return self._samples if self._clock() - self._time < SILENCE else ()
 
-    @property
     def process_memory(self) -> dict[int, int]:
         """pid -> memory on all devices in bytes."""
         memory: dict[int, int] = {}

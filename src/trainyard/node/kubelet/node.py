@@ -12,6 +12,8 @@ from pathlib import Path
 from trainyard.client import ApiClient, ApiError
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.node.devices.manager import DeviceManager
+from trainyard.node.devices.processes import with_devices
+from trainyard.node.devices.sampler import DeviceSampler
 from trainyard.node.images import Images
 from trainyard.node.kubelet import node_shutdown
 from trainyard.node.kubelet.api.authentication import TokenAuthenticator
@@ -121,6 +123,9 @@ class Node:
         self._context.devices = cluster.devices = DeviceManager(
             self._state, os.environ, self._say, self._node_status.refresh
         )
+        if self._context.devices.has_driver:
+            self._context.device_sampler = DeviceSampler(self._context.devices, os.environ, self._say)
+            self._context.usage.device_memory = self._context.device_sampler.process_memory
         self._context.working_directory = self._working_directory
         self._context.has_scheduler = self._member.joined
         self._context.log_folder, self._context.log_size = self._log_folder, self._log_size
@@ -133,8 +138,9 @@ class Node:
         self.tasks.start("watch services", cluster.services(self._services.on_listed, self._services.on_changed).run)
         self.tasks.start("watch pods", cluster.pods(self._pods.on_listed, self._pods.on_changed).run)
         self.tasks.start("sample usage", self._context.usage.run)
-        if self._context.devices.has_driver:
+        if self._context.device_sampler:
             self.tasks.start("find devices", self._context.devices.run)
+            self.tasks.start("sample devices", self._context.device_sampler.run)
         if self._member.joined:
             node_status = self._node_status
             self.tasks.start("watch its Node", cluster.node(node_status.on_listed, node_status.on_changed).run)
@@ -219,8 +225,12 @@ class Node:
             return UsageReport()
         machine = self._context.usage.machine()
         node = NodeUsage(self.name, machine.time, machine.window, machine.cores, machine.memory) if machine else None
-        pods = (worker.usage() for worker in self._pods.workers.values())
-        return UsageReport(tuple(pod for pod in pods if pod), node)
+        pods = tuple(pod for worker in self._pods.workers.values() if (pod := worker.usage()))
+        devices = self._context.device_sampler.devices if self._context.device_sampler else ()
+        if not devices:
+            return UsageReport(pods, node)
+        assigned = {uid: frozenset(uuids) for uid, uuids in self._context.devices.assignments.items()}
+        return with_devices(UsageReport(pods, node), devices, self._context.usage.pods_by_pid(), assigned)
 
     async def _register(self) -> None:
         await self._cluster.register(self._kubelet.port, self._now(), self._problem or self.tasks.failing)

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from trainyard.node.devices.manager import DeviceManager
+from trainyard.node.devices.sampler import DeviceSampler
 from trainyard.node.images import Images
 from trainyard.node.kubelet.api_client import NodeApiClient
 from trainyard.node.kubelet.start_limiter import StartLimiter
@@ -36,6 +37,7 @@ class NodeContext(msgspec.Struct):
     start_limiter: StartLimiter = msgspec.field(default_factory=StartLimiter)
     usage: UsageSampler = msgspec.field(default_factory=UsageSampler)
     devices: DeviceManager = msgspec.field(default_factory=DeviceManager)
+    device_sampler: DeviceSampler | None = None  # None without a driver
     closing: bool = False  # the node stops: no more requests to the API server
     working_directory: Path | None = None  # of pods without the annotation
     has_scheduler: bool = False  # a real cluster's scheduler placed the pods and has handled the fields for scheduling

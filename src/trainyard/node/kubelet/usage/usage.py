@@ -118,6 +118,10 @@ class UsageMeter:
             for run, pids in pids_by_run.items()
         }
 
+    def members(self) -> dict[str, list[int]]:
+        """The pids of each run at the last pass."""
+        return self._members
+
     def _wait(self, table: ProcessTable, pid: int) -> str:
         """What a process waits for that has used no CPU since the last pass."""
         if table[pid].cpu - self._main_cpu.get(pid, -math.inf) > _LITTLE_CPU:
@@ -256,6 +260,10 @@ class UsageSampler:
         if not self._runs:
             self._has_runs.clear()
         return max(max_rss, state.peak if state else 0)
+
+    def pods_by_pid(self) -> dict[int, str]:
+        """The uid of the pod of each process that the last pass has seen."""
+        return {pid: run.partition("/")[0] for run, pids in self._meter.members().items() for pid in pids}
 
     def device_peak(self, run: str) -> int:
         """The largest memory on GPUs of a run that has ended, in bytes; 0 if it used none, or if it is unknown."""

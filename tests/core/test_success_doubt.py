@@ -236,6 +236,17 @@ def test_a_worker_that_was_used_is_no_doubt(first: bool | None, second: bool | N
     assert doubt(with_exec_condition(run(exec_job()), first, second)) is None
 
 
+def test_a_launcher_that_ends_before_its_workers_start_has_used_none() -> None:
+    """The Pods of a cluster come in their order; a batch Job may be seen before the Pods of its workers."""
+    simulated = exec_job()
+    simulated.run(launcher(simulated))
+    condition = doubt(simulated)
+    assert condition is not None and condition["reason"] == "WorkersUnused"
+    chainer = chainer_job()
+    chainer.run(launcher(chainer))
+    assert doubt(chainer) is None
+
+
 def test_ssh_needs_no_exec() -> None:
     assert doubt(with_exec_condition(run(ssh_job()), False, False)) is None
 

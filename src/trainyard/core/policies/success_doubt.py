@@ -71,7 +71,10 @@ def condition(job: Job, status: JobStatus, replicas: list[Replica], owned: Owned
         return Condition(SUCCESS_IN_DOUBT, True, WORKER_LOST, text)
     workers = job.worker_slots()
     pods = [pod for replica in replicas if replica.slot in workers for pod in _pods(replica, owned)]
-    if job.kind.lifecycle.workers_reached_by_exec and pods and all(pod.status.had_exec == "False" for pod in pods):
+    leaders = [replica.child for replica in replicas if replica.child and replica.slot not in workers]
+    in_order = any(child.kind == POD.kind for child in leaders)
+    is_unused = [pod.status.had_exec == "False" or (in_order and not _has_started(pod)) for pod in pods]
+    if job.kind.lifecycle.workers_reached_by_exec and is_unused and all(is_unused):
         text = (
             "the launcher ended with exit code 0, and has executed no command in any worker (kubectl exec). Unless it "
             "reaches them in another way, such as an ssh of its own, all processes have run in its own pod: see which "
@@ -97,6 +100,12 @@ def _pods(replica: Replica, owned: OwnedObjects) -> tuple[Child, ...]:
     if child is None:
         return ()
     return (child,) if child.kind == POD.kind else owned.pods_by_owner.get(child.uid, ())
+
+
+def _has_started(pod: Child) -> bool:
+    """Whether the pod has been started, without which nothing is executed in it. That it has not is known for certain
+    when a launcher has ended that is a Pod itself: Pods are watched in the order of their changes."""
+    return pod.phase not in ("", "Pending")
 
 
 def _run(job: Job, slot: Slot, pod: Child) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import lru_cache
 
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # of the years 1 and 9999 in UTC
+
 
 def parse_time(text: object) -> float | None:
     """Seconds since 1970 for an RFC 3339 time, None for anything else (absent, null, malformed)."""
@@ -15,14 +17,17 @@ def parse_time(text: object) -> float | None:
         return None
     try:
         moment = datetime.fromisoformat(text)
-        return None if moment.tzinfo is None else moment.astimezone(UTC).timestamp()
-    except (ValueError, OverflowError):  # in UTC it may be before the year 1, or after 9999
+    except ValueError:
         return None
+    if moment.tzinfo is None:
+        return None
+    return moment.timestamp()
 
 
 def format_time(seconds: float) -> str:
-    """RFC 3339, whole seconds, UTC: 2017-10-20T22:27:38Z. The fraction is cut off, never rounded up."""
-    return _format_second(int(seconds))
+    """RFC 3339, whole seconds, UTC: 2017-10-20T22:27:38Z. The fraction is cut off, never rounded up. A time that has no
+    year from 1 to 9999 in UTC, as one with another offset may, is the first or the last that has."""
+    return _format_second(min(max(int(seconds), _FIRST_SECOND), _LAST_SECOND))
 
 
 @lru_cache(maxsize=64)  # nearly all formatted times are the present second

@@ -134,7 +134,9 @@ class Commands(click.Group):
 
 
 def _wrapped(error: click.ClickException) -> click.ClickException:
-    """The same error, with its message wrapped at the width of a terminal."""
+    """The same error, with its message and its usage wrapped at the width of a terminal on stderr."""
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        error.ctx.terminal_width = terminal_width(2)
     text = terminal_prose(f"Error: {error.format_message()}", 2).removeprefix("Error: ")
     error.format_message = lambda: text  # type: ignore[method-assign]
     return error

@@ -28,13 +28,9 @@ def test_a_field_of_two_roles_is_one_note_at_its_first_place() -> None:
 
 
 def test_the_same_field_of_two_containers_is_one_note() -> None:
-    hooks = {"preStop": {"exec": {"command": ["true"]}}}
-    names = ("tensorflow", "log")
-    listed = [{"name": name, "image": "i", "lifecycle": hooks} for name in names]
+    listed = [{"name": name, "image": "i", "tty": True} for name in ("tensorflow", "log")]
     (note,) = noted(tfjob(replicas("MASTER", template=template(containers=listed))))
-    assert note.startswith(
-        "spec.replicaSpecs[0].template.spec.containers[0].lifecycle: no effect on one machine (MASTER)"
-    )
+    assert note.startswith("spec.replicaSpecs[0].template.spec.containers[0].tty: no effect on one machine (MASTER)")
 
 
 SELECTOR: dict[str, Any] = {"nodeSelector": {"a": "b"}}

@@ -99,6 +99,13 @@ async def test_a_send_that_waits_for_buffer_space_fails_when_the_supervisor_is_g
     supervisor.close()
 
 
+_SOURCES = [{"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}]
+WITH_A_TOKEN: dict[str, Any] = {
+    "volumes": [{"name": "access", "projected": {"sources": _SOURCES}}],
+    "containers": [{"name": "main", "volumeMounts": [{"name": "access", "mountPath": "/token"}]}],
+}
+
+
 class Accounts:
     """An API server that issues one token and then does not know the service account any more."""
 
@@ -129,8 +136,7 @@ async def test_a_renewal_that_is_refused_is_tried_less_and_less_often(
             enough.set()
         await sleep(0)
 
-    sources = [{"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}]
-    pod: dict[str, Any] = {"metadata": {}, "spec": {"volumes": [{"name": "access", "projected": {"sources": sources}}]}}
+    pod: dict[str, Any] = {"metadata": {}, "spec": WITH_A_TOKEN}
     clock = [0.0]
     renewing = tokens.Tokens(Accounts(), pod, lambda: clock[0])  # type: ignore[arg-type]  # a scripted one
     assert list((await renewing.all()).values()) == ["token-1"]
@@ -145,11 +151,7 @@ async def test_a_renewal_that_is_refused_is_tried_less_and_less_often(
 
 async def test_a_renewal_that_ends_is_reported_and_started_again(tmp_path: Path) -> None:
     accounts = Accounts()
-    sources = [{"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}]
-    pod: dict[str, Any] = {
-        "metadata": {"namespace": "n", "name": "a"},
-        "spec": {"volumes": [{"name": "access", "projected": {"sources": sources}}]},
-    }
+    pod: dict[str, Any] = {"metadata": {"namespace": "n", "name": "a"}, "spec": WITH_A_TOKEN}
     renewing = tokens.Tokens(accounts, pod, lambda: 0.0)  # type: ignore[arg-type]  # a scripted one
     await renewing.all()
     renewing.start_renewal(tmp_path)

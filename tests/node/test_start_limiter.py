@@ -113,7 +113,8 @@ async def test_a_pod_that_waits_holds_no_place(cluster: NodeCluster) -> None:
     init = {"name": "first", "image": "any", "command": ["python", "-c", WAITS]}
     await cluster.pod("image", container={"image": "missing"})
     await cluster.pod("variables", container={"envFrom": [missing]})
-    await cluster.pod("volume", volumes=[volume])
+    mounted = {"volumeMounts": [{"name": "missing", "mountPath": "/missing"}]}
+    await cluster.pod("volume", container=mounted, volumes=[volume])
     await cluster.pod("init", initContainers=[init])
     for name in ("image", "variables", "volume"):
         await cluster.until(name, lambda status: waiting(status).get("message"))

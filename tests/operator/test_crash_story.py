@@ -92,7 +92,7 @@ async def run_job(cluster: OperatorCluster, clock: Clock, series: OperatorSeries
     await later(1, lambda job: is_condition_true(job["status"]["conditions"], "Running"))
     cluster.end("MASTER", 0)
     await later(5, lambda job: is_condition_true(job["status"]["conditions"], "Succeeded"))
-    for gvk in kinds.TFJOB.roles.child_resources:
+    for gvk in kinds.TFJOB.roles.children_in(Config()):
         for obj in (await cluster.api.list(gvk, "default", OWNER))["items"]:
             await cluster.gone(gvk, name_of(obj))
     left = await remains(cluster)
@@ -113,7 +113,7 @@ def all_roles_run(job: Json) -> bool:
 async def remains(cluster: OperatorCluster) -> Json:
     """The number of children of each kind, and the job's status without the fields that differ between runs."""
     result: Json = {}
-    for gvk in kinds.TFJOB.roles.child_resources:
+    for gvk in kinds.TFJOB.roles.children_in(Config()):
         listed = await cluster.api.list(gvk, "default", OWNER)
         result[gvk.kind] = len(listed["items"])
     result["status"] = timeless((await cluster.job())["status"])

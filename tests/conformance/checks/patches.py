@@ -13,7 +13,7 @@ JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 _REPLACES_LISTS = replaced(
-    "patch.strategic_merge:_merged_list", lambda old, patch, shape, level: patch, "replaces all lists"
+    "api_types.strategic_merge:_merged_list", lambda old, patch, shape, level: patch, "replaces all lists"
 )
 _WRITES_UNCHANGED = replaced("registry.writes:json_equal", lambda a, b: False, "writes unchanged objects")
 _SHALLOW_MERGE = replaced(
@@ -84,7 +84,7 @@ async def deleted_item(cluster: Cluster) -> None:
 @check(
     "$patch: replace replaces an object or a whole list.",
     area=AREA,
-    mutation=replaced("patch.strategic_merge:DIRECTIVE", "$no", "ignores $patch"),
+    mutation=replaced("api_types.strategic_merge:DIRECTIVE", "$no", "ignores $patch"),
 )
 async def replaced_whole(cluster: Cluster) -> None:
     path = await _deployment(cluster, nodeSelector={"a": "b"})
@@ -101,7 +101,9 @@ async def replaced_whole(cluster: Cluster) -> None:
 @check(
     "$retainKeys removes the fields that it does not list.",
     area=AREA,
-    mutation=replaced("patch.strategic_merge:_retained", lambda original, patch: dict(original), "ignores $retainKeys"),
+    mutation=replaced(
+        "api_types.strategic_merge:_retained", lambda original, patch: dict(original), "ignores $retainKeys"
+    ),
 )
 async def retained(cluster: Cluster) -> None:
     path = await _deployment(cluster)
@@ -114,7 +116,7 @@ async def retained(cluster: Cluster) -> None:
     "$setElementOrder sorts a list in that order.",
     area=AREA,
     mutation=replaced(
-        "patch.strategic_merge:_in_order", lambda items, named, before, of: items, "ignores $setElementOrder"
+        "api_types.strategic_merge:_in_order", lambda items, named, before, of: items, "ignores $setElementOrder"
     ),
 )
 async def ordered(cluster: Cluster) -> None:
@@ -127,7 +129,7 @@ async def ordered(cluster: Cluster) -> None:
 @check(
     "Finalizers are merged as a set; $deleteFromPrimitiveList removes one.",
     area=AREA,
-    mutation=replaced("patch.strategic_merge:_take_out", lambda result, name, gone: None),
+    mutation=replaced("api_types.strategic_merge:_take_out", lambda result, name, gone: None),
 )
 async def finalizers(cluster: Cluster) -> None:
     await cluster.create_config_map("one", finalizers=["a.b/one", "a.b/two"])

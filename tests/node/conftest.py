@@ -15,6 +15,7 @@ from tests.node.node_cluster import NodeCluster, running_node
 @pytest.fixture
 def state() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="cluster-"))
+    folder.chmod(0o755)  # other users' programs are in it
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import pwd
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.node.node_cluster import NodeCluster
 from trainyard.node.kubelet.spec.pod_spec import Missing
-from trainyard.node.kubelet.spec.security_context import fs_group, user_of
+from trainyard.node.kubelet.spec.security_context import closed_folder, fs_group, user_of
 from trainyard.node.sandbox.supervisor_client import User
 from trainyard.objects import Json
 
@@ -47,6 +48,18 @@ def test_without_a_field_or_where_users_cannot_be_changed_it_is_the_user_of_the_
     assert user({"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}) is None
     assert user({"runAsUser": NOBODY}, changes_users=False) is None
     assert (fs_group({"spec": {"securityContext": {"fsGroup": 5}}}), fs_group({"spec": {}})) == (5, None)
+
+
+def test_a_folder_that_the_user_may_not_enter_is_found(tmp_path: Path) -> None:
+    """As the environment of an image in the home of root, where the user would find no program."""
+    programs = tmp_path / "home" / "bin"
+    programs.mkdir(parents=True)
+    programs.parent.chmod(0o700)
+    other = User(NOBODY, NOBODY, [NOBODY], "/")
+    closed = closed_folder(other, ["/no/such/folder", str(programs)])
+    assert closed in {str(folder) for folder in programs.parents} - {"/"}  # the test's own may be closed, too
+    assert closed_folder(other, ["/"]) == closed_folder(User(0, 0, [0], "/root"), [str(programs)]) == ""
+    assert closed_folder(User(os.getuid(), NOBODY, [NOBODY], "/"), [str(programs)]) == ""
 
 
 @pytest.mark.parametrize("changes_users", [True, False])

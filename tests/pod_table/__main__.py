@@ -14,7 +14,6 @@ import contextlib
 import json
 import secrets
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -49,9 +48,8 @@ async def remote_side(kubeconfig: str, image: str) -> AsyncIterator[tuple[Side, 
 
 @asynccontextmanager
 async def local_side() -> AsyncIterator[tuple[Side, dict[str, str]]]:
-    with tempfile.TemporaryDirectory() as state:
-        async with our_side(Path(state)) as side:
-            yield side, {}
+    async with our_side() as side:
+        yield side, {}
 
 
 async def main(options: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -39,12 +40,14 @@ class Side(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def our_side(state: Path) -> AsyncIterator[Side]:
-    """Our server and our node, with this state folder, in a namespace and with an image of their own names: other texts
-    of a trace must not contain them."""
-    async with running_node(state, "namespace") as cluster:
-        await cluster.api.create(NAMESPACE, "", {"metadata": {"name": "pod-table"}})
-        yield Side(cluster.api, "pod-table", "local", "python-of-the-tests", cluster.node.changes_users)
+async def our_side() -> AsyncIterator[Side]:
+    """Our server and our node, in a namespace and with an image of their own names: other texts of a trace must not
+    contain them."""
+    with tempfile.TemporaryDirectory(prefix="pod-table-") as state:
+        await asyncio.to_thread(Path(state).chmod, 0o755)  # the users of the rows find the image's programs in it
+        async with running_node(Path(state), "namespace") as cluster:
+            await cluster.api.create(NAMESPACE, "", {"metadata": {"name": "pod-table"}})
+            yield Side(cluster.api, "pod-table", "local", "python-of-the-tests", cluster.node.changes_users)
 
 
 async def in_namespace(side: Side, name: str) -> Side:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.pod_table import kept
@@ -19,13 +17,13 @@ MOST_AGAIN = 12
 
 
 @pytest.mark.slow
-async def test_pods_show_what_a_kubelet_shows_of_them(tmp_path: Path) -> None:
+async def test_pods_show_what_a_kubelet_shows_of_them() -> None:
     answers = kept.read()
 
     def is_known(row: Row, trace: Trace) -> bool:
         return not kept.differences(answers, row, trace)
 
-    async with our_side(tmp_path) as side:
+    async with our_side() as side:
         rows = [row for row in ROWS if side.changes_users or not row.as_root]
         traces = await run_rows(side, rows, is_known, EVENT_SECONDS)
         again = [row for row in rows if not is_known(row, traces[row.name])]

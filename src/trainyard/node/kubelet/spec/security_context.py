@@ -3,12 +3,15 @@
 Rules:
 - A field of the container takes precedence over that of the pod.
 - A user of this machine has its primary group and its further groups, another one the group 0, as in an image whose
-  /etc/passwd is that of this machine."""
+  /etc/passwd is that of this machine.
+- A user who may not enter the folders of the image's programs, or the working directory, has no effect, in words."""
 
 from __future__ import annotations
 
 import os
 import pwd
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from trainyard.node.kubelet.spec.pod_spec import Missing
@@ -35,6 +38,23 @@ def user_of(pod: Json, container: Json, full_name: str, changes_users: bool) -> 
         of_machine, gid, home = os.getgrouplist(entry.pw_name, entry.pw_gid), entry.pw_gid, entry.pw_dir
     gid = gid if group is None else int(group)
     return User(uid, gid, sorted({gid, *of_machine, *map(int, groups)}), home)
+
+
+def closed_folder(user: User, folders: Iterable[str]) -> str:
+    """The first of these folders that the user may not enter, "" if there is none. One that does not exist is left out.
+
+    On a cluster an image has what its programs need. Here they may lie in the home of root, as the environments of
+    images do, and their user would find none of them."""
+    for folder in folders:
+        for part in reversed((Path(folder), *Path(folder).parents)):
+            try:
+                status = part.stat()
+            except OSError:
+                continue
+            bit = 0o100 if status.st_uid == user.uid else 0o010 if status.st_gid in user.groups else 0o001
+            if user.uid and not status.st_mode & bit:
+                return str(part)
+    return ""
 
 
 def fs_group(pod: Json) -> int | None:

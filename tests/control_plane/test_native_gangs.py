@@ -137,7 +137,11 @@ async def test_a_gang_that_restarts_is_a_new_group_while_its_old_pods_end(plane:
     _submit(plane, JAXJOB, namespace, _jax_job("again", 3))
     looks = _state(plane, namespace)
     async with operated(plane, NATIVE):
-        await _until(lambda: len(_running(plane, namespace)) == 3, "the gang runs", looks)
+        path = path_of(JAXJOB, namespace, "again")
+        # From then on a lost member restarts the others; before, it is created again alone.
+        await _until(
+            lambda: (plane.ask("GET", path)[1].get("status") or {}).get("gang"), "all have run together", looks
+        )
         await asyncio.to_thread(plane.ask, "DELETE", f"/api/v1/namespaces/{namespace}/pods/again-worker-1")
         await _until(
             lambda: (

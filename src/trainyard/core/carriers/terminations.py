@@ -85,11 +85,12 @@ def succeeded(job: Job, slot: Slot, pod: Child, supervised: bool) -> bool:
 def final_phase(pod: Child) -> str:
     """The phase of a pod whose containers have all ended for good; of any other its present phase.
 
-    A kubelet reports how containers ended while the phase is still Running: the phase follows when it has taken the pod
-    down, up to seconds later.
+    A kubelet reports how containers ended while the phase is still Running, or Pending if they ended at once: the phase
+    follows when it has taken the pod down, up to seconds later.
     """
     containers = decode_containers(pod)
-    if pod.phase != "Running" or any(status.state != "terminated" or status.restarts for status in containers):
+    runs = any(status.state != "terminated" or status.restarts for status in containers)
+    if runs or pod.phase in ("Succeeded", "Failed"):
         return pod.phase
     codes = [status.exit_code for status in containers if not status.init]
     return pod.phase if not codes else "Failed" if any(codes) else "Succeeded"

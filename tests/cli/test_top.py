@@ -76,7 +76,7 @@ async def test_every_command_says_of_a_job_that_hangs_since_when(
 ) -> None:
     monkeypatch.setattr(progress, "SHORTEST_SILENCE", 3.0)
     await trainyard.submit(tfjob(role("MASTER", WAITS), role("WORKER", SLEEPS)))
-    words = r"no step for \d+s \(0\.1\d? s a step before\); all replicas wait, worker-0 sleeps"
+    words = r"no step for \d+s \(0\.\d+ s a step before\); all replicas wait, worker-0 sleeps"
     why = await until_async(
         lambda: trainyard("why", "mnist"),
         words,

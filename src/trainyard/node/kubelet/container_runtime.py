@@ -34,7 +34,7 @@ from trainyard.node.kubelet.spec.pod_spec import (
     references,
     with_addresses,
 )
-from trainyard.node.kubelet.spec.security_context import closed_folder, fs_group, user_of
+from trainyard.node.kubelet.spec.security_context import fs_group, user_of, with_programs
 from trainyard.node.kubelet.tokens import Tokens
 from trainyard.node.kubelet.usage.progress import METRICS_FILE
 from trainyard.node.kubelet.volumes import mount_paths
@@ -244,20 +244,12 @@ class ContainerRuntime:
             text
         )
 
-    def _user(self, container: Json, prepared: PreparedImage) -> User | None:
-        context, full_name = self._context, f"{self._record.state.name}({self._uid})"
-        user = user_of(self._pod, container, full_name, context.sandbox.changes_users)
-        folders = [*prepared.path, working_directory(self._pod, None)]
-        if user is None or not (closed := closed_folder(user, filter(None, folders))):
-            return user
-        text = f"user {user.uid} may not enter {closed}, so the programs run as the user of the node"
-        context.print_once(f"node: securityContext.runAsUser: no effect: {text}")
-        return None
-
     def _process_spec(self, container: Json, ident: str, prepared: PreparedImage, env_context: EnvContext) -> Process:
         context, name = self._context, str(container.get("name"))
         has_devices = bool(context.devices.of_container(self._pod, container))
-        user = self._user(container, prepared)
+        full_name = f"{self._record.state.name}({self._uid})"
+        user = user_of(self._pod, container, full_name, context.sandbox.changes_users)
+        user = user and with_programs(user, [*prepared.path, working_directory(self._pod, None)], context.print_once)
         base_env = self._base_environment(prepared, has_devices, user) | self._api_environment(container)
         prepared = _with_working_directory(prepared, self.unsaved.working_directory, context.print_once)
         stated = environment(container, env_context, {})

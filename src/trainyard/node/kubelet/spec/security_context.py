@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,15 @@ def user_of(pod: Json, container: Json, full_name: str, changes_users: bool) -> 
         of_machine, gid, home = os.getgrouplist(entry.pw_name, entry.pw_gid), entry.pw_gid, entry.pw_dir
     gid = gid if group is None else int(group)
     return User(uid, gid, sorted({gid, *of_machine, *map(int, groups)}), home)
+
+
+def with_programs(user: User, folders: Iterable[str], print_once: Callable[[str], object]) -> User | None:
+    """The user, or None, that of the node, for one who may not enter the folders of the programs and of the job."""
+    closed = closed_folder(user, filter(None, folders))
+    if closed:
+        text = f"user {user.uid} may not enter {closed}, so the programs run as the user of the node"
+        print_once(f"node: securityContext.runAsUser: no effect: {text}")
+    return None if closed else user
 
 
 def closed_folder(user: User, folders: Iterable[str]) -> str:

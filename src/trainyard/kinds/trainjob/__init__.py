@@ -7,4 +7,5 @@ pod_sets:     the replicated jobs while they are rendered; lists that are change
 ml_policies:  torch, jax, xgboost and none;  mpi, torchtune: the others
 pod_groups:   gangs of coscheduling and Volcano
 expand:       a JobSet as Service, claims and pods
+shipped_runtimes: what an installation of Trainer has
 """

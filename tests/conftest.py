@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
 import os
 import signal
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support import matrix
-from tests.support.loop_stalls import LoopStalls
+from tests.support.loop_stalls import FOLDER, LoopStalls
 
 settings.register_profile("tests", deadline=None)  # how long an example takes is the machine's business
 settings.load_profile("tests")
@@ -20,6 +21,8 @@ os.environ["COLUMNS"] = "10000"  # tests look at sentences, also with `pytest -s
 os.environ.pop("PYTHONUNBUFFERED", None)  # it hides what a program forgets to flush
 _STATE = tempfile.TemporaryDirectory(prefix="trainyard-tests-state-")
 os.environ["XDG_STATE_HOME"] = _STATE.name  # what tests run does not go into the user's own history
+_STALLS = tempfile.TemporaryDirectory(prefix="trainyard-tests-stalls-")
+os.environ[FOLDER] = _STALLS.name
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has it ignored, and hands that down
 
 STEPS = ("frameworks", "cluster")  # each has steps of its own in the Makefile, which collect only its files
@@ -35,6 +38,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(LoopStalls(), "loop_stalls")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    """Fail the test in whose time the event loop of a cluster stalled."""
+    yield
+    loop_stalls = item.config.pluginmanager.get_plugin("loop_stalls")
+    assert isinstance(loop_stalls, LoopStalls)
+    if sentences := loop_stalls.forbidden_stalls(datetime.date.today()):
+        pytest.fail("; ".join(sentences), pytrace=False)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.loop_stalls import environment_of_watched_daemons
 from tests.support.waiting import until
 
 PATIENCE = 60.0
@@ -24,13 +25,14 @@ class Home:
         self.folder = folder
         (folder / "tmp").mkdir(exist_ok=True)
         self.env = {
-            **{key: value for key, value in os.environ.items() if key != "KUBECONFIG"},
+            **environment_of_watched_daemons(os.environ),
             "XDG_STATE_HOME": str(folder / "state"),
             "XDG_CONFIG_HOME": str(folder / "config"),
             "HOME": str(folder / "home"),
             "XDG_CACHE_HOME": str(folder / "cache"),
             "TMPDIR": str(folder / "tmp"),
         }
+        self.env.pop("KUBECONFIG", None)
 
     @property
     def state(self) -> Path:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.app.daemon_values import Home, at_home, kill, until_process_ended
+from tests.support.loop_stalls import is_watched_daemon
 
 pytestmark = pytest.mark.slow  # each starts a whole cluster in a process of its own
 
@@ -66,6 +67,7 @@ def test_up_run_down_leaves_no_process(tmp_path: Path) -> None:
         assert code == 0 and out.startswith("State        up") and "TfJob: 1 Running" in out and "daemon.log" in out
         assert len(pods(mark)) == 1
         pid = home.pid
+        assert is_watched_daemon(pid), "its loop is not measured"
         code, out, err = home.say("down")
         assert (code, out) == (
             0,

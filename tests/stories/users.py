@@ -20,6 +20,7 @@ from tests.stories.runs import LONGEST, CommandOutput
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace
 from tests.support.control_plane_process import LAUNCH
+from tests.support.loop_stalls import environment_of_watched_daemons
 from trainyard.objects import Json
 
 END_SECONDS = 30.0
@@ -32,7 +33,12 @@ class UserCluster:
 
     def __init__(self, home: Path) -> None:
         cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        self.env = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home), "XDG_CACHE_HOME": cache}
+        self.env = {
+            **environment_of_watched_daemons(os.environ),
+            "HOME": str(home),
+            "XDG_STATE_HOME": str(home),
+            "XDG_CACHE_HOME": cache,
+        }
         self.env.pop("KUBECONFIG", None)
 
     def up(self, network: str) -> None:

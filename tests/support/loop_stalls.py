@@ -1,8 +1,9 @@
 """A test fails in which the event loop of a cluster did one thing alone for more than LIMIT seconds of CPU.
 
 The product's watchdog measures seconds of the clock, as a client does. Here it is the CPU time of the loop's thread in
-one iteration of the loop: a busy machine does not make it longer. Measured is every loop of this process in which a
-Watchdog runs, while it runs.
+one iteration of the loop: a busy machine does not make it longer. Measured is every loop in which a Watchdog runs,
+while it runs: of this process, and of each daemon of `trainyard up` whose environment is that of
+`environment_of_watched_daemons`. Not a loop of uvloop, which iterates in C: only `trainyard operator` has one.
 
 - Collections of garbage are left out: the heap is that of thousands of tests.
 - Parts of an iteration in which no function of the product was on the stack are the test's own work.
@@ -17,19 +18,20 @@ import collections
 import datetime
 import functools
 import gc
+import json
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-import pytest
-
 LIMIT = 0.25  # seconds of CPU; in the tests of the first day the longest iteration took 0.04
 SAMPLE_SECONDS = 0.02  # between two looks at the stack of the loop's thread
 FIRST_SAMPLE = 0.05  # seconds of CPU of an iteration before the first look
+FOLDER = "TRAINYARD_TEST_LOOP_STALLS"  # the variable that names the folder into which daemons write their stalls
 PRODUCT = str(Path(__file__).parents[2] / "src" / "trainyard") + "/"
 
 
@@ -106,9 +108,10 @@ class LoopStalls:
     def pytest_collection_finish(self) -> None:
         """Measure from now on. Not before: what no test needs is not imported."""
         if "trainyard.app.watchdog" in sys.modules:
-            self._install()
+            self.install()
 
-    def _install(self) -> None:
+    def install(self) -> None:
+        """Measure the loop of each Watchdog from its start to its stop."""
         from trainyard.app.watchdog import Watchdog
 
         loop_class: Any = asyncio.base_events.BaseEventLoop
@@ -162,8 +165,8 @@ class LoopStalls:
                 watched.collections += time.thread_time() - self._collection_begin
 
     def forbidden_stalls(self, today: datetime.date) -> list[str]:
-        """A sentence for each stall since the last call that no row allows."""
-        stalls, self.stalls[:] = list(self.stalls), []
+        """A sentence for each stall since the last call that no row allows: of this process and of its daemons."""
+        stalls, self.stalls[:] = [*self.stalls, *_stalls_of_daemons()], []
         allowed = {row.place for row in ALLOWED if today < row.until}
         return [
             f"the event loop did nothing else for {stall.seconds * 1000:.0f} ms of CPU, mostly {stall.place}"
@@ -171,9 +174,46 @@ class LoopStalls:
             if stall.seconds > LIMIT and stall.place not in allowed
         ]
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_teardown(self) -> Generator[None]:
-        """Fail the test in whose time a loop stalled."""
-        yield
-        if self.stalls and (sentences := self.forbidden_stalls(datetime.date.today())):
-            pytest.fail("; ".join(sentences), pytrace=False)
+
+def environment_of_watched_daemons(environment: Mapping[str, str]) -> dict[str, str]:
+    """This environment, in which the loop of each daemon of `trainyard up` is measured."""
+    start = str(Path(__file__).parent / "watched_daemons")
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, (start, environment.get("PYTHONPATH"))))}
+
+
+def watch_daemon(folder: Path) -> None:
+    """Measure the loop of this process, which is a daemon, and write its stalls into the folder."""
+    loop_stalls = LoopStalls()
+    loop_stalls.stalls = _WrittenStalls(_file_of(folder, os.getpid()))
+    loop_stalls.install()
+
+
+def is_watched_daemon(pid: int) -> bool:
+    """Whether the loop of this daemon of the test is measured."""
+    return _file_of(Path(os.environ[FOLDER]), pid).exists()
+
+
+def _file_of(folder: Path, pid: int) -> Path:
+    return folder / f"{pid}.json"
+
+
+class _WrittenStalls(list[LoopStall]):
+    """Stalls of which each is written when it is appended: a daemon may be killed at any time."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+        file.touch()  # tells that this daemon is measured
+
+    def append(self, stall: LoopStall) -> None:
+        with self._file.open("a") as file:
+            file.write(json.dumps(stall) + "\n")
+
+
+def _stalls_of_daemons() -> list[LoopStall]:
+    """What daemons have written since the last call."""
+    stalls = []
+    for file in sorted(Path(os.environ[FOLDER]).glob("*.json")):
+        taken = file.rename(file.with_suffix(".taken"))
+        stalls += [LoopStall(*json.loads(line)) for line in taken.read_text().splitlines()]
+    return stalls

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import datetime
 import gc
+import inspect
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -56,6 +60,22 @@ async def stalls_of(plugin: LoopStalls, function: Callable[[], object]) -> list[
 async def test_a_function_of_the_product_is_named(loop_stalls_plugin: LoopStalls) -> None:
     [stall] = await stalls_of(loop_stalls_plugin, lambda: slow_product(0.2))
     assert stall.place == PLACE and stall.seconds > 0.1
+
+
+def test_the_stalls_of_a_daemon_are_those_of_the_test_that_started_it(loop_stalls_plugin: LoopStalls) -> None:
+    """The product function, the loop and its watchdog are in a process that is started as a daemon is."""
+    lines = ["from __future__ import annotations", "import asyncio, time, gc", "from types import SimpleNamespace"]
+    lines += ["from trainyard.app.watchdog import Watchdog", f"PRODUCT = {PRODUCT!r}"]
+    lines += [inspect.getsource(_product_function), inspect.getsource(stalls_of)]
+    lines += ["slow = _product_function('slow_product', 'pass')"]
+    lines += ["asyncio.run(stalls_of(SimpleNamespace(stalls=[]), lambda: slow(0.5)))"]
+    environment = loop_stalls.environment_of_watched_daemons(os.environ)
+    argv = [sys.executable, "-c", "\n".join(lines)]
+    subprocess.run(argv, env=environment, check=True)
+    assert loop_stalls_plugin.forbidden_stalls(datetime.date.today()) == [], "it is no daemon"
+    subprocess.run([*argv, "trainyard.daemon"], env=environment, check=True)
+    (sentence,) = loop_stalls_plugin.forbidden_stalls(datetime.date.today())
+    assert sentence.endswith(f"ms of CPU, mostly {PLACE}")
 
 
 def burn(seconds: float) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,14 @@ def test_commands_without_a_cluster_import_no_server_and_no_http_library(line: s
     arguments = [path if argument == "FILE" else argument for argument in line.split()]
     ended = subprocess.run([sys.executable, "-c", LOOK, *arguments], capture_output=True, text=True, check=True)
     assert ended.stderr.splitlines()[-1] == ("[] 2" if "MISSING" in arguments else "[] 0")
+
+
+def test_a_run_without_requests_from_outside_imports_no_http_library(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB.replace("image: x", "image: x, command: ['true']"))
+    look = LOOK.replace(repr(HEAVY), repr(("aiohttp", "urllib.request", "trainyard.views.diagnosis")))
+    command = [sys.executable, "-c", look, "run", "job.yaml"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert ended.stderr.splitlines()[-1] == "[] 0"
 
 
 @pytest.mark.parametrize("command", ["lint", "plan"])

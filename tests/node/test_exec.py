@@ -19,7 +19,8 @@ from tests.node.node_cluster import NodeCluster
 from tests.node.sessions import V4, V5, execute, query, refusal, talk
 from tests.support.waiting import until_async
 from trainyard.core import decode_child
-from trainyard.node.kubelet.api.exec import ExecRequest, ExecResult
+from trainyard.node.kubelet.api.exec import ExecRequest
+from trainyard.node.sandbox.exec_result import ExecResult
 from trainyard.objects import is_condition_true
 from trainyard.objects.labels import EXEC_SESSION, OWNER
 from trainyard.objects.resources import POD

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainyard.objects import Json, parse_time
-from trainyard.views.diagnosis.inputs import join_names
 from trainyard.views.job_view import natural_sort_key
 from trainyard.views.replica_view import replica_view
 
@@ -26,6 +25,8 @@ def unresponsive_text(pods: Iterable[Json], now: float) -> str:
             kill_times[replica_view(pod).name] = kill_at
     if not kill_times:
         return ""
+    from trainyard.views.diagnosis.inputs import join_names  # imported here because it loads all of the diagnosis
+
     verb = "has" if len(kill_times) == 1 else "have"
     names = join_names(sorted(kill_times, key=natural_sort_key))
     return f"{names} {verb} not reacted to SIGTERM; SIGKILL in {max(kill_times.values()) - now:.0f} s"

@@ -24,7 +24,8 @@ from typing import Any, Protocol
 import msgspec
 from aiohttp import WSMsgType, web
 
-from trainyard.node.sandbox.supervisor_client import KILLED, SandboxError, StartError
+from trainyard.node.sandbox.exec_result import ExecResult, internal_error, read_to_end, resolve
+from trainyard.node.sandbox.supervisor_client import SandboxError, StartError
 from trainyard.objects import Json
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -222,7 +223,7 @@ class ExecSession:
         """Wait until `fd` is readable, the program has ended, or `seconds` are over. Returns whether it is readable."""
         loop = asyncio.get_running_loop()
         readable: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(fd, _resolve, readable)
+        loop.add_reader(fd, resolve, readable)
         ended = asyncio.ensure_future(self._program_ended.wait()) if seconds is None else None
         try:
             await asyncio.wait(
@@ -259,7 +260,7 @@ class ExecSession:
                 piece = piece[os.write(ends.stdin, piece) :]
             except BlockingIOError:
                 writable: asyncio.Future[None] = loop.create_future()
-                loop.add_writer(ends.stdin, _resolve, writable)
+                loop.add_writer(ends.stdin, resolve, writable)
                 try:
                     await writable
                 finally:
@@ -272,84 +273,10 @@ class ExecSession:
         await self._socket.send_bytes(bytes([channel]) + data)
 
 
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
 def _resize(terminal: int, payload: bytes) -> None:
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, struct.error, OSError):
         size = json.loads(payload)
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", int(size["Height"]), int(size["Width"]), 0, 0))
-
-
-async def read_to_end(fd: int) -> bytes:
-    """Read a non-blocking pipe until its other end is closed."""
-    loop = asyncio.get_running_loop()
-    data = b""
-    while True:
-        try:
-            piece = os.read(fd, _READ_SIZE)
-        except BlockingIOError:
-            readable: asyncio.Future[None] = loop.create_future()
-            loop.add_reader(fd, _resolve, readable)
-            try:
-                await readable
-            finally:
-                loop.remove_reader(fd)
-            continue
-        if not piece:
-            return data
-        data += piece
-
-
-class ExecResult(msgspec.Struct, frozen=True):
-    """The result of a program. `failed`: why it could not be run. `started`: the container's init has forked it.
-    `outlived`: the container ended before it."""
-
-    code: int
-    failed: str = ""
-    started: bool = True
-    outlived: bool = False
-
-    @classmethod
-    def read(cls, data: bytes) -> ExecResult:
-        """From the lines of the result pipe (supervisor/init.py). Without a code the container ended before the
-        program."""
-        lines: dict[str, Any] = {}
-        for line in data.splitlines():
-            lines |= json.loads(line)
-        error = lines.get("error")
-        if error:
-            return cls(int(error["code"]), str(error["message"]))
-        return cls(int(lines.get("code", KILLED)), started="pid" in lines, outlived="code" not in lines)
-
-    def status(self, command: list[str]) -> Json:
-        """The Status object that kubectl gets on the error channel."""
-        if not self.started:
-            return internal_error("the container ended before the program was started")
-        if self.code == 0:
-            return {"metadata": {}, "status": "Success"}
-        reason = self.failed or f"error executing command [{' '.join(command)}], exit code {self.code}"
-        return {
-            "metadata": {},
-            "status": "Failure",
-            "message": f"command terminated with non-zero exit code: {reason}",
-            "reason": "NonZeroExitCode",
-            "details": {"causes": [{"reason": "ExitCode", "message": str(self.code)}]},
-        }
-
-
-def internal_error(reason: str) -> Json:
-    """The Status for a program that was not started, so that there is no exit code."""
-    return {
-        "metadata": {},
-        "status": "Failure",
-        "message": f"Internal error occurred: error executing command in container: {reason}",
-        "reason": "InternalError",
-        "details": {"causes": [{"message": f"error executing command in container: {reason}"}]},
-        "code": 500,
-    }
 
 
 def chosen_protocol(offered: str) -> str:

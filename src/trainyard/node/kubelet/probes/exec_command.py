@@ -13,8 +13,8 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 
-from trainyard.node.kubelet.api.exec import ExecResult, read_to_end
 from trainyard.node.kubelet.probes.outcome import Outcome, Verdict
+from trainyard.node.sandbox.exec_result import ExecResult, read_to_end
 from trainyard.node.sandbox.supervisor_client import SandboxError, StartError
 
 log = logging.getLogger(__name__)

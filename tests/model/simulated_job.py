@@ -31,11 +31,12 @@ class SimulatedJob:
     objects: dict[Ref, Json] = field(default_factory=dict)
     refused: dict[Ref, Refusal] = field(default_factory=dict)
     config: Config = field(default_factory=Config)
+    template_source: Json | None = None
     _made: int = 0
 
     def observed(self) -> Observed:
         children = tuple(decode_child(obj) for obj in self.objects.values())
-        return Observed(children, refused=dict(self.refused), config=self.config)
+        return Observed(children, refused=dict(self.refused), config=self.config, template_source=self.template_source)
 
     def look(self) -> Plan:
         """What would be written, without writing it."""

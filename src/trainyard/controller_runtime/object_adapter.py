@@ -29,6 +29,7 @@ from trainyard.objects import (
     is_deleting,
     key_of,
     namespace_of,
+    operator_status,
     resource_version_of,
     uid_of,
 )
@@ -155,8 +156,7 @@ def _shared_conditions(conditions: tuple[tuple[str, str], ...]) -> tuple[tuple[s
 
 
 def _true_conditions(obj: Json) -> tuple[tuple[str, str], ...]:
-    status = obj.get("status")
-    conditions = status.get("conditions") if isinstance(status, dict) else None
+    conditions = operator_status(obj).get("conditions")
     listed = conditions if isinstance(conditions, list) else []
     return tuple(
         (str(condition.get("type")), str(condition.get("reason") or ""))

@@ -12,7 +12,18 @@ from trainyard.core.children import decode_child
 from trainyard.core.decide import decide, plan
 from trainyard.core.events import recorded_events, unwarned
 from trainyard.core.job_state import Outcome, ParsedSpec, Policy, Replica, Role
-from trainyard.core.kind import Api, Job, Kind, Lifecycle, PodRecipe, RoleTable, StatusShape, WorkloadAdapter
+from trainyard.core.kind import (
+    Api,
+    Job,
+    Kind,
+    Lifecycle,
+    PodRecipe,
+    RoleTable,
+    StatusShape,
+    TemplateKind,
+    TemplateSource,
+    WorkloadAdapter,
+)
 from trainyard.core.long_variables import long_variables
 from trainyard.core.model import (
     AuxiliaryObject,
@@ -31,7 +42,7 @@ from trainyard.core.model import (
     Slot,
     TemplateChange,
 )
-from trainyard.core.read import parse_job, parse_job_with, parse_spec, runtime_id_of
+from trainyard.core.read import parse_job, parse_job_with, parse_spec, runtime_id_of, snapshot_of
 from trainyard.core.render import render_child, render_object
 from trainyard.core.rules import Rule, violations, with_aliases
 from trainyard.core.status import default_condition_event
@@ -70,6 +81,8 @@ __all__ = [
     "Slot",
     "StatusShape",
     "TemplateChange",
+    "TemplateKind",
+    "TemplateSource",
     "WorkloadAdapter",
     "decide",
     "decode_child",
@@ -83,6 +96,7 @@ __all__ = [
     "render_child",
     "render_object",
     "runtime_id_of",
+    "snapshot_of",
     "unwarned",
     "violations",
     "with_aliases",

@@ -56,7 +56,7 @@ def _missing_creates(job: Job, owned: OwnedObjects) -> list[PlannedCreate]:
     for slot in job.slots():
         role, name = job.role(slot.role), job.kind.pods.name(job, slot)
         gvk = job.carrier(slot.role).gvk
-        waits = not job.kind.pods.awaited_slots(job, slot) <= job.running
+        waits = job.kind.pods.awaits(job, slot)
         if role and role.template is not None and Ref(gvk.kind, name) not in owned.by_ref and not waits:
             depends_on = missing(job.kind.pods.dependencies(job, slot))
             replicas.append(PlannedCreate(gvk, name, slot, job.status.role(slot.role).attempt, depends_on))

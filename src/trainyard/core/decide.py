@@ -20,7 +20,7 @@ import msgspec
 
 from trainyard.core import blocked, changes, conditions, failures, phase, pod_warnings, status
 from trainyard.core.job_state import Outcome, OwnedObjects, Replica
-from trainyard.core.kind import Job, Kind
+from trainyard.core.kind import Job, Kind, TemplateSource
 from trainyard.core.model import Condition, ConditionUpdate, Event, Observed, Plan, PlannedCreate
 from trainyard.core.observe import observe
 from trainyard.core.planned_writes import PlannedWrites, due_writes, plan_writes
@@ -41,18 +41,31 @@ from trainyard.objects import Json, is_deleting
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Delete
 
+TEMPLATE_RETRY_SECONDS = 5.0
+"""The object with the pod templates is not watched."""
+
 
 def plan(kind: Kind, wire: Json, observed: Observed, now: float) -> Plan:
     """The writes of this reconcile of the job. `now` is seconds since 1970."""
-    return decide(parse_job(kind, wire, observed.config, observed.runtime_ids_in_use), observed, now)
+    source = observed.template_source
+    return decide(parse_job(kind, wire, observed.config, observed.runtime_ids_in_use, source), observed, now)
 
 
 def decide(job: Job, observed: Observed, now: float) -> Plan:
     """As plan, for a parsed job."""
     if not managed_by.is_managed_here(job) or is_deleting(job.obj):
-        return Plan(job.status.stored)
+        return Plan(job.status.whole)
+    if job.kind.template_source and job.parsed.snapshot is None and not job.status.outcome:
+        return _without_templates(job, job.kind.template_source, observed, now)
     owned = OwnedObjects.of(job.uid, observed.children)
     return _finished(job, owned, observed, now) if job.status.outcome else _unfinished(job, owned, observed, now)
+
+
+def _without_templates(job: Job, source: TemplateSource, observed: Observed, now: float) -> Plan:
+    """The plan of a job whose templates cannot be read: an event, and another look."""
+    text = observed.template_error or "the object that has the pod templates was not read"
+    warning = Event("Warning", source.missing_reason, text)
+    return Plan(job.status.whole, requeue_at=now + TEMPLATE_RETRY_SECONDS, pod_warnings=(warning,))
 
 
 def _unfinished(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> Plan:
@@ -80,6 +93,7 @@ def _evaluate(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
         job,
         owned=frozenset(owned.by_ref),
         running=frozenset(replica.slot for replica in replicas if replica.state == "Running"),
+        succeeded=frozenset(replica.slot for replica in replicas if replica.state == "Succeeded"),
         present=frozenset(replica.slot for replica in replicas if replica.child),
     )
     problem = next(iter(job.parsed.problems), None) or job.kind.config_problem(job)
@@ -135,14 +149,14 @@ def _plan(evaluation: Evaluation, observed: Observed, now: float) -> Plan:
         due = [*evaluation.wakeups, *sent.wakeups, deadline.expires_at(job, next_status.start_time)]
     return Plan(
         status=rendered,
-        status_changed=rendered != job.status.stored,
+        status_changed=rendered != job.status.whole,
         spec_patch=None if outcome.is_finished else _spec_patch(job),
         deletes=sent.deletes,
         patches=sent.patches,
         creates=sent.creates,
         events=_events(job, written.updates, evaluation.failed, (*sent.creates, *sent.deletes)),
         requeue_at=_earliest(due),
-        urgent=status.is_urgent(job.status.stored, rendered),
+        urgent=status.is_urgent(job.status.whole, rendered),
         pod_warnings=() if outcome.is_finished else pod_warnings.events(replicas, owned),
     )
 
@@ -153,14 +167,14 @@ def _finished(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
     if expired := ttl.expired_job(job, now):
         sent = due_writes(PlannedWrites((expired,)), observed, now)
         events = job.kind.status.write_events(job, expired) if sent.deletes else ()
-        return Plan(stored.stored, deletes=sent.deletes, events=events, requeue_at=_earliest(sent.wakeups))
+        return Plan(stored.whole, deletes=sent.deletes, events=events, requeue_at=_earliest(sent.wakeups))
     lost, lost_due = node_lost.force_deletes(job, owned, now)
     clean = clean_pod_policy.effective_policy(job, stored.failure_cause)
     deletes, patches = clean_pod_policy.clean_pods(job, owned, clean, stored.failure_cause or stored.outcome)
     sent = due_writes(PlannedWrites((*lost, *deletes), tuple(patches)), observed, now)
     due = _earliest((ttl.expires_at(job, stored.completion_time), lost_due, *sent.wakeups))
     events = _events(job, (), (), sent.deletes)
-    return Plan(stored.stored, deletes=sent.deletes, patches=sent.patches, events=events, requeue_at=due)
+    return Plan(stored.whole, deletes=sent.deletes, patches=sent.patches, events=events, requeue_at=due)
 
 
 def _events(

@@ -33,6 +33,8 @@ class Role(msgspec.Struct, frozen=True):
     template: Json | None  # None: it differs from the template that the job was started with, so no child is created
     digest: str = ""  # of the defaulted template and of the other fields that the children are rendered from
     container: str = ""  # the container whose exit code is the replica's; "": Kind.roles.container
+    # after how many failures of this role the job fails, counted as the controller of batch Jobs does; None: no limit
+    backoff_limit: int | None = None
 
     def resized(self, replicas: int) -> Role:
         """The same role with another number of replicas."""
@@ -58,6 +60,7 @@ class ParsedSpec(msgspec.Struct, frozen=True):
     spec: Json  # the user's spec with all defaults, as it is to be stored
     problems: tuple[Problem, ...] = ()  # the first is the one that the old operators report
     unknown: tuple[str, ...] = ()  # paths of unknown fields
+    snapshot: Json | None = None  # of the object that has the templates, if they are not in the spec
 
 
 class RoleStatus(msgspec.Struct, frozen=True):
@@ -88,7 +91,8 @@ class Launch(msgspec.Struct, frozen=True):
 class JobStatus(msgspec.Struct, frozen=True):
     """The parsed status. It and the children are the operator's only durable state of a job."""
 
-    stored: Json
+    stored: Json  # the operator's own fields
+    whole: Json = msgspec.field(default_factory=dict)  # the object's status; `stored` unless StatusShape.public is set
     conditions: tuple[Json, ...] = ()
     outcome: JobResult = ""  # never reset
     started: bool = False  # children may exist
@@ -157,11 +161,13 @@ class Replica(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The phase of a job, with its reason and a message for users."""
+    """The phase of a job, with its reason and a message for users. `role`: the role whose failure ended the job, ""
+    where no role alone did."""
 
     phase: Phase
     reason: str = ""
     message: str = ""
+    role: str = ""
 
     @property
     def is_finished(self) -> bool:

@@ -113,11 +113,38 @@ class Api(msgspec.Struct, frozen=True):
     has_versions: bool = False  # there are several (Kind.further_versions): `status.version` has that of the job
     # of a further version: whether an object was created in it
     created_in_version: Callable[[Json], bool] = lambda obj: False
+    # its CustomResourceDefinition; unset: made from `spec_type` and the rules, with a status that is the operator's own
+    definition: Callable[[], Json] | None = None
     managers: tuple[str, ...] = (TRAINYARD_OPERATOR,)  # the values of managedBy with which this operator serves a job
 
     def policy_path(self, name: str) -> tuple[str, ...]:
         """Where the policy `name` (suspend, managedBy ...) is in the object: ("spec", "runPolicy", "suspend")."""
         return ("spec", *filter(None, (self.policy_field,)), name)
+
+
+class TemplateKind(msgspec.Struct, frozen=True):
+    """A kind whose objects have pod templates of jobs, and for which no controller does anything. `definition()`: its
+    CustomResourceDefinition."""
+
+    gvk: GVK
+    definition: Callable[[], Json]
+    namespaced: bool = True
+
+
+class TemplateSource(msgspec.Struct, frozen=True):
+    """Where a job's pod templates are, if they are not in its spec: in an object that it refers to.
+
+    reference(obj): the resource, namespace and name of that object, None when the job names no kind of `kinds`.
+    snapshot(source): what is kept of the object in `status.snapshot`, from the first status patch on, which precedes
+    every other write: a later edit or the deletion of the object has no effect on the job. read(spec, name, snapshot)
+    parses, defaults and validates a spec with it. `missing_reason`: of the event of a job whose object is missing.
+    """
+
+    kinds: tuple[TemplateKind, ...]
+    reference: Callable[[Json], tuple[TemplateKind, NamespacedName] | None]
+    snapshot: Callable[[Json], Json]
+    read: Callable[[Json, str, Json], ParsedSpec]
+    missing_reason: str = "TemplateSourceMissing"
 
 
 class RoleTable(msgspec.Struct, frozen=True):
@@ -156,7 +183,7 @@ class PodRecipe(msgspec.Struct, frozen=True):
     the headless Service for the DNS names of the pods, "" for none. job_spec_fields(job, slot): fields of the spec of a
     batch Job that retries by itself. dependencies(job, slot): the children that must exist and be owned by the job
     before the slot's object is created, because its pods refer to them by name. awaited_slots(job, slot): the slots
-    that must run before the slot's object is created.
+    that must run before the slot's object is created; awaited_successes(job, slot): those that must have succeeded.
     """
 
     name: Callable[[Job, Slot], str]
@@ -167,6 +194,11 @@ class PodRecipe(msgspec.Struct, frozen=True):
     job_spec_fields: Callable[[Job, Slot], Json] = lambda job, slot: {}
     dependencies: Callable[[Job, Slot], tuple[Ref, ...]] = lambda job, slot: job.blocking_objects()
     awaited_slots: Callable[[Job, Slot], frozenset[Slot]] = lambda job, slot: frozenset()
+    awaited_successes: Callable[[Job, Slot], frozenset[Slot]] = lambda job, slot: frozenset()
+
+    def awaits(self, job: Job, slot: Slot) -> bool:
+        """Whether the slot's object is not created yet, because a slot that it awaits has not come so far."""
+        return not (self.awaited_slots(job, slot) <= job.running and self.awaited_successes(job, slot) <= job.succeeded)
 
 
 class Lifecycle(msgspec.Struct, frozen=True):
@@ -220,10 +252,13 @@ class StatusShape(msgspec.Struct, frozen=True):
     message. condition_event(job, update) returns the event for a condition that became True; unset:
     default_condition_event. write_events(job, write_or_replica) returns the events for one create or delete, or for one
     replica that has a newly counted failure. legacy_outcome(status): Succeeded, Failed or "", read from a status
-    without conditions that an older operator wrote.
+    without conditions that an older operator wrote. public(job, outcome, counts): the status of a kind whose definition
+    has a status schema of its own (Api.definition); all that `core` writes is then in its field `trainyard`. `job` has
+    the next status.
     """
 
     render: Callable[[Job, Outcome, Mapping[str, Mapping[str, int]]], Json]
+    public: Callable[[Job, Outcome, Mapping[str, Mapping[str, int]]], Json] | None = None
     source: str = "trainyard-operator"  # source.component of the events
     condition_message: Callable[[Job, ConditionUpdate, Sequence[Replica]], ConditionUpdate] = (
         lambda job, update, replicas: update
@@ -272,6 +307,7 @@ class Kind(msgspec.Struct, frozen=True):
     says of this kind alone. `scripts`: the frameworks whose scripts `trainyard run SCRIPT` runs as jobs of this kind.
 
     config_problem(job): why a valid job cannot run with the options of this operator, None when it can.
+    `template_source`: where the pod templates are, None where they are in the spec.
 
     `further_versions`: other API versions of the same resource, in one CustomResourceDefinition. The objects are
     stored, listed and watched in the version of this kind, and reconciled by the rules of their own version.
@@ -287,6 +323,7 @@ class Kind(msgspec.Struct, frozen=True):
     scripts: tuple[ScriptFramework, ...] = ()
     further_versions: tuple[Kind, ...] = ()
     config_problem: Callable[[Job], Problem | None] = lambda job: None
+    template_source: TemplateSource | None = None
 
     def version_of(self, obj: Json) -> Kind:
         """The kind with the rules of the API version in which the user wrote the object. An API server returns the
@@ -336,6 +373,7 @@ class Job(msgspec.Struct, frozen=True, eq=False):
     config: Config
     owned: frozenset[Ref] | None = None  # the observed children that this job owns; None: unknown, assume all
     running: frozenset[Slot] = frozenset()  # the slots that were observed to run
+    succeeded: frozenset[Slot] = frozenset()  # the slots that were observed to have succeeded
     present: frozenset[Slot] = frozenset()  # the slots whose object was observed
     ended: frozenset[Slot] = frozenset()  # see policies/restart.ended_slots
     cache: dict[str, Any] = msgspec.field(default_factory=dict)  # see `cached`; a replaced job has a new one

@@ -186,6 +186,8 @@ class Observed(msgspec.Struct, frozen=True):
     runtime_ids_in_use: frozenset[str] = frozenset()  # RuntimeIds of the other jobs in the namespace
     refused: Mapping[Ref, Refusal] = msgspec.field(default_factory=dict)
     config: Config = msgspec.field(default_factory=Config)
+    template_source: Json | None = None  # the object of Kind.template_source, read while the job has no snapshot of it
+    template_error: str = ""  # why it could not be read
 
 
 class PlannedCreate(msgspec.Struct, frozen=True):

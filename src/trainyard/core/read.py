@@ -17,27 +17,48 @@ from trainyard.schema import Schema
 _JOB = Schema({"type": "object", "required": ["spec"], "properties": {"spec": {"type": "object"}}})
 
 
-def parse_job(kind: Kind, wire: Json, config: Config, in_use: Collection[str] = ()) -> Job:
+def parse_job(
+    kind: Kind, wire: Json, config: Config, in_use: Collection[str] = (), template_source: Json | None = None
+) -> Job:
     """The parsed job of a stored object. Never raises: the errors of the spec are in `parsed.problems`.
 
-    `in_use`: the RuntimeIds of the other jobs in the namespace.
+    `in_use`: the RuntimeIds of the other jobs in the namespace. `template_source`: see parse_spec.
     """
-    return parse_job_with(kind, wire, parse_spec(kind, wire), config, in_use)
+    return parse_job_with(kind, wire, parse_spec(kind, wire, template_source), config, in_use)
 
 
-def parse_spec(kind: Kind, wire: Json) -> ParsedSpec:
-    """The parsed spec of a stored object. It depends on the name, the namespace and the spec alone, so that it holds
-    for all objects of one uid and generation. Never raises.
+def parse_spec(kind: Kind, wire: Json, template_source: Json | None = None) -> ParsedSpec:
+    """The parsed spec of a stored object. It depends on the name, the namespace, the spec and the snapshot of the
+    templates alone, so that it holds for all objects of one uid and generation. Never raises. `template_source`: the
+    object of Kind.template_source, of which a snapshot is made if the status has none; without both there are no roles.
 
     A variable that Linux cannot pass is a problem of a job with many replicas, because it would start no pod."""
     spec = wire.get("spec")
-    parsed = kind.api.read(spec if isinstance(spec, dict) else {}, name_of(wire))
+    parsed = _read(kind, wire, spec if isinstance(spec, dict) else {}, template_source)
     if not isinstance(spec, dict):
         return replace(parsed, problems=_no_spec(spec))
     if parsed.problems or sum(role.replicas for role in parsed.roles) <= FEW_REPLICAS:
         return parsed
     new_job = parse_job_with(kind, {**wire, "status": {}}, parsed, Config())  # with all roles as in the spec
     return replace(parsed, problems=tuple(long_variables(new_job)))
+
+
+def _read(kind: Kind, wire: Json, spec: Json, template_source: Json | None) -> ParsedSpec:
+    source = kind.template_source
+    if source is None:
+        return kind.api.read(spec, name_of(wire))
+    snapshot = snapshot_of(kind, wire)
+    if snapshot is None and template_source is not None:
+        snapshot = source.snapshot(template_source)
+    if snapshot is None:
+        return kind.api.read(spec, name_of(wire))
+    return replace(source.read(spec, name_of(wire), snapshot), snapshot=snapshot)
+
+
+def snapshot_of(kind: Kind, wire: Json) -> Json | None:
+    """The snapshot of the job's templates in its status, None before the first status."""
+    snapshot = parse_status(kind, wire).stored.get("snapshot")
+    return snapshot if isinstance(snapshot, dict) else None
 
 
 def _no_spec(spec: object) -> tuple[Problem, ...]:
@@ -49,7 +70,7 @@ def parse_job_with(kind: Kind, wire: Json, parsed: ParsedSpec, config: Config, i
     """As parse_job, with the spec already parsed: for callers that parse many objects with the same spec."""
     status = parse_status(kind, wire)
     if not status.conditions:
-        status = replace(status, outcome=kind.status.legacy_outcome(status.stored))
+        status = replace(status, outcome=kind.status.legacy_outcome(status.whole))
     runtime_id = ""
     if kind.api.has_runtime_id:
         # Never changed: the RuntimeId in the status takes precedence over an edited or removed one in the spec (S29).

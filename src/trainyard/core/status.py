@@ -14,7 +14,8 @@ from typing import Any
 from trainyard.core.job_state import SUCCESS_IN_DOUBT, JobResult, JobStatus, Launch, Outcome, Replica, RoleStatus
 from trainyard.core.kind import Job, Kind
 from trainyard.core.model import ConditionUpdate, Event
-from trainyard.objects import Json, find_condition, format_time, is_condition_true, parse_time
+from trainyard.objects import Json, as_dict, find_condition, format_time, is_condition_true, parse_time
+from trainyard.objects.meta import OWN_FIELDS
 from trainyard.objects.structs import replace
 
 MAX_DELETED_UIDS = 20
@@ -45,9 +46,8 @@ WARNING_CONDITIONS = frozenset(
 
 def parse_status(kind: Kind, wire: Json) -> JobStatus:
     """Parse the status of a stored object."""
-    status = wire.get("status")
-    if not isinstance(status, dict):
-        status = {}
+    whole = as_dict(wire.get("status"))
+    status = as_dict(whole.get(OWN_FIELDS)) if kind.status.public else whole
     stored_conditions = status.get("conditions")
     conditions = (
         [item for item in stored_conditions if isinstance(item, dict) and item.get("type")]
@@ -68,6 +68,7 @@ def parse_status(kind: Kind, wire: Json) -> JobStatus:
     roles = {name: _parse_role(role) for name, role in stored_roles.items()} if isinstance(stored_roles, dict) else {}
     return JobStatus(
         stored=status,
+        whole=whole,
         conditions=tuple(conditions),
         outcome=outcome,
         started=bool(roles),
@@ -165,13 +166,21 @@ def render_status(
         rendered["gang"] = status.gang
     if status.launch.run:
         rendered["launch"] = _render_launch(status.launch)
-    if status.failure_cause:
-        rendered["cause"] = status.failure_cause
-    if status.counted_failures:
-        rendered["counted"] = list(status.counted_failures)
-    if status.roles:
-        rendered["roles"] = {name: _render_role(role) for name, role in status.roles.items()}
-    return rendered
+    rest = {
+        "cause": status.failure_cause,
+        "counted": list(status.counted_failures),
+        "roles": {name: _render_role(role) for name, role in status.roles.items()},
+    }
+    rendered |= {name: value for name, value in rest.items() if value}
+    if job.parsed.snapshot is not None:
+        rendered["snapshot"] = job.parsed.snapshot
+    return _with_public_fields(job.with_status(status), rendered, outcome, counts)
+
+
+def _with_public_fields(job: Job, rendered: Json, outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> Json:
+    """The operator's status below those fields that the definition of the kind has, if it has a status of its own."""
+    public = job.kind.status.public
+    return rendered if public is None else {**job.status.whole, **public(job, outcome, counts), OWN_FIELDS: rendered}
 
 
 def replica_counts(
@@ -225,7 +234,9 @@ def _render_role(role: RoleStatus) -> Json:
 
 def is_urgent(old: Json, new: Json) -> bool:
     """True when more than counts changed: a phase, a state, a condition, an attempt."""
-    return _without_counts(old) != _without_counts(new)
+    parts = [(status, as_dict(status.get(OWN_FIELDS))) for status in (old, new)]
+    (old_parts, new_parts) = ([_without_counts(part) for part in pair] for pair in parts)
+    return old_parts != new_parts
 
 
 def _without_counts(status: Json) -> object:
@@ -234,6 +245,7 @@ def _without_counts(status: Json) -> object:
     summary = [
         (item.get("type"), item.get("status"), item.get("reason")) for item in conditions if isinstance(item, dict)
     ]
-    counts = ("conditions", "restarts", "ready", "replicaStatuses", "launch")  # `launch` follows the pods, as counts do
+    # `launch` follows the pods, as counts do.
+    counts = ("conditions", "restarts", "ready", "replicaStatuses", "launch", OWN_FIELDS)
     rest = {key: value for key, value in status.items() if key not in counts}
     return summary, rest

@@ -115,7 +115,7 @@ def _pods_of(job: Job, slot: Slot) -> int:
 
 def _is_awaiting(job: Job, slot: Slot) -> bool:
     """Whether the slot has no pod before others run: the launcher of an MPIJob with WaitForWorkersReady."""
-    return slot not in job.present and not job.kind.pods.awaited_slots(job, slot) <= job.running
+    return slot not in job.present and job.kind.pods.awaits(job, slot)
 
 
 def _priority_class(job: Job, stated: str) -> str:

@@ -46,6 +46,18 @@ def as_dict(value: object) -> Json:
     return value if isinstance(value, dict) else {}
 
 
+OWN_FIELDS = "trainyard"
+"""The field of the status in which the operator's status is, where the definition of the kind has its own."""
+
+
+def operator_status(job: Mapping[str, Any]) -> Json:
+    """The status of a job as Trainyard's operator writes it: the field OWN_FIELDS of it if there is one, else all of
+    it; {} without one."""
+    status = as_dict(job.get("status"))
+    own = status.get(OWN_FIELDS)
+    return own if isinstance(own, dict) else status
+
+
 def _meta(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     meta = obj.get("metadata")
     return meta if isinstance(meta, dict) else {}

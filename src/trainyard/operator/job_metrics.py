@@ -23,7 +23,16 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from trainyard.core import Kind
-from trainyard.objects import GVK, Json, find_condition, is_condition_true, namespace_of, parse_time, uid_of
+from trainyard.objects import (
+    GVK,
+    Json,
+    find_condition,
+    is_condition_true,
+    namespace_of,
+    operator_status,
+    parse_time,
+    uid_of,
+)
 from trainyard.operator.operator import Operator
 
 JOB_STATES = ("New", "Created", "Suspended", "Restarting", "Running", "Succeeded", "Failed")
@@ -184,12 +193,7 @@ def _gauge(
 
 
 def _conditions(job: Json) -> object:
-    return _status(job).get("conditions")
-
-
-def _status(job: Json) -> Json:
-    status = job.get("status")
-    return status if isinstance(status, dict) else {}
+    return operator_status(job).get("conditions")
 
 
 def _became_true(condition_type: str, before: Json, after: Json) -> bool:
@@ -199,16 +203,17 @@ def _became_true(condition_type: str, before: Json, after: Json) -> bool:
 
 
 def _restarts(job: Json) -> int:
-    restarts = _status(job).get("restarts")
+    restarts = operator_status(job).get("restarts")
     return restarts if isinstance(restarts, int) else 0
 
 
 def _has_run(job: Json) -> bool:
-    return _status(job).get("hasRun") is True
+    return operator_status(job).get("hasRun") is True
 
 
 def _seconds_to_running(job: Json) -> float | None:
     """Seconds from `startTime` to the transition of condition Running, None when one of them is unknown."""
     running = find_condition(_conditions(job), "Running") or {}
-    started, transition = parse_time(_status(job).get("startTime")), parse_time(running.get("lastTransitionTime"))
+    started = parse_time(operator_status(job).get("startTime"))
+    transition = parse_time(running.get("lastTransitionTime"))
     return None if started is None or transition is None else max(0.0, transition - started)

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from trainyard import core
-from trainyard.client import ApiClient, Selectors, Unavailable
+from trainyard.client import ApiClient, ApiError, Selectors, Unavailable
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.concurrency_limiter import MAX_LIMIT
 from trainyard.controller_runtime.controller import Controller, Latch
@@ -29,7 +29,7 @@ from trainyard.controller_runtime.object_adapter import ObjectAdapter, PackedObj
 from trainyard.controller_runtime.reflector import Listing, NotListed, Reflector, WatchTarget
 from trainyard.controller_runtime.store import Store
 from trainyard.controller_runtime.work_queue import WorkQueue
-from trainyard.core import Child, Config, Job, Kind, Observed, Plan
+from trainyard.core import Child, Config, Job, Kind, Observed, Plan, TemplateSource
 from trainyard.objects import GVK, Json, NamespacedName, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.structs import replace
@@ -87,6 +87,7 @@ class Operator:
         concurrent_writes: float = MAX_LIMIT,
     ) -> None:
         self.on_job_changed: Callable[[GVK, Json | None, Json | None], None] | None = None  # old job, new job
+        self._api = api
         self._config = config
         self._now = now
         self._kinds = {kind.gvk: kind for kind in kinds}
@@ -226,11 +227,15 @@ class Operator:
         if state.next_plan > started:
             return state.next_plan - started
         job = cached.unpack()
-        observed = self._observed(job, state)
         kind = self._kinds[job_key.gvk].version_of(job)
+        observed = self._observed(job, state)
+        if kind.template_source and state.parsed is None and core.snapshot_of(kind, job) is None:
+            observed = await _with_template_source(self._api, kind.template_source, job, observed)
         now = self._now()
         in_use = self._runtime_ids.in_use(job_key.namespace)
-        parsed = core.parse_job_with(kind, job, state.parse(kind, job), observed.config, in_use)
+        parsed = core.parse_job_with(
+            kind, job, state.parse(kind, job, observed.template_source), observed.config, in_use
+        )
         plan = core.decide(parsed, observed, now)
         state.next_plan = started + min(MAX_PLAN_PAUSE, PLAN_PAUSE_FACTOR * (time.monotonic() - started))
         try:
@@ -295,6 +300,21 @@ class Operator:
             if missing
             else self._config
         )
+
+
+async def _with_template_source(api: ApiClient, source: TemplateSource, job: Json, observed: Observed) -> Observed:
+    """With the object that has the job's templates, or why it cannot be read. Raises Unavailable."""
+    reference = source.reference(job)
+    if reference is None:
+        return replace(observed, template_error="the job refers to no known kind of object with pod templates")
+    kind, key = reference
+    try:
+        template_source = await api.get(kind.gvk, key.namespace, key.name)
+    except Unavailable:
+        raise
+    except ApiError as error:
+        return replace(observed, template_error=error.message)
+    return replace(observed, template_source=template_source)
 
 
 def _seconds_until(deadline: float | None) -> float | None:

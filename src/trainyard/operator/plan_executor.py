@@ -182,7 +182,7 @@ class PlanExecutor:
         try:
             await asyncio.sleep(0)  # the request is sent first
             stored = {**reconcile.job, "status": reconcile.plan.status}
-            parsed = reconcile.state.parse(reconcile.kind, reconcile.job)
+            parsed = reconcile.state.parse(reconcile.kind, stored)
             job = core.parse_job_with(reconcile.kind, stored, parsed, self.config)
             creates = CreateWaves.of(job, reconcile.plan.creates)
         finally:  # also if rendering fails: the next reconcile must not meet this patch

@@ -23,11 +23,14 @@ class JobState(msgspec.Struct):
     parsed: ParsedSpec | None = None
     warned: set[tuple[str, Ref | None]] = msgspec.field(default_factory=set)  # recorded Plan.pod_warnings
 
-    def parse(self, kind: Kind, job: Json) -> ParsedSpec:
-        """The parsed spec of the job, parsed once for each generation."""
+    def parse(self, kind: Kind, job: Json, template_source: Json | None = None) -> ParsedSpec:
+        """The parsed spec of the job, parsed once for each generation, but not kept while its templates are missing."""
         if self.parsed is None or self.generation is None:
-            self.parsed = core.parse_spec(kind, job)
-        return self.parsed
+            self.parsed = core.parse_spec(kind, job, template_source)
+        parsed = self.parsed
+        if kind.template_source and parsed.snapshot is None:
+            self.parsed = None
+        return parsed
 
     def observe_generation(self, generation: object) -> None:
         """A new metadata.generation means that the spec was edited: drop the parsed spec and the refusals of invalid

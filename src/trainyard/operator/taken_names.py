@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainyard.core import PlannedCreate
 from trainyard.core.status import parse_status
-from trainyard.objects import Json, Ref, controller_of, find_condition, is_deleting, labels_of
+from trainyard.objects import Json, Ref, controller_of, find_condition, is_deleting, labels_of, operator_status
 from trainyard.objects.labels import OWNER
 from trainyard.operator.reconcile import ReconcileContext
 
@@ -24,7 +24,9 @@ def was_planned_before(reconcile: ReconcileContext, ref: Ref) -> bool:
     job, so that it may have created the object, and the status, this plan's included, does not report the name as
     taken."""
     started = parse_status(reconcile.kind, reconcile.job).started
-    conflict = find_condition(reconcile.plan.status.get("conditions") or [], "NameConflict") or {}
+    conflict = (
+        find_condition(operator_status({"status": reconcile.plan.status}).get("conditions") or [], "NameConflict") or {}
+    )
     return started and not (conflict.get("status") == "True" and ref.name in str(conflict.get("message")))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from trainyard.core import Job
-from trainyard.objects import Json, as_dict, labels_of, name_of, parse_time, uid_of
+from trainyard.objects import Json, as_dict, labels_of, name_of, operator_status, parse_time, uid_of
 from trainyard.views.event_view import EventView, event_view
 from trainyard.views.job_row import JobRow, job_row
 from trainyard.views.job_view import JobView
@@ -78,7 +78,7 @@ def job_details(
     with these pods, if the caller has it."""
     view = view or JobView.of([job], pods, now)
     slots, parsed = view.slots(uid_of(job)), view.parsed(uid_of(job))
-    status = as_dict(job.get("status"))
+    status = operator_status(job)
     children = sorted(children, key=lambda child: (child["kind"], name_of(child)))
     return JobDetails(
         row=job_row(view, uid_of(job), slots),

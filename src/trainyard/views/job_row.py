@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from trainyard.objects import Json, as_dict, name_of, namespace_of, parse_time, resource_version_of, uid_of
+from trainyard.objects import (
+    Json,
+    as_dict,
+    name_of,
+    namespace_of,
+    operator_status,
+    parse_time,
+    resource_version_of,
+    uid_of,
+)
 from trainyard.views.job_view import JobView, count_states, job_message, job_state
 from trainyard.views.replica_view import ReplicaView
 
@@ -41,7 +50,7 @@ def job_row(view: JobView, job_uid: str, slots: list[ReplicaView] | None = None)
     parsed = view.parsed(job_uid)
     roles = parsed.roles if parsed else ()
     names = {role.name.lower() for role in roles}
-    status = as_dict(job.get("status"))
+    status = operator_status(job)
     return JobRow(
         namespace=namespace_of(job),
         kind=str(job.get("kind") or ""),

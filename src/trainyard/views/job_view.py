@@ -24,6 +24,7 @@ from trainyard.objects import (
     find_condition,
     is_condition_true,
     name_of,
+    operator_status,
     uid_of,
 )
 from trainyard.objects.structs import replace
@@ -40,7 +41,7 @@ ACCOUNT = "error looking up service account"  # in the message of a FailedCreate
 
 def job_result(job: Json) -> str:
     """Succeeded, Failed, or "" while the job has not ended; also from a status that a legacy operator has written."""
-    status = as_dict(job.get("status"))
+    status = operator_status(job)
     if end := next((end for end in ("Succeeded", "Failed") if is_condition_true(status.get("conditions"), end)), ""):
         return end
     kind = kind_of(job)
@@ -49,12 +50,12 @@ def job_result(job: Json) -> str:
 
 def is_success_in_doubt(job: Json) -> bool:
     """Whether the operator doubts the success of a job: a worker was lost, or none was used."""
-    return is_condition_true(as_dict(job.get("status")).get("conditions"), SUCCESS_IN_DOUBT)
+    return is_condition_true(operator_status(job).get("conditions"), SUCCESS_IN_DOUBT)
 
 
 def job_state(job: Json) -> str:
     """The state of a job in one word: its result, or the type of a condition that is True."""
-    conditions = as_dict(job.get("status")).get("conditions")
+    conditions = operator_status(job).get("conditions")
     if end := job_result(job):
         return end
     true_conditions = (
@@ -70,7 +71,7 @@ NO_REPLICAS = "it has no replicas"
 
 def job_message(job: Json) -> str:
     """The message of the True condition about the job's end, or about what blocks the job; "" for none."""
-    conditions = as_dict(job.get("status")).get("conditions")
+    conditions = operator_status(job).get("conditions")
     for condition_type in (SUCCESS_IN_DOUBT, "Succeeded", "Failed", "NameConflict", "Blocked", "Degraded"):
         job_condition = find_condition(conditions, condition_type)
         if job_condition and job_condition.get("status") == "True":
@@ -100,7 +101,7 @@ class JobView(msgspec.Struct):
     def update_job(self, job: Json, now: float = 0.0) -> None:
         """Take over the job; its condition Blocked counts as a refusal. `now`: Unix seconds."""
         self.jobs[uid_of(job)] = job
-        blocked_condition = find_condition(as_dict(job.get("status")).get("conditions"), "Blocked") or {}
+        blocked_condition = find_condition(operator_status(job).get("conditions"), "Blocked") or {}
         if blocked_condition.get("status") == "True":
             self.add_refusal(uid_of(job), name_of(job), str(blocked_condition.get("message")), now)
         elif uid_of(job) in self.refused:
@@ -171,7 +172,7 @@ class JobView(msgspec.Struct):
 
     def restarts(self, job_uid: str, slots: list[ReplicaView]) -> int:
         """The restarts of a job (by uid): the number in its status, or that of its observed `slots` if it is larger."""
-        stored = _count(as_dict(self.jobs.get(job_uid, {}).get("status")).get("restarts"))
+        stored = _count(operator_status(self.jobs.get(job_uid, {})).get("restarts"))
         return stored if self._is_gang(job_uid) else max(stored, sum(slot.restarts for slot in slots))
 
     def parsed(self, job_uid: str) -> Job | None:
@@ -217,7 +218,7 @@ def _newest_replica(pods: list[ReplicaView], job: Json, is_gang: bool) -> Replic
     *earlier, last = pods
     in_place = sum(pod.restarts for pod in pods)
     recreated = sum(pod.failed for pod in earlier)
-    status = as_dict(job.get("status"))
+    status = operator_status(job)
     if is_gang:
         recreated, in_place = _count(status.get("restarts")), 0
     for name, role in as_dict(

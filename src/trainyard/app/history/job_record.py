@@ -21,13 +21,13 @@ from trainyard.app.history.retention import RetentionLimits
 from trainyard.kinds import kind_of
 from trainyard.objects import (
     Json,
-    as_dict,
     find_condition,
     format_time,
     is_condition_true,
     is_deleting,
     name_of,
     namespace_of,
+    operator_status,
     uid_of,
 )
 from trainyard.objects.yaml_text import as_yaml
@@ -127,7 +127,7 @@ class JobRecord(msgspec.Struct):
             self._manifest = as_submitted(job)
         self._job, self._job_changed = job, True
         result, reason, message = result_of(job)
-        status = as_dict(job.get("status"))
+        status = operator_status(job)
         restarts = status.get("restarts")
         ended = str(status.get("completionTime") or "") or self.data.get("ended") or format_time(now)
         self.data |= {
@@ -229,7 +229,7 @@ def as_submitted(job: Json) -> Json:
 
 def result_of(job: Json) -> tuple[str, str, str]:
     """(result, reason, message). The result is Succeeded, Failed, or "" while the job has not ended."""
-    status = as_dict(job.get("status"))
+    status = operator_status(job)
     for result in _ENDED:
         if is_condition_true(status.get("conditions"), result):
             end = find_condition(status.get("conditions"), result) or {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainyard.cli.output.layout import UNKNOWN_WIDTH, coloured, prose, table_lines
-from trainyard.objects import Json, as_dict, name_of, namespace_of, parse_time
+from trainyard.objects import Json, as_dict, name_of, namespace_of, operator_status, parse_time
 from trainyard.views.durations import format_clock
 from trainyard.views.job_view import JobView, count_states, job_message, job_result, job_state, missing_peers_text
 from trainyard.views.replica_view import ReplicaView
@@ -73,7 +73,7 @@ def table(
 def outcome_line(job: Json, now: float, cut_short: str = "", colour: bool = False, with_message: bool = True) -> str:
     """One line about a job's end. `with_message`: with the message of its condition, also if the job has not
     succeeded."""
-    status = as_dict(job.get("status"))
+    status = operator_status(job)
     start = parse_time(status.get("startTime")) or parse_time(as_dict(job.get("metadata")).get("creationTimestamp"))
     end = parse_time(status.get("completionTime")) or now
     duration = f" after {format_clock(end - start)}" if start is not None else ""

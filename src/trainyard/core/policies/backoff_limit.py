@@ -1,21 +1,40 @@
-"""`backoffLimit`: how many failed attempts a job may have (docs/rules.md S4, S14)."""
+"""`backoffLimit`: how many failed attempts a job, or a role of it, may have (docs/rules.md S4, S14)."""
 
 from __future__ import annotations
 
-from trainyard.core.job_state import Outcome, Replica
+from trainyard.core.job_state import Outcome, Replica, Role
 from trainyard.core.kind import Job
 from trainyard.core.policies.failure_policy import crash_text, join_texts, termination_text
 
 
 def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:
     """Failed when more attempts have failed than the limit, else None. The job's status has counted all failures."""
+    for role in job.roles:
+        if role.backoff_limit is not None and (outcome_of_role := _outcome_of_role(job, role, replicas)):
+            return outcome_of_role
     text = exceeded(job, restarts_in_place(replicas))
     if not text:
         return None
     if job.policy.backoff_limit is None:
         replicas = [replica for replica in replicas if replica.slot in job.supervised_slots()]
+    return Outcome("Failed", "BackoffLimitExceeded", _message(text, replicas))
+
+
+def _outcome_of_role(job: Job, role: Role, replicas: list[Replica]) -> Outcome | None:
+    """Failed when the role has exceeded Role.backoff_limit, else None. As the controller of batch Jobs counts: failed
+    pods may be as many as the limit, but so many restarts in place are one too many, unless the limit is 0."""
+    limit = role.backoff_limit or 0
+    replicas = [replica for replica in replicas if replica.slot.role == role.name]
+    failed, in_place = job.status.role(role.name).failures, restarts_in_place(replicas)
+    if failed <= limit and in_place < max(limit, 1):
+        return None
+    text = f"{failed + in_place} failed attempts of {role.name}, whose backoffLimit is {limit}"
+    return Outcome("Failed", "BackoffLimitExceeded", _message(text, replicas), role.name)
+
+
+def _message(text: str, replicas: list[Replica]) -> str:
     failures = [failure for replica in replicas if (failure := _failure(replica))]
-    return Outcome("Failed", "BackoffLimitExceeded", "; ".join(filter(None, (text, join_texts(failures)))))
+    return "; ".join(filter(None, (text, join_texts(failures))))
 
 
 def exceeded(job: Job, in_place: int) -> str:

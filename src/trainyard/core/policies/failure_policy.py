@@ -24,7 +24,7 @@ def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:
     for replica in replicas:
         termination = replica.termination
         if termination and termination.fails_job and replica.slot in job.supervised_slots():
-            return Outcome("Failed", termination.job_reason, failure_text(replica, termination))
+            return Outcome("Failed", termination.job_reason, failure_text(replica, termination), replica.slot.role)
     return None
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from trainyard.core import Config, Job, Kind, parse_job
 from trainyard.core.diagnosis import ContainerContext, Endpoint, MissingModules
-from trainyard.objects import Json, Problem, find_condition, name_of, namespace_of, parse_time, uid_of
+from trainyard.objects import Json, Problem, find_condition, name_of, namespace_of, operator_status, parse_time, uid_of
 from trainyard.objects.container_statuses import ContainerStatus
 from trainyard.views.diagnosis.kubelet_stops import kubelet_stop
 from trainyard.views.job_view import job_result
@@ -50,9 +50,8 @@ class Facts:
 
     @property
     def status(self) -> Json:
-        """`status` of the job, {} when it is missing or malformed."""
-        status = self.job.get("status")
-        return status if isinstance(status, dict) else {}
+        """The operator's status of the job, {} when it is missing or malformed."""
+        return operator_status(self.job)
 
     @property
     def spec(self) -> Json:

@@ -183,3 +183,22 @@ async def test_without_a_driver_no_task_looks_for_devices(state: Path) -> None:
         status = (await cluster.api.get(NODE, "", "local"))["status"]
         assert not [name for name in status["capacity"] if "/" in name]
         assert not [task for task in asyncio.all_tasks() if "find devices" in task.get_name()]
+
+
+async def test_a_container_does_not_restart_on_a_lost_device(shared: NodeCluster, tmp_path: Path) -> None:
+    """A device of which the kernel log alone says that it is lost: its program may go on."""
+    script = (
+        f"import os, time\nwhile not os.path.exists({str(tmp_path / 'end')!r}): time.sleep(0.1)\nraise SystemExit(1)"
+    )
+    await shared.pod("p", script, container=asking(1), restartPolicy="OnFailure")
+    await shared.phase("p", "Running", SECONDS)
+    devices = shared.node._context.devices  # type: ignore[union-attr]
+    devices.set_lost({uuid(0): "Xid 79 in the kernel log"}, "kernel log")
+    await until_node(shared, has("4", "3"))
+    assert (await shared.api.get(POD, "default", "p"))["status"]["phase"] == "Running"
+    (tmp_path / "end").touch()
+    status = (await shared.phase("p", "Failed", SECONDS))["status"]
+    lost = f"GPU 0 ({uuid(0)}) is lost: Xid 79 in the kernel log"
+    assert (status["reason"], status["message"]) == ("DeviceLost", lost)
+    (disruption,) = (condition for condition in status["conditions"] if condition["type"] == "DisruptionTarget")
+    assert (disruption["status"], disruption["message"]) == ("True", lost)

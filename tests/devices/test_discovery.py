@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fake_amd import write_nodes
 from tests.support.fake_nvml import GIB, LIBRARY, FakeNvml, gpus, uuid
 from trainyard.node.devices import discovery, drivers, kfd
 from trainyard.node.devices.device import Device, Inventory
@@ -96,7 +97,7 @@ async def test_a_library_that_cannot_be_loaded_is_not_called_missing(tmp_path: P
 
 async def test_without_a_driver_no_process_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(drivers, "_NVIDIA_FILES", (str(tmp_path / "nothing"),))
-    monkeypatch.setattr(drivers, "AMD_TOPOLOGY", str(tmp_path / "nothing"))
+    monkeypatch.setattr(drivers, "SYSFS", str(tmp_path / "nothing"))
     monkeypatch.setattr(asyncio, "create_subprocess_exec", None)
     assert not has_nvidia_driver({"LD_LIBRARY_PATH": f"{tmp_path}::/nowhere"})
     assert await discover({}) == Inventory()
@@ -126,30 +127,17 @@ def test_the_program_prints_an_inventory(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["devices"][0]["uuid"] == uuid(0)
 
 
-def topology(folder: Path, nodes: list[dict[str, int]]) -> Path:
-    for number, properties in enumerate(nodes):
-        node = folder / str(number)
-        for part in ("mem_banks/0", "io_links/0"):
-            (node / part).mkdir(parents=True)
-        link = {key: properties.pop(key) for key in ("type", "node_to") if key in properties}
-        for name, values in (
-            ("", properties),
-            ("mem_banks/0", {"heap_type": 1, "size_in_bytes": 192 * GIB}),
-            ("io_links/0", link),
-        ):
-            text = "".join(f"{key} {value}\n" for key, value in values.items())
-            (node / name / "properties").write_text(text)
-    return folder
-
-
 def test_gpus_of_amd_are_read_from_the_kernel(tmp_path: Path) -> None:
     gpu = {"simd_count": 304, "gfx_target_version": 90402, "domain": 0}
-    nodes = [
-        {"simd_count": 0, "cpu_cores_count": 64},
-        {**gpu, "unique_id": 0xABCDEF, "location_id": 0x6500, "type": 11, "node_to": 2},
-        {**gpu, "unique_id": 0, "location_id": 0x7508, "type": 2, "node_to": 0},
-    ]
-    first, second = kfd.amd_gpus(topology(tmp_path, nodes))
+    write_nodes(
+        tmp_path,
+        [
+            {"simd_count": 0, "cpu_cores_count": 64},
+            {**gpu, "unique_id": 0xABCDEF, "location_id": 0x6500, "type": 11, "node_to": 2},
+            {**gpu, "unique_id": 0, "location_id": 0x7508, "type": 2, "node_to": 0},
+        ],
+    )
+    first, second = kfd.amd_gpus(tmp_path)
     assert first == Device(
         "amd.com/gpu", "GPU-0000000000abcdef", 0, "gfx942", 192 * GIB, "0000:65:00.0", -1, links=("1",)
     )

@@ -8,6 +8,7 @@ import pytest
 
 from tests.views.why_values import RUNNING, WORKERS, at, diagnose, ended, everything, pod, tfjob, unplaced, waits
 from trainyard.objects import Json
+from trainyard.objects.usage import XID_ERROR
 from trainyard.views.diagnosis import BLOCK, FINE, WAIT
 
 STARTED = tfjob(("Created", "JobCreated", "its replicas are created"))
@@ -297,3 +298,25 @@ def test_a_cordoned_node_is_named_as_such() -> None:
     message = "0/1 nodes are available: 1 node(s) were unschedulable. preemption: 0/1 nodes are available."
     text = everything(diagnose(tfjob(RUNNING), unplaced("MASTER-0", message), *WORKERS))
     assert "`kubectl uncordon NODE`" in text, text
+
+
+@pytest.mark.parametrize(
+    ("lines", "xid", "expected"),
+    [
+        ((), 79, "the driver has reported Xid 79 of its GPU (the device has fallen off the bus)"),
+        (
+            ("RuntimeError: CUDA error: unspecified launch failure",),
+            31,
+            "CUDA cannot name; the driver has reported Xid 31 of its GPU (a kernel of the program read or wrote",
+        ),
+        (("boom",), 999, "the driver has reported Xid 999 of its GPU"),
+    ],
+)
+def test_an_xid_error_in_the_kernel_log_explains_the_end(lines: tuple[str, ...], xid: int, expected: str) -> None:
+    message = f"GPU 1: NVRM: Xid (PCI:0000:3b:00): {xid}, pid=4711, name=python"
+    failed = pod("MASTER-0", {"state": ended(1, startedAt=at(60))}, "Failed")
+    logs = {("p-MASTER-0", "tensorflow"): lines} if lines else {}
+    for ago, is_seen in ((31, True), (500, False)):  # of this run, and of an earlier one
+        events = (event(XID_ERROR, message, ago, container="tensorflow"),)
+        text = everything(diagnose(tfjob(("Failed", "x", "y")), failed, *WORKERS, events=events, logs=logs))
+        assert (expected in text and f"kernel log: {message}" in text) == is_seen, text

@@ -111,7 +111,7 @@ async def device_findings(interpreters: Sequence[str]) -> DeviceFindings:
         return DeviceFindings([("gpus", "none: there is no driver of NVIDIA or AMD; programs run on the CPU")], [])
     inventory = await discover(os.environ)
     allowed, problems = visible(inventory.devices, os.environ)
-    samples = with_owners(await sample_once(os.environ), await _pods_by_pid()) if inventory.driver else ()
+    samples = with_owners(await sample_once(os.environ), await _pods_by_pid()) if inventory.devices else ()
     builds = [build for folder in package_folders(interpreters) for build in framework_builds(folder)]
     return findings(inventory, len(allowed), [*inventory.problems, *problems], samples, builds)
 

@@ -9,9 +9,9 @@ from trainyard.views.memory import format_bytes
 
 
 def device_text(device: DeviceUsage) -> str:
-    """`NVIDIA H100: 12.3 GiB of 80.0 GiB, 97 % busy; mnist-worker-0 12.1 GiB`, or that it is lost."""
+    """`NVIDIA H100: 12.3 GiB of 80.0 GiB, 97 % busy; mnist-worker-0 12.1 GiB`, or that it is lost, and why."""
     if device.lost:
-        return f"{device.name}: {device.lost}; no pod gets it".lstrip(": ")
+        return f"{device.name}: lost: {device.lost}; no pod gets it".lstrip(": ")
     parts = [f"{format_bytes(device.used)} of {format_bytes(device.memory)}"] if device.memory else []
     parts += [f"{device.utilization} % busy"] if device.utilization is not None else []
     text = f"{device.name}: {', '.join(parts)}" if parts else device.name

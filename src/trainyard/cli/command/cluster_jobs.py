@@ -51,9 +51,9 @@ async def list_warnings(cluster: Background, seconds: float) -> list[str]:
 async def list_devices(cluster: Background, seconds: float) -> list[DeviceUsage]:
     """The GPUs of the cluster; [] when it does not answer within `seconds`, and without a request on a machine that has
     no driver."""
-    from trainyard.node.devices.drivers import has_nvidia_driver
+    from trainyard.node.devices.drivers import has_amd_driver, has_nvidia_driver
 
-    if not has_nvidia_driver(os.environ):
+    if not (has_nvidia_driver(os.environ) or has_amd_driver()):
         return []
     from trainyard.app.evidence.pod_metrics import read_devices
 

@@ -8,4 +8,7 @@ allocation.py    which free devices a pod gets; pure
 environment.py   the variables by which a container sees its devices, and no others; pure
 checkpoint.py    the file of the assignments, for a node that was killed
 manager.py       the device manager of a node
+sampler.py       the use of the devices, from processes of its own (nvml_samples.py, kfd_samples.py)
+processes.py     whose processes use a device
+kernel_log.py    what the kernel log says of a device: NVIDIA's Xid errors
 """

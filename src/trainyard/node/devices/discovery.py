@@ -17,7 +17,7 @@ from subprocess import DEVNULL, PIPE
 
 import msgspec
 
-from trainyard.node.devices import kfd
+from trainyard.node.devices import drivers, kfd
 from trainyard.node.devices.device import Device, Inventory
 from trainyard.node.devices.drivers import has_amd_driver as has_amd_driver
 from trainyard.node.devices.drivers import has_nvidia_driver as has_nvidia_driver
@@ -36,7 +36,7 @@ async def discover(environ: Mapping[str, str], seconds: float | None = None) -> 
     work: `problems` says what happened. `seconds`: of NVML at most."""
     nvidia = await _nvml_inventory(environ, seconds or LIMIT) if has_nvidia_driver(environ) else Inventory()
     try:
-        amd = kfd.amd_gpus() if has_amd_driver() else ()
+        amd = kfd.amd_gpus(Path(drivers.SYSFS)) if has_amd_driver() else ()
     except ValueError as error:
         amd, nvidia = (), replace(nvidia, problems=(*nvidia.problems, f"AMD's GPUs cannot be read: {error}"))
     return replace(nvidia, devices=(*nvidia.devices, *amd))

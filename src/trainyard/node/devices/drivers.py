@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from trainyard.objects.extended_resources import AMD_GPU, is_device_resource
 
 NVML = "libnvidia-ml.so.1"
-AMD_TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
+SYSFS = "/sys"
+AMD_TOPOLOGY = "class/kfd/kfd/topology/nodes"  # below SYSFS
 _NVIDIA_FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # dxg: the driver of WSL
 
 
@@ -20,7 +21,7 @@ def has_nvidia_driver(environ: Mapping[str, str]) -> bool:
 
 def has_amd_driver() -> bool:
     """Whether AMD's driver for compute is loaded."""
-    return os.path.exists(AMD_TOPOLOGY)
+    return os.path.exists(f"{SYSFS}/{AMD_TOPOLOGY}")
 
 
 def may_give_out(resource: str, environ: Mapping[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""AMD's GPUs, from the topology that the kernel driver amdkfd has in sysfs.
+"""AMD's GPUs, from what the kernel drivers amdkfd and amdgpu have in sysfs.
 
 The uuid of a GPU is the one that ROCr prints, `GPU-` with its unique_id; a GPU without one is named by its index.
 """
@@ -9,36 +9,34 @@ import contextlib
 from pathlib import Path
 
 from trainyard.node.devices.device import Device
-from trainyard.node.devices.drivers import AMD_TOPOLOGY
+from trainyard.node.devices.drivers import AMD_TOPOLOGY, SYSFS
 from trainyard.objects.extended_resources import AMD_GPU
 from trainyard.objects.structs import replace
+from trainyard.objects.usage import DeviceProcess, DeviceUsage
 
-_PCI_DEVICES = Path("/sys/bus/pci/devices")
+_PCI_DEVICES = "bus/pci/devices"  # below SYSFS
+_PROCESSES = "class/kfd/kfd/proc"
 _VIDEO_MEMORY = ("1", "2")  # heap_type of a memory bank: frame buffer, public and private
 _XGMI = "11"  # type of an io_link
 
 
-def amd_gpus(topology: Path = Path(AMD_TOPOLOGY)) -> tuple[Device, ...]:
+def amd_gpus(sysfs: Path = Path(SYSFS)) -> tuple[Device, ...]:
     """The GPUs in the order of their nodes, which is that of ROCr's indices. () without the driver."""
-    nodes = sorted((int(folder.name), folder) for folder in _folders(topology) if folder.name.isdecimal())
     gpus: dict[str, Device] = {}  # number of the node -> device
     linked: dict[str, list[str]] = {}  # number of the node -> those of the nodes that XGMI connects it with
-    for number, folder in nodes:
-        facts = _properties(folder)
-        if int(facts.get("simd_count", "0")) == 0:
-            continue  # a processor
-        index = len(gpus)
+    for index, folder in enumerate(_gpu_nodes(sysfs)):
+        number, facts = folder.name, _properties(folder)
         unique_id, location = int(facts.get("unique_id", "0")), int(facts.get("location_id", "0"))
         address = f"{int(facts.get('domain', '0')):04x}:{location >> 8:02x}:{location >> 3 & 31:02x}.{location & 7}"
         banks = map(_properties, _folders(folder / "mem_banks"))
-        gpus[str(number)] = Device(
+        gpus[number] = Device(
             AMD_GPU,
             f"GPU-{unique_id:016x}" if unique_id else str(index),
             index,
             _architecture(int(facts.get("gfx_target_version", "0"))),
             sum(int(bank.get("size_in_bytes", "0")) for bank in banks if bank.get("heap_type") in _VIDEO_MEMORY),
             address,
-            _numa_node(address),
+            _numa_node(sysfs, address),
         )
         links = map(_properties, _folders(folder / "io_links"))
         linked[str(number)] = [link.get("node_to", "") for link in links if link.get("type") == _XGMI]
@@ -53,11 +51,56 @@ def _architecture(version: int) -> str:
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}" if version else ""
 
 
-def _numa_node(address: str) -> int:
+def amd_usage(sysfs: Path = Path(SYSFS)) -> list[DeviceUsage]:
+    """The use of each of `amd_gpus` now. What the kernel does not tell is missing: amdgpu has the memory and the share
+    of busy time of a GPU, amdkfd the memory of each process that computes (since Linux 5.9)."""
+    usages = []
+    for device, folder in zip(amd_gpus(sysfs), _gpu_nodes(sysfs), strict=True):
+        pci, gpu_id = sysfs / _PCI_DEVICES / device.pci_address, _text(folder / "gpu_id")
+        processes = [
+            DeviceProcess(int(process.name), size)
+            for process in _folders(sysfs / _PROCESSES)
+            if process.name.isdecimal() and (size := _number(process / f"vram_{gpu_id}", 0))
+        ]
+        busy = _number(pci / "gpu_busy_percent", -1)
+        usages.append(
+            DeviceUsage(
+                index=device.index,
+                uuid=device.uuid,
+                name=device.name,
+                memory=_number(pci / "mem_info_vram_total", device.memory),
+                used=_number(pci / "mem_info_vram_used", sum(process.memory for process in processes)),
+                utilization=busy if busy >= 0 else None,
+                processes=tuple(sorted(processes, key=lambda process: process.pid)),
+            )
+        )
+    return usages
+
+
+def _gpu_nodes(sysfs: Path) -> list[Path]:
+    """The folders of the topology's nodes that are GPUs, not processors, in the order of their numbers."""
+    folders = [folder for folder in _folders(sysfs / AMD_TOPOLOGY) if folder.name.isdecimal()]
+    nodes = sorted(folders, key=lambda folder: int(folder.name))
+    return [folder for folder in nodes if int(_properties(folder).get("simd_count", "0"))]
+
+
+def _numa_node(sysfs: Path, address: str) -> int:
+    return _number(sysfs / _PCI_DEVICES / address / "numa_node", -1)
+
+
+def _number(file: Path, default: int) -> int:
     try:
-        return int((_PCI_DEVICES / address / "numa_node").read_text())
-    except (OSError, ValueError):
-        return -1
+        return int(_text(file))
+    except ValueError:
+        return default
+
+
+def _text(file: Path) -> str:
+    """ "" for a file that cannot be read, or that the driver cannot answer now."""
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ Rules:
 - A device belongs to at most one pod, from the start of the pod's first container until no process of the pod is left.
 - A pod whose devices are still those of a pod that ends waits for them. More than the node has is an error: the
   scheduler has counted devices that are lost by now.
+- A pod with a lost device keeps it until it ends.
 - A resource that this node does not have is not given out: such a pod runs without it.
 - Until the devices are known, capacity and allocatable have 0 of the resources of the drivers, and pods that request
   devices wait; all others see none. Without a driver the devices are known from the beginning.
@@ -103,15 +104,26 @@ class DeviceManager:
 
     def set_lost(self, lost: Mapping[str, str], source: str) -> None:
         """Replace the devices of which `source` says that they are lost: uuid -> reason. They stay in the capacity."""
-        before = self.lost
+        before, before_of_source = self.lost, self._lost.get(source, {})
         self._lost[source] = dict(lost)
-        if self.lost.keys() == before.keys():
+        if lost.keys() == before_of_source.keys():
             return
         for device in self.devices:
             if device.uuid not in before and (reason := lost.get(device.uuid)):
                 self._say(f"devices: GPU {device.index} ({device.uuid}) is lost: {reason}; no pod gets it")
         self._wake()
         self._on_change()
+
+    def lost_of_pod(self, uid: str, source: str = "") -> str:
+        """Which of its devices a pod has lost, and why: a sentence, "" for none. `source`: only those of which this one
+        says so."""
+        lost = self._lost.get(source, {}) if source else self.lost
+        parts = [
+            f"GPU {device.index} ({device.uuid}) is lost: {lost[device.uuid]}"
+            for device in self.of_pod(uid)
+            if device.uuid in lost
+        ]
+        return "; ".join(parts)
 
     def capacity(self) -> dict[str, str]:
         """Resource -> number of devices."""
@@ -160,7 +172,7 @@ class DeviceManager:
             owned = {resource: requests[resource] for resource in self.capacity() if resource in requests}
             if not owned:
                 return
-            self._refuse_more_than_there_are(owned)
+            _refuse_more_than_there_are(owned, self.allocatable())
             taken = {uuid for uuids in self.assignments.values() for uuid in uuids}
             devices = allocate(self.devices, taken | self.lost.keys(), owned)
             if devices is not None:
@@ -189,14 +201,6 @@ class DeviceManager:
         for uid in self.assignments.keys() - set(uids):
             self.release(uid)
 
-    def _refuse_more_than_there_are(self, requests: Mapping[str, int]) -> None:
-        """The kubelet's error for a pod that it cannot admit."""
-        allocatable = self.allocatable()
-        for resource, count in requests.items():
-            if count > (available := int(allocatable[resource])):
-                text = f"Allocate failed due to requested number of devices unavailable for {resource}"
-                raise DevicesUnavailable(f"{text}. Requested: {count}, Available: {available}, which is unexpected")
-
     def _save(self) -> None:
         if self._folder is not None:
             checkpoint.save(self._folder, self.assignments)
@@ -209,3 +213,11 @@ class DeviceManager:
         if text not in self._said:
             self._said.add(text)
             self._say(text)
+
+
+def _refuse_more_than_there_are(requests: Mapping[str, int], allocatable: Mapping[str, str]) -> None:
+    """The kubelet's error for a pod that it cannot admit."""
+    for resource, count in requests.items():
+        if count > (available := int(allocatable[resource])):
+            text = f"Allocate failed due to requested number of devices unavailable for {resource}"
+            raise DevicesUnavailable(f"{text}. Requested: {count}, Available: {available}, which is unexpected")

@@ -1,5 +1,6 @@
-"""`python -m trainyard.node.devices.nvml_samples SECONDS [COUNT]`: print the use of this machine's GPUs every SECONDS
-seconds, as one line of JSON each: a list of DeviceUsage. It ends after COUNT lines, or when nobody reads them any more.
+"""`python -m trainyard.node.devices.nvml_samples SECONDS COUNT`: print the use of this machine's GPUs every SECONDS
+seconds, as one line of JSON each: a list of DeviceUsage. It ends after COUNT lines (0: no limit), or when nobody reads
+them any more.
 
 A program of its own, as nvml_probe.py: NVML blocks for as long as the driver does. What the driver does not tell is
 missing; a device of which the driver says that it is lost has the reason.
@@ -9,10 +10,14 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from typing import Any
 
-_LOST = {15: "GPU is lost", 28: "the GPU requires a reset"}  # NVML_ERROR_GPU_IS_LOST, NVML_ERROR_RESET_REQUIRED
+from trainyard.node.devices.sample_lines import print_samples
+
+_LOST = {
+    15: "the driver cannot reach it",
+    28: "it requires a reset",
+}  # NVML_ERROR_GPU_IS_LOST, NVML_ERROR_RESET_REQUIRED
 
 
 def read_samples(pynvml: Any) -> list[dict[str, Any]]:
@@ -71,22 +76,8 @@ def _optional(call: Any, default: Any) -> Any:
         return default
 
 
-def main(seconds: float, count: int) -> None:
-    """Print samples until nobody reads them."""
+if __name__ == "__main__":
     import pynvml
 
     pynvml.nvmlInit()
-    number = 0
-    while not count or number < count:
-        if number:
-            time.sleep(seconds)
-        sys.stdout.write(json.dumps(read_samples(pynvml)) + "\n")
-        sys.stdout.flush()
-        number += 1
-
-
-if __name__ == "__main__":
-    try:
-        main(float(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)
-    except BrokenPipeError:
-        sys.stderr.close()  # no message about it at the end
+    print_samples(lambda: json.dumps(read_samples(pynvml)), float(sys.argv[1]), int(sys.argv[2]))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from trainyard.client import ApiClient, ApiError
 from trainyard.controller_runtime import TaskSupervisor
+from trainyard.node.devices.kernel_log import KernelLog
 from trainyard.node.devices.manager import DeviceManager
 from trainyard.node.devices.processes import with_devices
 from trainyard.node.devices.sampler import DeviceSampler
@@ -121,7 +122,7 @@ class Node:
         )
         self._context.usage = UsageSampler(self._now)
         self._context.devices = cluster.devices = DeviceManager(
-            self._state, os.environ, self._say, self._node_status.refresh
+            self._state, os.environ, self._say, self._devices_changed
         )
         if self._context.devices.has_driver:
             self._context.device_sampler = DeviceSampler(self._context.devices, os.environ, self._say)
@@ -141,6 +142,8 @@ class Node:
         if self._context.device_sampler:
             self.tasks.start("find devices", self._context.devices.run)
             self.tasks.start("sample devices", self._context.device_sampler.run)
+            kernel_log = KernelLog(self._context.devices, self._pods.report_xid, self._say)
+            self.tasks.start("read the kernel log", kernel_log.run)
         if self._member.joined:
             node_status = self._node_status
             self.tasks.start("watch its Node", cluster.node(node_status.on_listed, node_status.on_changed).run)
@@ -231,6 +234,10 @@ class Node:
             return UsageReport(pods, node)
         assigned = {uid: frozenset(uuids) for uid, uuids in self._context.devices.assignments.items()}
         return with_devices(UsageReport(pods, node), devices, self._context.usage.pods_by_pid(), assigned)
+
+    def _devices_changed(self) -> None:
+        self._node_status.refresh()
+        self._pods.devices_changed()
 
     async def _register(self) -> None:
         await self._cluster.register(self._kubelet.port, self._now(), self._problem or self.tasks.failing)

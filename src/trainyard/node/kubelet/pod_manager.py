@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.controller_runtime import TaskSupervisor
+from trainyard.node.devices.sampler import SAMPLES
 from trainyard.node.kubelet.api.handlers import RequestError
 from trainyard.node.kubelet.api_client import NodeApiClient
 from trainyard.node.kubelet.node_context import NodeContext
@@ -66,6 +67,17 @@ class PodManager:
                 worker.object_deleted()
         for pod in pods:
             self.on_changed("ADDED", pod)
+
+    def devices_changed(self) -> None:
+        """Devices were found, lost, or came back. A pod that the driver has left without its device is evicted: its
+        program cannot go on, and may wait for the device for ever."""
+        for worker in list(self.workers.values()):
+            worker.evict_without_devices(SAMPLES)
+
+    def report_xid(self, uid: str, text: str) -> None:
+        """The driver has reported an error of a device of that pod."""
+        if worker := self.workers.get(uid):
+            worker.report_xid(text)
 
     def _release_devices(self, pods: list[Json]) -> None:
         """Of pods that ended or were deleted while the node was stopped."""

@@ -31,12 +31,13 @@ from trainyard.node.kubelet.probes.prober import PodProber
 from trainyard.node.kubelet.restore import LOST, as_ended, ended_with_node, initial_state, returned
 from trainyard.objects import Json, labels_of, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
-from trainyard.objects.usage import ContainerUsage, PodUsage
+from trainyard.objects.usage import XID_ERROR, ContainerUsage, PodUsage
 
 log = logging.getLogger(__name__)
 
 # The kubelet's reason for a pod that ends because of an error in the node itself.
 UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
+DEVICE_LOST = "DeviceLost"  # the reason of a pod that is evicted because a device of it is lost
 _MAX_NAME_BYTES = 255  # NAME_MAX of the file system, in bytes
 P = ParamSpec("P")
 
@@ -82,7 +83,8 @@ class PodTasks:
 
 class PodWorker:
     """`ended` is set when the pod is over and its resources are released, `end_reported` when its end is written to the
-    API server, or need not be. `on_gone` is called when nothing of the pod is left."""
+    API server, or need not be. `on_gone` is called when nothing of the pod is left. More than 15 methods: one for each
+    thing that happens to a pod on its node."""
 
     def __init__(self, node_context: NodeContext, pod: Json, on_gone: Callable[[PodWorker], None]) -> None:
         self._node_context = node_context
@@ -94,7 +96,7 @@ class PodWorker:
         self._tasks = PodTasks(self.fail)
         self._failures = 0  # exceptions in the work for this pod
         spawn = self._tasks.spawn
-        recorder = _event_recorder(node_context, record, spawn)
+        self._recorder = recorder = _event_recorder(node_context, record, spawn)
         self._runtime = runtime = ContainerRuntime(node_context, record, recorder.warn)
         self.status_writer = PodStatusWriter(node_context, record, runtime.interpreters, spawn)
         self._lost_output = LostOutputReport(logs)
@@ -184,13 +186,24 @@ class PodWorker:
         self.stop(kill)
 
     @_fail_pod_on_error
-    def evict(self, kill: bool) -> None:
-        """The node stops: the pod ends as Failed with the condition DisruptionTarget, so that its controller does not
-        count it as a failure of its own."""
+    def evict(self, kill: bool, failure: tuple[str, str] = SHUTDOWN_REASON) -> None:
+        """The node stops, or cannot run the pod any more: the pod ends as Failed with the condition DisruptionTarget,
+        so that its controller does not count it as a failure of its own. `failure`: reason and message."""
         if not self.state.has_ended:
-            self.status_writer.set_disrupted(SHUTDOWN_REASON[1])
+            self.status_writer.set_disrupted(failure[1])
             grace = _grace(self.state, kill)
-            self._lifecycle.feed(Stop(self._node_context.now(), grace, deleting=False, failure=SHUTDOWN_REASON))
+            self._lifecycle.feed(Stop(self._node_context.now(), grace, deleting=False, failure=failure))
+
+    def evict_without_devices(self, source: str = "") -> None:
+        """Evict the pod if a device of it is lost, so that it does not start again on it: its controller makes another
+        pod, which gets others. `source`: only if this one says so."""
+        message = self._node_context.devices.lost_of_pod(self.record.uid, source)
+        if message and self.state.kill_at is None:
+            self.evict(False, (DEVICE_LOST, message))
+
+    def report_xid(self, text: str) -> None:
+        """The driver has reported an error of a device of the pod."""
+        self._recorder.record([events.PodEvent("Warning", XID_ERROR, text, for_jobs=True)])
 
     async def cancel_tasks(self) -> None:
         """The node ends: cancel all tasks of the pod that are left, such as status writes and retries."""
@@ -209,6 +222,8 @@ class PodWorker:
         self._lost_output.add(container, run, report.get("lost_output") or ())
         run_id, max_rss = self.record.run_id(container, run), int(report.get("max_rss") or 0)
         peak = self._node_context.usage.container_ended(run_id, max_rss)
+        if code:
+            self.evict_without_devices()
         self._lifecycle.container_exited(container, ContainerExit(run, code, reason, peak))
 
     @_fail_pod_on_error

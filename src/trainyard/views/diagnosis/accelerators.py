@@ -272,6 +272,17 @@ def _xid_details(cause: Cause, explanation: str, lines: Sequence[str]) -> Cause:
     return cause._replace(explanation=f"{cause.explanation}: {meaning}") if meaning else cause
 
 
+def with_xids(cause: Cause, messages: Sequence[str]) -> Cause:
+    """The cause of the end of a program, with the last Xid error of its device that stands in the kernel log.
+    `messages`: of the events of its pod."""
+    match = next((match for message in reversed(messages) if (match := _XID.search(message))), None)
+    if match is None or f"Xid {match[1]}" in cause.explanation:
+        return cause
+    meaning = f" ({known})" if (known := _XID_CAUSES.get(int(match[1]))) else ""
+    text = f"the driver has reported Xid {match[1]} of its GPU{meaning}"
+    return Cause(f"{cause.explanation}; {text}" if cause.explanation else text, cause.fix or _RESET_FIX)
+
+
 _DETAILS: dict[str, Callable[[Cause, str, Sequence[str]], Cause]] = {
     NO_MEMORY: _memory_details,
     NO_KERNEL: _kernel_details,

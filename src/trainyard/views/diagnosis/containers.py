@@ -8,8 +8,10 @@ import signal
 from trainyard.core.diagnosis import Cause
 from trainyard.objects import Json, uid_of
 from trainyard.objects.container_statuses import ContainerStatus
-from trainyard.views.diagnosis.accelerators import is_device_out_of_memory, with_lagging_ranks
+from trainyard.objects.usage import XID_ERROR
+from trainyard.views.diagnosis.accelerators import is_device_out_of_memory, with_lagging_ranks, with_xids
 from trainyard.views.diagnosis.inputs import Facts, container_context, container_field, container_spec, log_key
+from trainyard.views.diagnosis.kubelet_stops import is_about_pod, is_in_run
 from trainyard.views.diagnosis.launchers import process_lines
 from trainyard.views.diagnosis.output import CAUSE_LINES, OUT_OF_MEMORY, cause_of, port_in_use, ports_in
 from trainyard.views.diagnosis.tracebacks import tracebacks
@@ -28,7 +30,9 @@ def termination(
     """How a container terminated: (text, place, last lines, fix), the fields of a `Finding` after its level."""
     code, reason = int(terminated["exitCode"]), str(terminated.get("reason") or "Error")
     lines = last_lines(facts, pod, container.name, terminated)
+    xids = xid_messages(facts, pod, container)
     cause = termination_cause(facts, pod, container, code, reason, lines)
+    cause = with_xids(cause, xids) if code else cause
     memory = memory_lines(pod, container, code, lines)
     lines = shown_lines(facts, lines)
     summary = f"ended with exit code {code} ({reason})" + (
@@ -36,7 +40,12 @@ def termination(
     )
     summary += f": {cause.explanation}" if cause.explanation else ""
     where = container_field(pod, container.name, f"state.terminated.exitCode={code}")
-    return summary, where, (*(lines or (NO_OUTPUT,)), *memory), cause.fix or default_fix(lines, container)
+    return (
+        summary,
+        where,
+        (*(lines or (NO_OUTPUT,)), *memory, *(f"kernel log: {text}" for text in xids)),
+        cause.fix or default_fix(lines, container),
+    )
 
 
 def termination_cause(
@@ -85,6 +94,15 @@ def memory_lines(pod: Json, container: ContainerStatus, code: int, lines: tuple[
         return device_lines
     text = memory_peak(pod, container).text
     return (*((f"memory: {text}",) if text else ()), *device_lines)
+
+
+def xid_messages(facts: Facts, pod: Json, container: ContainerStatus) -> tuple[str, ...]:
+    """What the driver has written to the kernel log about the devices of the pod during the last run of a container."""
+    return tuple(
+        str(event.get("message") or "")
+        for event in facts.events
+        if event.get("reason") == XID_ERROR and is_about_pod(event, pod) and is_in_run(event, container)
+    )
 
 
 def declared_ports(pod: Json, container: str) -> list[int]:

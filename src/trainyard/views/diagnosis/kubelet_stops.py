@@ -64,7 +64,7 @@ def _container_stop(pod: Json, container: ContainerStatus, events: tuple[Json, .
         probe = match[1] if match else _probe_before(event, pod, container.name, events)
         if not probe and message != _HOOK_KILL:
             continue
-        if not _is_in_run(event, container):
+        if not is_in_run(event, container):
             return None
         if not probe:
             return Cause("it was stopped because its postStart hook failed", "mend lifecycle.postStart of the template")
@@ -119,7 +119,7 @@ def _is_about(event: Json, pod: Json, container: str) -> bool:
     return match is None or match[1] == container
 
 
-def _is_in_run(event: Json, container: ContainerStatus) -> bool:
+def is_in_run(event: Json, container: ContainerStatus) -> bool:
     """Whether the event is of the last run that ended, and not of an earlier one or of the present one.
 
     Kubelets write the event of a container that is killed again and again only from time to time: then an earlier one

@@ -1,0 +1,39 @@
+"""A GPU that is lost while a job trains on it (tests/support/fake_nvml.py): the job restarts on others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.app.daemon_values import at_home
+from tests.devices.test_devices_of_jobs import Cluster, devices, is_running, manifest
+from tests.support.fake_nvml import FakeNvml, gpus, uuid
+from tests.support.waiting import until
+from trainyard.objects.resources import EVENT
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_job_whose_device_is_lost_restarts_on_others(tmp_path: Path) -> None:
+    machine = FakeNvml(tmp_path, 3)
+    with at_home(tmp_path) as home:
+        home.env |= machine.environ
+        for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
+            home.env.pop(name, None)
+        assert home.up()[0] == 0
+        cluster = Cluster(home)
+        assert home.say("submit", str(manifest(tmp_path, "train", 2)))[0] == 0
+        cluster.until_pods("train", 2, is_running, "run")
+        given = devices(home, "train", 2)
+        assert sorted(uuids[-1] for uuids in given.values()) == [uuid(0), uuid(1)]
+        machine.set([*gpus(3), "lost 1"])
+
+        def last_devices() -> list[str]:
+            return sorted(uuids[-1] for uuids in devices(home, "train", 2).values())
+
+        until(last_devices, "the job continues", accept=lambda last: last == [uuid(0), uuid(2)], seconds=120)
+        (restart,) = (event for event in cluster.list(EVENT) if event["reason"] == "PyTorchJobRestarting")
+        assert "DeviceLost; disrupted, tried again" in restart["message"]
+        assert "1 NVIDIA H100 80GB HBM3: lost: the driver cannot reach it; no pod gets it" in home.say("status")[1]
+        (tmp_path / "train").touch()

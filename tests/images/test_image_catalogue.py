@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from trainyard.kinds.trainjob.shipped_runtimes import shipped_runtimes
 from trainyard.node.images import ImageProblem, Images, catalogue, interpreters
 from trainyard.node.images.catalogue import Provider
 from trainyard.objects.yaml_reader import ManifestError
@@ -60,6 +61,31 @@ def test_the_images_of_the_readmes_have_their_programs(make: Make, image: str, f
     entry = make().find(image)
     assert entry is not None and Path(entry.files[file]).name == program
     assert all(Path(place).is_file() for place in entry.files.values() if "/" in place)
+
+
+TRAINER_FILES = {
+    "dataset-initializer": ("initializer.py", "dataset", "/workspace/dataset"),
+    "model-initializer": ("initializer.py", "model", "/workspace/model"),
+}
+"""Image of Trainer -> its program and arguments."""
+
+
+def test_the_images_of_trainers_runtimes_are_there(make: Make) -> None:
+    containers = [
+        container
+        for runtime in shipped_runtimes()
+        for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]
+        for container in job["template"]["spec"]["template"]["spec"]["containers"]
+    ]
+    for container in containers:
+        entry = make().find(container["image"])
+        assert entry is not None, container["image"]
+        name = container["image"].rpartition("/")[2].partition(":")[0]
+        program = tuple(os.path.basename(word) if word.endswith(".py") else word for word in entry.entrypoint[1:])
+        assert program == TRAINER_FILES.get(name, ())
+        if container.get("command", [""])[0] == "/usr/sbin/sshd":
+            port = container["readinessProbe"]["tcpSocket"]["port"]
+            assert f"Port {port}" in Path(entry.files[container["args"][-1]]).read_text().splitlines()
 
 
 def test_the_launcher_of_old_is_the_entrypoint_of_its_examples(make: Make) -> None:

@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 REAL = "/usr/lib/openssh/"
+SETTINGS = "/home/mpiuser/.sshd_config"  # of images in which sshd and ssh have another port than 22
 PRIVATE, AUTHORIZED = "id_rsa", "authorized_keys"
 SESSION_VARIABLES = ("PATH", "TMPDIR", "LD_LIBRARY_PATH")
 ORDINARY_USER = 1000
@@ -48,6 +49,15 @@ def private_copy(folder):
     target = os.path.join(tempfile.gettempdir(), "mpi-ssh-key")
     os.replace(fresh, target)
     return target
+
+
+def port():
+    """The port of the image's settings, "" for that of ssh."""
+    if not os.path.exists(SETTINGS):
+        return ""
+    with open(SETTINGS) as file:
+        words = [line.split() for line in file]
+    return next((line[1] for line in words if line[:1] == ["Port"]), "")
 
 
 def options(settings):
@@ -89,6 +99,7 @@ def main(name, words):
         )
     if name == "ssh":
         own = ["-F", "none", "-i", private_copy(folder), *options(CLIENT)] if folder else []
+        own += ["-p", port()] if port() and "-p" not in words else []
         os.execv(program, [program, *own, *words])
     if not folder:
         raise SystemExit("sshd: no volume has %s and %s, with which an MPIJob's launcher logs in" % (PRIVATE, AUTHORIZED))
@@ -96,7 +107,8 @@ def main(name, words):
     session = ["%s=%s" % (key, os.environ[key]) for key in SESSION_VARIABLES if key in os.environ]
     leave_root()
     own = options([*settings, "SetEnv=" + " ".join('"%s"' % variable for variable in session)])
-    os.execv(program, [program, *own, *words] if "-f" in " ".join(words) else [program, *own, "-f", "/dev/null", *words])
+    own += [] if "-f" in " ".join(words) else ["-f", SETTINGS if os.path.exists(SETTINGS) else "/dev/null"]
+    os.execv(program, [program, *own, *words])
 
 
 if __name__ == "__main__":

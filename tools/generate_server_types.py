@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_flags import Options
+from tests.support.gang_gates import GATES
 from trainyard.api_types import schemas as types
 from trainyard.objects import Json
 from trainyard.server.builtin import BUILT_IN
@@ -103,7 +105,7 @@ def _named(part: Json) -> list[str]:
 
 
 def main() -> None:
-    with ControlPlane() as plane:
+    with ControlPlane(Options(more=GATES)) as plane:
         _, version = plane.ask("GET", "/version")
         text = written(lambda path: dict(plane.ask("GET", path)[1]), version["gitVersion"].removeprefix("v"))
     PLACE.write_text(text)

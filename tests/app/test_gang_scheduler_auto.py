@@ -17,7 +17,7 @@ from trainyard.app.operating import parse_kinds
 from trainyard.client import ApiClient, ApiRequest, Unavailable
 from trainyard.kinds.kubeflow_v1.gang import PLUGINS_POD_GROUP, VOLCANO_POD_GROUP
 from trainyard.objects import Json, labels_of
-from trainyard.objects.resources import CRD, POD
+from trainyard.objects.resources import CRD, NATIVE_POD_GROUP, POD
 
 DEFINITIONS = {
     definition["spec"]["group"]: definition
@@ -28,7 +28,9 @@ EVERYTHING = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    """Its server lacks Kubernetes' own PodGroups, as one without the feature gate does."""
     async with running_site(tmp_path, (kinds.JAXJOB,)) as server_site:
+        server_site.server.registry.remove(NATIVE_POD_GROUP.group, NATIVE_POD_GROUP.plural)
         yield server_site
 
 
@@ -66,6 +68,16 @@ async def test_scheduler_plugins_alone_are_those_of_the_default_scheduler(site: 
         pod = await _pod(site)
         assert pod["spec"]["schedulerName"] == "default-scheduler"
         assert labels_of(pod)["scheduling.x-k8s.io/pod-group"] == "example"
+
+
+async def test_those_of_kubernetes_itself_come_first(tmp_path: Path) -> None:
+    async with running_site(tmp_path, (kinds.JAXJOB,)) as site:
+        await _serve(site, VOLCANO_POD_GROUP.group, PLUGINS_POD_GROUP.group)
+        async with operating(options(site, kinds=parse_kinds("jaxjob"), gang_scheduler="auto")):
+            await _submit(site)
+            assert (await _pod(site))["spec"]["schedulingGroup"] == {"podGroupName": "example-0"}
+            (group,) = await site.until(NATIVE_POD_GROUP, lambda groups: len(groups) == 1)
+            assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 1}}
 
 
 async def test_of_both_volcano_is_used(site: Site) -> None:

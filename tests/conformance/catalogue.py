@@ -18,7 +18,8 @@ Body = Callable[[Cluster], Awaitable[None]]
 class Check:
     """A sentence about the API server and the function that verifies it.
 
-    `needs` names what a bare API server lacks: "controllers" (they run), "pods" (the check creates pods).
+    `needs` names what a bare API server lacks: "controllers" (they run), "pods" (the check creates pods),
+    "gangs" (PodGroups are served: a real one has them off by default).
     """
 
     sentence: str

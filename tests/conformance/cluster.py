@@ -40,6 +40,7 @@ API_PATHS = {
     "clusterroles": "apis/rbac.authorization.k8s.io/v1",
     "clusterrolebindings": "apis/rbac.authorization.k8s.io/v1",
     "endpointslices": "apis/discovery.k8s.io/v1",
+    "podgroups": "apis/scheduling.k8s.io/v1beta1",
     "customresourcedefinitions": "apis/apiextensions.k8s.io/v1",
 }
 CLUSTER_SCOPED = ("namespaces", "nodes", "clusterroles", "clusterrolebindings", "customresourcedefinitions")

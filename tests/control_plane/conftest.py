@@ -11,12 +11,18 @@ import pytest
 
 from tests.control_plane.fault_stories import Story, story
 from tests.support.control_plane import ControlPlane
-from tests.support.control_plane_fixtures import control_plane, create_namespace, installed, namespace
+from tests.support.control_plane_fixtures import (
+    control_plane,
+    create_namespace,
+    gang_plane,
+    installed,
+    namespace,
+)
 from tests.support.kept_answers import KeptAnswers, KeptChecks, KeptServer, NotKept, definition_key, mode
 from trainyard import kinds
 from trainyard.objects import GVK
 
-__all__ = ["control_plane", "installed", "namespace", "peopled", "server"]
+__all__ = ["control_plane", "gang_plane", "installed", "namespace", "peopled", "server"]
 
 ANSWERS, CHECKS = pytest.StashKey[KeptAnswers](), pytest.StashKey[KeptChecks]()
 

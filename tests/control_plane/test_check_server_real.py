@@ -27,6 +27,7 @@ async def test_real_server_passes(check: Check, checks: KeptChecks, request: pyt
     if mode() == "use" and not is_kept:
         warnings.warn("asked the real API server: not in testdata/kept; run `make kept-answers`", stacklevel=1)
     if mode() != "use" or not is_kept:
-        async with real(request.getfixturevalue("control_plane")) as cluster:
+        plane = request.getfixturevalue("gang_plane" if "gangs" in check.needs else "control_plane")
+        async with real(plane) as cluster:
             await run(check, cluster)
         checks.new[check.name] = key

@@ -13,30 +13,23 @@ from tests.control_plane.job_life import end, operated, path_of, succeeds
 from tests.control_plane.test_definitions_on_a_real_server import wire
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace, install
-from tests.support.control_plane_flags import Options
 from tests.support.samples import kubeflow_job, pods, sample
 from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.kinds import JAXJOB
-from trainyard.kinds.native_gang import NATIVE, NATIVE_POD_GROUP
+from trainyard.kinds.native_gang import NATIVE
 from trainyard.objects import Json, find_condition, is_condition_true, name_of
+from trainyard.objects.resources import NATIVE_POD_GROUP
 
 pytestmark = pytest.mark.cluster
-GATE = "--feature-gates=GenericWorkload=true"
-GATES = {
-    "kube-apiserver": [GATE, "--runtime-config=scheduling.k8s.io/v1beta1=true"],
-    "kube-controller-manager": [GATE],
-    "kube-scheduler": [GATE],
-}
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with ControlPlane(Options(more=GATES)) as plane:
-        install(plane)
-        plane.add_node("played")
-        yield plane
+def plane(gang_plane: ControlPlane) -> ControlPlane:
+    install(gang_plane)
+    gang_plane.add_node("played")
+    return gang_plane
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from trainyard.app.install.installation import Install
 from trainyard.app.operating import parse_address, parse_kinds
 from trainyard.cli.operator import operator
 from trainyard.core import Kind
-from trainyard.kinds.native_gang import NATIVE_POD_GROUP
 from trainyard.objects import Json
+from trainyard.objects.resources import NATIVE_POD_GROUP
 from trainyard.server.auth import rbac
 
 pytestmark = pytest.mark.slow

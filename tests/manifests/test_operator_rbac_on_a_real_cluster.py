@@ -28,10 +28,9 @@ from trainyard.app.operating import OperatorOptions, OperatorProcess, lease_iden
 from trainyard.cli.install_manifests import to_yaml
 from trainyard.client import ApiClient, NotFound
 from trainyard.core import Config, Kind
-from trainyard.kinds.native_gang import NATIVE_POD_GROUP
 from trainyard.objects import GVK, Json, is_condition_true, name_of, uid_of
 from trainyard.objects.labels import OWNER
-from trainyard.objects.resources import POD
+from trainyard.objects.resources import NATIVE_POD_GROUP, POD
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

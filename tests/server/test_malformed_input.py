@@ -37,6 +37,7 @@ KINDS = [
     ("/api/v1/namespaces/default/endpoints", "v1", "Endpoints"),
     ("/apis/events.k8s.io/v1/namespaces/default/events", "events.k8s.io/v1", "Event"),
     ("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", "discovery.k8s.io/v1", "EndpointSlice"),
+    ("/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups", "scheduling.k8s.io/v1beta1", "PodGroup"),
     ("/api/v1/namespaces", "v1", "Namespace"),
     ("/api/v1/nodes", "v1", "Node"),
     ("/apis/batch/v1/namespaces/default/jobs", "batch/v1", "Job"),

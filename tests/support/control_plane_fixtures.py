@@ -15,7 +15,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_flags import Options
 from tests.support.control_plane_process import ControlPlaneError
+from tests.support.gang_gates import GATES
 from trainyard import kinds
 from trainyard.objects import encode
 
@@ -26,6 +28,13 @@ _numbers = itertools.count(1)
 def control_plane() -> Iterator[ControlPlane]:
     """A real control plane, with nothing of ours in it."""
     with ControlPlane() as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def gang_plane() -> Iterator[ControlPlane]:
+    """One of its own that serves PodGroups and schedules by them."""
+    with ControlPlane(Options(more=GATES)) as plane:
         yield plane
 
 

@@ -37,10 +37,19 @@ def placement_problems(spec: Json, path: str) -> Iterator[Problem]:
         yield from _topology_spread(constraints, f"{path}.topologySpreadConstraints")
     if gates := spec.get("schedulingGates"):
         yield from _scheduling_gates(gates, f"{path}.schedulingGates")
+    if (group := spec.get("schedulingGroup")) is not None:
+        yield from _scheduling_group(group, f"{path}.schedulingGroup.podGroupName")
     for index, gate in enumerate(spec.get("readinessGates") or ()):
         yield from validate_qualified_name(
             gate.get("conditionType") or "", f"{path}.readinessGates[{index}].conditionType"
         )
+
+
+def _scheduling_group(group: Json, path: str) -> Iterator[Problem]:
+    if (name := group.get("podGroupName")) is None:
+        yield Problem(path, "Invalid value: null: must specify one of: `podGroupName`")
+    elif problem := name_problem(name, "subdomain", path):
+        yield problem
 
 
 def _node_affinity(affinity: Json, path: str) -> Iterator[Problem]:

@@ -17,11 +17,11 @@ from trainyard.core import AuxiliaryObject, Config, Job, Kind, Slot
 from trainyard.core.names import digest
 from trainyard.kinds.pods.templates import spec_of
 from trainyard.objects import GVK, Json, Problem
+from trainyard.objects.resources import NATIVE_POD_GROUP
 from trainyard.objects.structs import replace
 
 NATIVE = "native"
 """The value of Config.gang_scheduler."""
-NATIVE_POD_GROUP = GVK("scheduling.k8s.io", "v1beta1", "PodGroup", "podgroups")
 
 
 def with_native_gangs(

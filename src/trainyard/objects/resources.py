@@ -22,6 +22,8 @@ JOB = GVK("batch", "v1", "Job", "jobs")
 HORIZONTAL_POD_AUTOSCALER = GVK("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
+NATIVE_POD_GROUP = GVK("scheduling.k8s.io", "v1beta1", "PodGroup", "podgroups")
+"""Of Kubernetes itself; Volcano and scheduler-plugins have resources of that name, too."""
 ENDPOINT_SLICE = GVK("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 LEASE = GVK("coordination.k8s.io", "v1", "Lease", "leases")
 ROLE = GVK("rbac.authorization.k8s.io", "v1", "Role", "roles")

@@ -22,9 +22,9 @@ from trainyard.client import ApiClient, NotFound
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.controller import Controller, Latch
 from trainyard.controller_runtime.reflector import ListReplaced, Reflector, StoreEvent, WatchTarget
-from trainyard.objects import GVK, Json, key_of, uid_of
+from trainyard.objects import GVK, Json, key_of, namespace_of, uid_of
 from trainyard.objects.resources import CRD, NAMESPACE, NODE, POD
-from trainyard.workloads import decisions, events, scheduler
+from trainyard.workloads import decisions, events, pod_groups, scheduler
 from trainyard.workloads.decision_executor import CreateFailed, DecisionExecutor
 from trainyard.workloads.discovery import RESTMapper, awaited, discover
 from trainyard.workloads.garbage_collector import GarbageCollector
@@ -34,6 +34,8 @@ from trainyard.workloads.writes import Decision
 
 WORKERS = 4
 NOT_FOUND_REQUEUE_SECONDS = 0.05
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+"""A field selector of pods."""
 
 
 class ControllerManager:
@@ -188,12 +190,24 @@ class ControllerManager:
                 return decisions.decide_endpoint_slices(self._graph, obj)
             case "namespace":
                 return decisions.decide_namespace(self._graph, obj, self._root_ca)
+            case "pod group protection":
+                return await self._decide_protection(obj)
             case "scheduler":
                 if uid_of(obj) in self._executor.assumed:
                     return Decision()
                 return decisions.decide_placement(self._graph, obj, now, self._local_claims, self._executor.assumed)
             case _:
                 return await self._garbage_collector.decide(item.gvk, obj)
+
+    async def _decide_protection(self, group: Json) -> Decision:
+        """The pods are listed from the API server before the finalizer is removed: their watch may lag behind that of
+        the groups, and the store lack a member."""
+        decision = pod_groups.decide_protection(group, self._graph.members_of(key_of(group)))
+        if not decision.writes:
+            return decision
+        pods = await self._api.list(POD, namespace_of(group), field_selector=UNFINISHED)
+        members = (pod for pod in pods["items"] if pod_groups.group_of(pod) == key_of(group))
+        return pod_groups.decide_protection(group, members)
 
     async def _send(self, item: WorkItem, obj: Json, decision: Decision) -> None:
         """Send the writes of a decision and record its events. Raises CreateFailed and other ApiErrors."""

@@ -101,7 +101,7 @@ def _orphan(gvk: GVK, obj: Json, dependents: Sequence[Dependent]) -> list[Write]
     for dependent in dependents:
         kept_refs = [ref for ref in owner_references(dependent.obj) if ref.get("uid") != uid_of(obj)]
         writes.append(_metadata_patch(dependent.gvk, dependent.obj, {"ownerReferences": kept_refs}))
-    return [*writes, _without_finalizer(gvk, obj, ORPHAN)]
+    return [*writes, without_finalizer(gvk, obj, ORPHAN)]
 
 
 def _foreground(gvk: GVK, obj: Json, dependents: Sequence[Dependent]) -> list[Write]:
@@ -112,10 +112,11 @@ def _foreground(gvk: GVK, obj: Json, dependents: Sequence[Dependent]) -> list[Wr
         for dependent in dependents
         for ref in owner_references(dependent.obj)
     )
-    return [] if blocked else [_without_finalizer(gvk, obj, FOREGROUND)]
+    return [] if blocked else [without_finalizer(gvk, obj, FOREGROUND)]
 
 
-def _without_finalizer(gvk: GVK, obj: Json, finalizer: str) -> Patch:
+def without_finalizer(gvk: GVK, obj: Json, finalizer: str) -> Patch:
+    """The removal of one finalizer of the object, unless it has changed meanwhile."""
     return _metadata_patch(gvk, obj, {"finalizers": [kept for kept in finalizers(obj) if kept != finalizer]})
 
 

@@ -15,6 +15,7 @@ from trainyard.objects.structs import replace
 from trainyard.workloads.endpoint_slices import SERVICE_NAME_LABEL, selector_of, selects
 from trainyard.workloads.gc import Dependent, owner_references
 from trainyard.workloads.label_index import LabelIndex, SelectorIndex
+from trainyard.workloads.pod_groups import group_of
 
 MAX_ABSENT_UIDS = 2_000  # uids of objects that are gone
 
@@ -53,6 +54,7 @@ class Graph:
         self._dependents: dict[str, set[tuple[GVK, NamespacedName]]] = {}
         self.pods_by_label, self.slices_by_label = LabelIndex(), LabelIndex()
         self.services_by_selector = SelectorIndex()
+        self._members: dict[NamespacedName, dict[NamespacedName, None]] = {}  # PodGroup -> the pods that name it
         self._gone: dict[str, None] = {}  # an ordered set: the oldest uid is dropped first
 
     def add_store(self, gvk: GVK) -> Store[Json]:
@@ -101,6 +103,11 @@ class Graph:
         pods = (self.get(POD, key) for key in candidates)
         return [pod for pod in pods if pod is not None and selects(service, pod)]
 
+    def members_of(self, group: NamespacedName) -> list[Json]:
+        """The pods that name the PodGroup, which need not exist, in the order of their creation."""
+        pods = (self.get(POD, key) for key in self._members.get(group, ()))
+        return [pod for pod in pods if pod is not None]
+
     def services_of(self, pod: Json) -> list[Json]:
         """The Services whose selector matches the pod, which need not exist any more."""
         candidates = self.services_by_selector.candidates(namespace_of(pod), labels_of(pod))
@@ -120,6 +127,8 @@ class Graph:
         if gvk in (POD, ENDPOINT_SLICE):
             labels = self.pods_by_label if gvk == POD else self.slices_by_label
             labels.update(key_of(after or before or {}), labels_of(before or {}), labels_of(after or {}))
+        if gvk == POD:
+            self._index_member(before, after)
         elif gvk == SERVICE:
             self.services_by_selector.update(key_of(after or before or {}), selector_of(after or {}))
         if before is not None:
@@ -130,6 +139,15 @@ class Graph:
         if after is not None:
             for ref in owner_references(after):
                 self._dependents.setdefault(str(ref.get("uid")), set()).add((gvk, key_of(after)))
+
+    def _index_member(self, before: Json | None, after: Json | None) -> None:
+        if before is not None and (group := group_of(before)) and (after is None or group_of(after) != group):
+            members = self._members.get(group, {})
+            members.pop(key_of(before), None)
+            if not members:
+                self._members.pop(group, None)
+        if after is not None and (group := group_of(after)):
+            self._members.setdefault(group, {})[key_of(after)] = None
 
     def mark_absent(self, uid: str) -> None:
         """Remember that no object with this uid exists any more."""

@@ -26,6 +26,7 @@ from trainyard.objects.resources import (
     DEPLOYMENT,
     JOB,
     NAMESPACE,
+    NATIVE_POD_GROUP,
     NODE,
     PERSISTENT_VOLUME_CLAIM,
     POD,
@@ -34,22 +35,27 @@ from trainyard.objects.resources import (
     STATEFUL_SET,
 )
 from trainyard.workloads import device_admission, endpoint_slices, gc, namespaces, scheduler
+from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.discovery import RESTMapper
 from trainyard.workloads.graph import Graph
+from trainyard.workloads.pod_groups import group_of
 from trainyard.workloads.pods import spec_of
 
 WORKLOAD_RESOURCES = (JOB, REPLICA_SET, STATEFUL_SET, DEPLOYMENT)
 
 
-ControllerName = Literal["workload", "endpoints", "namespace", "scheduler", "garbage collector", "discovery"]
+ControllerName = Literal[
+    "workload", "endpoints", "namespace", "scheduler", "pod group protection", "garbage collector", "discovery"
+]
 
 
 class WorkItem(NamedTuple):
     """An item of the work queue: an object, and the controller that reconciles it.
 
     `controller` is "workload" (the controller of Job, Deployment, ReplicaSet or StatefulSet), "endpoints"
-    (EndpointSlices of a Service), "namespace" (default objects of a Namespace), "scheduler" (binding of a Pod),
-    "garbage collector" (of any object) or "discovery" (of the API; the key is empty).
+    (EndpointSlices of a Service), "namespace" (default objects of a Namespace), "scheduler" (binding of a Pod), "pod
+    group protection" (the finalizer of a PodGroup), "garbage collector" (of any object) or "discovery" (of the API; the
+    key is empty).
     """
 
     controller: ControllerName
@@ -104,10 +110,10 @@ def _affected_items(
         yield WorkItem("endpoints", SERVICE, key)
     if gvk == CRD:
         yield WorkItem("discovery", CRD, NamespacedName("", ""))
-    if gvk == NODE:
-        yield from _unscheduled_pod_items(graph, "")
-    if gvk == PERSISTENT_VOLUME_CLAIM:
+    if gvk in (NODE, PERSISTENT_VOLUME_CLAIM):  # a Node has no namespace
         yield from _unscheduled_pod_items(graph, namespace_of(obj))
+    if gvk in (POD, NATIVE_POD_GROUP):
+        yield from _group_items(gvk, obj, after)
     if gvk == POD:
         yield from _pod_items(graph, mapper, obj, after)
         if device_admission.changes_what_is_free(before, after) and device_admission.list_devices(graph.all(NODE)):
@@ -122,6 +128,14 @@ def _unscheduled_pod_items(graph: Graph, namespace: str, with_devices: bool = Fa
     for pod in filter(scheduler.needs_scheduling, graph.all(POD)):
         if namespace in ("", namespace_of(pod)) and (not with_devices or pod_requests(pod)):
             yield WorkItem("scheduler", POD, key_of(pod))
+
+
+def _group_items(gvk: GVK, obj: Json, after: Json | None) -> Iterator[WorkItem]:
+    """The PodGroup that a pod or a group is about."""
+    group_key = group_of(obj) if gvk == POD else key_of(obj)
+    is_released = after is None or pod_facts.is_finished(after) if gvk == POD else after is not None
+    if group_key is not None and is_released:
+        yield WorkItem("pod group protection", NATIVE_POD_GROUP, group_key)
 
 
 def _owner_items(mapper: RESTMapper, obj: Json) -> list[WorkItem]:

@@ -11,8 +11,9 @@ import logging
 from trainyard.client import ApiClient, ApiError, NotFound
 from trainyard.controller_runtime.backoff import Backoff
 from trainyard.kinds.kubeflow_v1.gang import PLUGINS_POD_GROUP, VOLCANO, VOLCANO_POD_GROUP
-from trainyard.kinds.native_gang import NATIVE, NATIVE_POD_GROUP
+from trainyard.kinds.native_gang import NATIVE
 from trainyard.objects import GVK, decode
+from trainyard.objects.resources import NATIVE_POD_GROUP
 
 log = logging.getLogger(__name__)
 

@@ -49,6 +49,7 @@ def _roles() -> dict[str, list[Json]]:
         _rule(["batch"], ["jobs", "jobs/status"], _READ),
         _rule(["discovery.k8s.io"], ["endpointslices"], _READ),
         _rule(["metrics.k8s.io"], ["nodes", "pods"], _READ),
+        _rule(["scheduling.k8s.io"], ["podgroups", "podgroups/status"], _READ),
     ]
     edit = [
         *view,
@@ -59,6 +60,7 @@ def _roles() -> dict[str, list[Json]]:
         _rule(["apps"], _APPS, _WRITE),
         _rule(["batch"], ["jobs"], _WRITE),
         _rule(["coordination.k8s.io"], ["leases"], [*_READ, *_WRITE]),
+        _rule(["scheduling.k8s.io"], ["podgroups"], _WRITE),
     ]
     self_reviews = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]
     return {

@@ -176,7 +176,7 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         size = wire.spec.replicas if wire.spec else None
         fields = {"replicas": size if isinstance(size, int) else 1}
     elif kind == "PodGroup":
-        fields = _pod_group_fields(status)
+        fields = _pod_group_fields(status) | {"spec_fields": _spec_fields(obj)}
     elif kind == "Deployment":
         fields = _deployment_fields(status)
     if QUEUE_NAME in labels and wire.spec is not None and _is_held(wire.spec):
@@ -338,6 +338,17 @@ def _pod_group_fields(status: _Status) -> dict[str, Any]:
     if placed is None:
         return {"phase": status.phase}
     return {"phase": _shared(placed.reason or ""), "message": (placed.message or "")[:_MAX_MESSAGE]}
+
+
+def _spec_fields(obj: bytes | dict[str, Any]) -> tuple[tuple[str, ...], ...]:
+    """ChildStatus.spec_fields."""
+    wire = obj if isinstance(obj, dict) else msgspec.json.decode(obj)
+    spec = wire.get("spec")
+    paths: list[tuple[str, ...]] = []
+    for name, value in spec.items() if isinstance(spec, dict) else ():
+        paths.append((_shared(name),))
+        paths += [(_shared(name), _shared(entry)) for entry in value] if isinstance(value, dict) else []
+    return tuple(paths)
 
 
 def _job_fields(status: _Status) -> dict[str, Any]:

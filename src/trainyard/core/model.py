@@ -43,6 +43,8 @@ class ChildStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     failed_pods: int = 0  # status.failed, which includes deleted pods
     # StatefulSet
     replicas: int = 0  # spec.replicas
+    # PodGroup
+    spec_fields: tuple[tuple[str, ...], ...] = ()  # the paths of its fields under spec, at most two names deep
     # batch Job, Pod
     queue: str = ""  # the queue of Kueue that holds this object by itself: suspended, or behind an admission gate
 
@@ -298,6 +300,9 @@ class AuxiliaryObject(msgspec.Struct, frozen=True):
     exists_with: Ref | None = None
     deferrable: bool = False  # its content follows the pods, so its patches may wait for further changes
     deleted_with_slot: bool = False  # cleanPodPolicy deletes it together with the object of its slot
+    # of its spec, see render.update_patch
+    fixed_fields: frozenset[str] = frozenset()  # sent at the creation only: immutable, or the cluster's to change
+    optional_fields: frozenset[str] = frozenset()  # removed, with entries of theirs, once body() does not have them
 
     @property
     def ref(self) -> Ref:

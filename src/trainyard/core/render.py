@@ -88,13 +88,29 @@ def _is_container(container: object, name: str) -> bool:
 
 
 def update_patch(auxiliary: AuxiliaryObject, child: Child) -> Patch:
-    """The patch that updates an object rendered from an older spec: all but its name and owner reference."""
+    """The patch that updates an object rendered from an older spec: all but its name, its owner reference and
+    `fixed_fields`."""
     body = auxiliary.body()
+    if isinstance(spec := body.get("spec"), dict):
+        body["spec"] = _spec_patch(spec, auxiliary, child)
     labels = {**body.get("metadata", {}).get("labels", {}), DIGEST: auxiliary.digest}
     fields = {key: value for key, value in body.items() if key not in ("apiVersion", "kind", "metadata")}
     metadata = {"uid": child.uid, "labels": labels}
     body = {"metadata": metadata, **fields}
     return Patch(auxiliary.gvk, child.namespace, auxiliary.name, body, deferrable=auxiliary.deferrable)
+
+
+def _spec_patch(spec: Json, auxiliary: AuxiliaryObject, child: Child) -> Json:
+    """The merge patch of the child's spec, with null for what it has and the new spec has not (`optional_fields`)."""
+    patch = {name: value for name, value in spec.items() if name not in auxiliary.fixed_fields}
+    for name, *entries in child.status.spec_fields:
+        if name not in auxiliary.optional_fields:
+            continue
+        if name not in spec:
+            patch[name] = None
+        elif entries and entries[0] not in spec[name]:
+            patch[name] = {**patch[name], entries[0]: None}
+    return patch
 
 
 def _set_hostname(job: Job, slot: Slot, template: Json) -> None:

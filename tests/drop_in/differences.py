@@ -155,7 +155,11 @@ GANGS = (
         "job .status.conditions[Blocked]", "events Warning NotAdmitted **",
     ),
     *_accepted("*/gang-*", "`lastReconcileTime`", "job .status.lastReconcileTime"),
-    *_accepted("*/gang-*", "`minResources` of a PodGroup", "**PodGroups/* .spec.minResources.*"),
+    *_accepted("*/gang-volcano-*", "`minResources` of a PodGroup", "**PodGroups/* .spec.minResources.*"),
+    *_accepted(
+        "*/gang-scheduler-plugins-*", "`minResources` of scheduler-plugins", "**PodGroups/* .spec.minResources",
+        "**PodGroups/* .spec.minResources.*",
+    ),
     *_accepted(
         "*/gang-*-suspend", "deletion of a PodGroup",
         "events Normal JobTerminated **", "events Normal SuccessfulDeletePodGroup **",

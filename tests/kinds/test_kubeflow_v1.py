@@ -411,7 +411,12 @@ def test_the_pod_group_requests_the_resources_of_the_pods() -> None:
     resources = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["resources"]
     resources["limits"]["nvidia.com/gpu"] = 2
     resources["requests"] = {"cpu": "250m"}  # the others count with their limits, as the scheduler counts them
-    simulated = started(PYTORCHJOB, job, gang_scheduler="scheduler-plugins")
+    simulated = SimulatedJob(PYTORCHJOB, job, config=Config(gang_scheduler="volcano"))
+    simulated.settle()
+    simulated.get("PodGroup", "example")["status"] = {"phase": "Inqueue"}
+    simulated.settle()
+    simulated.run()
+    simulated.settle()
     assert simulated.get("PodGroup", "example")["spec"] == {
         "minMember": 4,
         "minResources": {"cpu": "6250m", "memory": "2560Mi", "nvidia.com/gpu": "2"},

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from trainyard.core import AuxiliaryObject, Config, Job, Kind, Slot
 from trainyard.core.names import digest
+from trainyard.kinds.gang_members import living_members, pods_of, start_together
 from trainyard.kinds.pods.templates import spec_of
 from trainyard.objects import GVK, Json, Problem
 from trainyard.objects.resources import NATIVE_POD_GROUP
@@ -77,17 +78,10 @@ def group_name(job: Job) -> str:
     return f"{job.key.name}-{number}"
 
 
-def min_count(job: Job, min_members: int | None) -> int:
-    """`minCount` of the group: the members that are there or are being created, and have not ended for good; of these
-    at most `min_members`."""
-    members = sum(_pods_of(job, slot) for slot in job.slots() if slot not in job.ended and not _is_awaiting(job, slot))
-    return max(1, members if min_members is None else min(members, min_members))
-
-
 def _pod_group(job: Job, min_members: int | None, priority_class: str) -> AuxiliaryObject:
-    is_elastic = min_members is not None and min_members < sum(_pods_of(job, slot) for slot in job.slots())
+    is_elastic = min_members is not None and min_members < sum(pods_of(job, slot) for slot in job.slots())
     spec: Json = {
-        "schedulingPolicy": {"gang": {"minCount": min_count(job, min_members)}},
+        "schedulingPolicy": {"gang": {"minCount": start_together(living_members(job), min_members)}},
         # Without the others such a job stands still, so a preemption that takes some of its pods takes all.
         "disruptionMode": {"single": {}} if is_elastic else {"all": {}},
     }
@@ -98,7 +92,13 @@ def _pod_group(job: Job, min_members: int | None, priority_class: str) -> Auxili
         return {"apiVersion": NATIVE_POD_GROUP.api_version, "kind": NATIVE_POD_GROUP.kind, "metadata": {}, "spec": spec}
 
     return AuxiliaryObject(
-        NATIVE_POD_GROUP, group_name(job), body, digest=digest(spec), deleted_on_suspend=True, deleted_at_end=True
+        NATIVE_POD_GROUP,
+        group_name(job),
+        body,
+        digest=digest(spec),
+        deleted_on_suspend=True,
+        deleted_at_end=True,
+        fixed_fields=frozenset({"disruptionMode", "priorityClassName"}),
     )
 
 
@@ -106,16 +106,6 @@ def _has_own_group(job: Job) -> bool:
     if job.config.gang_scheduler != NATIVE:
         return False
     return not any(spec_of(role.template).get("schedulingGroup") for role in job.roles)
-
-
-def _pods_of(job: Job, slot: Slot) -> int:
-    role = job.role(slot.role)
-    return role.replicas if role and job.carrier(slot.role).one_object_per_role else 1
-
-
-def _is_awaiting(job: Job, slot: Slot) -> bool:
-    """Whether the slot has no pod before others run: the launcher of an MPIJob with WaitForWorkersReady."""
-    return slot not in job.present and job.kind.pods.awaits(job, slot)
 
 
 def _priority_class(job: Job, stated: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 from trainyard import kinds
 from trainyard.core import Config, Job, parse_job
 from trainyard.kinds.kubeflow_v1.framework import total_replicas
-from trainyard.kinds.kubeflow_v1.gang import min_member
+from trainyard.kinds.kubeflow_v1.gang import fewest_members
 from trainyard.kinds.pods.templates import whole_number
 from trainyard.objects import GVK, Json, labels_of, parse_time, uid_of
 from trainyard.objects.extended_resources import pod_requests
@@ -60,10 +60,8 @@ class Gangs:
 
 def _least_replicas(job: Job) -> int:
     """How many replicas have to fit: an elastic job starts with the smallest number of its workers."""
-    spec = job.parsed.spec
-    policy = spec.get("elasticPolicy")
-    least = whole_number((policy if isinstance(policy, dict) else spec).get("minReplicas"))
-    if least is None:
-        return min_member(job)
-    workers = sum(role.replicas for role in job.roles if role.name.lower() == "worker")
-    return min(min_member(job), total_replicas(job) - workers + least)
+    fewest = fewest_members(job)
+    if fewest is None and (least := whole_number(job.parsed.spec.get("minReplicas"))) is not None:
+        workers = sum(role.replicas for role in job.roles if role.name.lower() == "worker")
+        fewest = total_replicas(job) - workers + min(least, workers)
+    return total_replicas(job) if fewest is None else fewest

@@ -10,13 +10,15 @@ from fractions import Fraction
 
 from trainyard.core import AuxiliaryObject, Event, Job, PlannedCreate, Slot
 from trainyard.core.names import digest
+from trainyard.kinds.gang_members import living_members, start_together, started_members
 from trainyard.kinds.kubeflow_v1.framework import total_replicas
 from trainyard.kinds.native_gang import NATIVE
-from trainyard.kinds.pods.templates import containers_of, spec_of, whole_number
+from trainyard.kinds.pods.requests import pod_requests
+from trainyard.kinds.pods.templates import spec_of, whole_number
 from trainyard.objects import GVK, Json, Ref
 from trainyard.objects.labels import PREFIX
 from trainyard.objects.meta import annotations_of
-from trainyard.objects.quantities import exact, of_value
+from trainyard.objects.quantities import of_value
 
 VOLCANO = "volcano"
 VOLCANO_POD_GROUP = GVK("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
@@ -58,6 +60,8 @@ def pod_groups(job: Job) -> tuple[AuxiliaryObject, ...]:
             deleted_on_suspend=True,
             deleted_at_end=True,
             blocking_phases=NOT_ADMITTED if gvk == VOLCANO_POD_GROUP else frozenset(),
+            fixed_fields=frozenset({"queue"}),  # of the job immutable; a webhook of Volcano may have chosen another
+            optional_fields=frozenset({"minResources", "priorityClassName", "scheduleTimeoutSeconds"}),
         ),
     )
 
@@ -86,15 +90,11 @@ def priority_class(job: Job) -> str:
     return str(_policy(job).get("priorityClass") or "")
 
 
-def min_member(job: Job) -> int:
-    """How many replicas start together: schedulingPolicy.minAvailable, by default all."""
-    least = whole_number(_policy(job).get("minAvailable"))
-    return total_replicas(job) if least is None else least
-
-
 def _volcano_spec(job: Job) -> Json:
     policy = _policy(job)
-    spec: Json = {"minMember": min_member(job), "queue": policy.get("queue") or "default"}
+    # Volcano counts the replicas that have succeeded as ready; only the others need room.
+    spec: Json = {"minMember": start_together(started_members(job), fewest_members(job))}
+    spec |= {"queue": policy["queue"]} if policy.get("queue") else {}
     if policy.get("priorityClass"):
         spec["priorityClassName"] = policy["priorityClass"]
     return {**spec, "minResources": min_resources(job)}
@@ -102,43 +102,34 @@ def _volcano_spec(job: Job) -> Json:
 
 def _plugins_spec(job: Job) -> Json:
     policy = _policy(job)
-    spec: Json = {"minMember": min_member(job)}
-    if resources := min_resources(job):
-        spec["minResources"] = resources
+    spec: Json = {"minMember": start_together(living_members(job), fewest_members(job))}
+    # Only where it is stated: a gang that Coscheduling rejects for it waits up to five minutes after its room is free.
+    if isinstance(policy.get("minResources"), dict):
+        spec["minResources"] = policy["minResources"]
     if policy.get("scheduleTimeoutSeconds") is not None:
         spec["scheduleTimeoutSeconds"] = policy["scheduleTimeoutSeconds"]
     return spec
 
 
 def min_resources(job: Job) -> Json:
-    """schedulingPolicy.minResources, or the sum of the requests of the first minMember pods: resource -> quantity.
+    """schedulingPolicy.minResources, or the sum of the requests of the first pods that start together and have not
+    ended: resource -> quantity.
 
-    A resource that a container does not request counts with its limit, as in Kubernetes: GPUs stand in limits. The
-    roles count in their own order, whatever the priority of their pods: the operator does not read PriorityClasses.
+    The roles count in their own order, whatever the priority of their pods: the operator does not read PriorityClasses.
     """
     stated = _policy(job).get("minResources")
     if isinstance(stated, dict):
         return stated
     sums: dict[str, Fraction] = {}
-    binary: dict[str, bool] = {}
-    left = min_member(job)
+    binary: set[str] = set()
+    members = living_members(job)
+    left = start_together(members, fewest_members(job))
     for role in job.roles:
-        count = min(role.replicas, max(left, 0))
+        count = min(members[role.name], max(left, 0))
         left -= count
-        for container in containers_of(role.template):
-            for name, text in _requests(container).items():
-                value = exact(str(text))
-                if value is not None and count:
-                    sums[name] = sums.get(name, Fraction(0)) + value * count
-                    binary[name] = binary.get(name, False) or str(text).endswith("i")
-    return {name: of_value(value, binary[name]) for name, value in sums.items()}
-
-
-def _requests(container: Json) -> Json:
-    resources = container.get("resources")
-    resources = resources if isinstance(resources, dict) else {}
-    amounts = (resources.get("limits"), resources.get("requests"))
-    return {name: amount for part in amounts if isinstance(part, dict) for name, amount in part.items()}
+        for name, value in pod_requests(spec_of(role.template), binary).items() if count else ():
+            sums[name] = sums.get(name, Fraction(0)) + value * count
+    return {name: of_value(value, name in binary) for name, value in sums.items()}
 
 
 def schedule_in_gang(template: Json, job: Job, slot: Slot) -> None:

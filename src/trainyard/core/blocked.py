@@ -71,8 +71,9 @@ def find_blocks(
     edited = _without_template(job, replicas) if outcome.phase != "Suspended" else ""
     waiting = replicas if outcome.phase != "Suspended" else []
     missing, terminating = _missing_pod(job, replicas, owned, now), _terminating_pod(job, waiting, owned, creates, now)
-    wakeups = tuple(wait.due for wait in (missing, terminating) if wait.due is not None)
-    waits = {"TemplateEdited": edited, **_queues(job, replicas, owned, outcome, has_creates=bool(creates))}
+    unadmitted = _not_admitted(job, owned, now) if creates else _Wait()
+    wakeups = tuple(wait.due for wait in (missing, terminating, unadmitted) if wait.due is not None)
+    waits = {"TemplateEdited": edited, **_queues(replicas, owned, outcome), "NotAdmitted": unadmitted.message}
     waits |= {"NoPod": missing.message, "PodTerminating": terminating.message}
     message = "; ".join(filter(None, (_refusals_text(blocks), *waits.values())))
     reasons = sorted({refusal.policy or refusal.reason or "Refused" for refusal in blocks.values()})
@@ -84,15 +85,12 @@ def find_blocks(
     return Blocks(None, conditions, wakeups)
 
 
-def _queues(
-    job: Job, replicas: list[Replica], owned: OwnedObjects, outcome: Outcome, *, has_creates: bool
-) -> dict[str, str]:
-    """What a scheduler or a queue holds back, by the reason of condition Blocked; "" for nothing."""
+def _queues(replicas: list[Replica], owned: OwnedObjects, outcome: Outcome) -> dict[str, str]:
+    """What kube-scheduler or Kueue holds back, by the reason of condition Blocked; "" for nothing."""
     runs = outcome.phase != "Suspended"
     return {
         "QueuedAlone": _held_parts(owned) if runs else "",
         "GangUnschedulable": _unscheduled_gang(replicas, owned) if runs else "",
-        "NotAdmitted": _not_admitted(job, owned) if has_creates else "",
     }
 
 
@@ -100,13 +98,18 @@ def _refusals_text(refused: dict[Ref, Refusal]) -> str:
     return "; ".join(f"{ref.kind} {ref.name}: {refusal.message}" for ref, refusal in sorted(refused.items())[:3])
 
 
-def _not_admitted(job: Job, owned: OwnedObjects) -> str:
-    """Which PodGroup delays the pods, "" when none does (AuxiliaryObject.blocking_phases)."""
+def _not_admitted(job: Job, owned: OwnedObjects, now: float) -> _Wait:
+    """The wait for the admission of a PodGroup that delays the pods (AuxiliaryObject.blocking_phases). It is reported
+    NO_POD_SECONDS after the creation of the group: Volcano admits a job once a second."""
     refs = sorted(changes.blocking_refs(job, owned) & owned.by_ref.keys())
-    return "; ".join(
+    due = max((owned.by_ref[ref].created for ref in refs), default=now) + NO_POD_SECONDS
+    if not refs or now < due:
+        return _Wait(due=due if refs else None)
+    message = "; ".join(
         f"{ref.kind} {ref.name} is {owned.by_ref[ref].phase or 'Pending'}: its scheduler has not admitted the job"
         for ref in refs
     )
+    return _Wait(message)
 
 
 def _unscheduled_gang(replicas: list[Replica], owned: OwnedObjects) -> str:

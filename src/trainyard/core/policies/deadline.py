@@ -19,6 +19,16 @@ def outcome(job: Job, replicas: list[Replica], now: float) -> Outcome | None:
     expires = expires_at(job, job.status.start_time)
     if expires is None or now < expires:
         return None
-    text = f"still running after activeDeadlineSeconds ({job.policy.active_deadline_seconds} s)"
+    limit = f"activeDeadlineSeconds ({job.policy.active_deadline_seconds} s)"
+    text = f"still running after {limit}" if _has_started(job, replicas) else f"no replica has run within {limit}"
     crashes = [crash for replica in replicas if (crash := crash_text(replica))]
     return Outcome("Failed", "DeadlineExceeded", "; ".join(filter(None, (text, join_texts(crashes)))))
+
+
+def _has_started(job: Job, replicas: list[Replica]) -> bool:
+    """Whether a replica has run since the job was created: it may have waited for its gang all the time."""
+    return (
+        job.status.has_run
+        or any(role.failures for role in job.status.roles.values())
+        or any(replica.state not in ("Unknown", "Starting") or replica.restart_count for replica in replicas)
+    )

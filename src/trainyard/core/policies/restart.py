@@ -129,7 +129,8 @@ def _lost_member(job: Job, replicas: list[Replica], owned: OwnedObjects, status:
         pod = replica.child
         is_running_pod = pod is not None and pod.kind == POD.kind and pod.phase == "Running"
         if pod and is_running_pod and pod.deleting and pod.attempt == status.role(replica.slot.role).attempt:
-            return f"Pod {pod.name} was deleted while it ran: all replicas restart"
+            reason = f" ({pod.reason})" if pod.disrupted and pod.reason else ""
+            return f"Pod {pod.name} was deleted while it ran{reason}: all replicas restart"
     empty = {replica.slot for replica in replicas if replica.child is None}
     for pod in owned.pods_without_owner:
         current = pod.phase != "Succeeded" and pod.attempt == status.role(pod.role).attempt

@@ -15,7 +15,7 @@ from trainyard.kinds.kubeflow_v1.framework import total_replicas
 from trainyard.kinds.native_gang import NATIVE
 from trainyard.kinds.pods.requests import pod_requests
 from trainyard.kinds.pods.templates import spec_of, whole_number
-from trainyard.objects import GVK, Json, Ref
+from trainyard.objects import GVK, Json, Problem, Ref
 from trainyard.objects.labels import PREFIX
 from trainyard.objects.meta import annotations_of
 from trainyard.objects.quantities import of_value
@@ -83,6 +83,15 @@ def fewest_members(job: Job) -> int | None:
     if fewest is None or worker is None:
         return None
     return total_replicas(job) - worker.replicas + min(fewest, worker.replicas)
+
+
+def member_warnings(job: Job) -> tuple[Problem, ...]:
+    """A minAvailable that no gang can have."""
+    stated, total = whole_number(_policy(job).get("minAvailable")), total_replicas(job)
+    if stated is None or 1 <= stated <= total:
+        return ()
+    text = f"is {stated}, and the job has {total} replicas: it counts as {1 if stated < 1 else total}"
+    return (Problem("spec.runPolicy.schedulingPolicy.minAvailable", f"{text}; write a number from 1 to {total}"),)
 
 
 def priority_class(job: Job) -> str:

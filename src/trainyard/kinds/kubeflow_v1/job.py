@@ -23,7 +23,14 @@ from trainyard.kinds.kubeflow_v1.autoscaling import autoscalers, set_bounds
 from trainyard.kinds.kubeflow_v1.conditions import write_conditions
 from trainyard.kinds.kubeflow_v1.diagnosis import diagnosis_of
 from trainyard.kinds.kubeflow_v1.framework import Framework
-from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS, fewest_members, pod_group_of, pod_groups, priority_class
+from trainyard.kinds.kubeflow_v1.gang import (
+    POD_GROUPS,
+    fewest_members,
+    member_warnings,
+    pod_group_of,
+    pod_groups,
+    priority_class,
+)
 from trainyard.kinds.native_gang import with_native_gangs
 from trainyard.objects import GVK, Problem
 from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER, POD
@@ -65,7 +72,7 @@ def _api(framework: Framework) -> Api:
         read=lambda stored, name: spec.read(framework, rules, stored, name),
         rules=rules,
         rules_after_start=(),
-        warnings=partial(lifecycle.warnings, framework),
+        warnings=lambda job: (*lifecycle.warnings(framework, job), *member_warnings(job)),
         notes=_notes,
         own_network=framework.own_network,
         columns=(STATE, columns.AGE, *DETAILS),

@@ -152,13 +152,12 @@ REFUSED_CHILDREN = (
 GANGS = (
     *_accepted(
         "*/gang-volcano-*", "a job that Volcano has not admitted",
-        "job .status.conditions[Blocked]", "events Warning NotAdmitted **",
+        "job .status.conditions[Blocked]", "events Warning NotAdmitted **", certain=False,
     ),
     *_accepted("*/gang-*", "`lastReconcileTime`", "job .status.lastReconcileTime"),
     *_accepted("*/gang-volcano-*", "`minResources` of a PodGroup", "**PodGroups/* .spec.minResources.*"),
     *_accepted(
         "*/gang-scheduler-plugins-*", "`minResources` of scheduler-plugins", "**PodGroups/* .spec.minResources",
-        "**PodGroups/* .spec.minResources.*",
     ),
     *_accepted(
         "*/gang-*-suspend", "deletion of a PodGroup",

@@ -366,6 +366,9 @@ def test_volcano_admits_a_job_before_its_pods_are_created() -> None:
     simulated = SimulatedJob(PYTORCHJOB, sample("PyTorchJob"), config=Config(gang_scheduler="volcano"))
     simulated.settle()
     assert simulated.names("Pod") == [] and simulated.names("PodGroup") == ["example"]
+    assert find_condition(simulated.job["status"]["conditions"], "Blocked") is None, "Volcano looks once a second"
+    simulated.now += 31
+    simulated.settle()
     blocked = find_condition(simulated.job["status"]["conditions"], "Blocked")
     assert blocked is not None and blocked["reason"] == "NotAdmitted" and "PodGroup example" in blocked["message"]
     simulated.get("PodGroup", "example")["status"] = {"phase": "Inqueue"}

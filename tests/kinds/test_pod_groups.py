@@ -9,7 +9,7 @@ import pytest
 from tests.model.simulated_job import SimulatedJob
 from tests.support.samples import KUBEFLOW_ROLES, kubeflow_job, pods
 from trainyard import kinds
-from trainyard.core import Config, Kind
+from trainyard.core import Config, Kind, parse_job
 from trainyard.kinds import MPIJOB, PADDLEJOB, PYTORCHJOB
 from trainyard.kinds.kubeflow_v1.mpijob_v2beta1 import MPIJOB_V2BETA1
 from trainyard.kinds.native_gang import NATIVE
@@ -162,6 +162,14 @@ def test_the_requests_of_a_pod_are_counted_as_the_scheduler_counts_them() -> Non
     template["spec"]["resources"] = {"requests": {"cpu": "4"}}
     simulated = started(PYTORCHJOB, kubeflow_job("PyTorchJob", Worker={"replicas": 2, "template": template}), VOLCANO)
     assert group(simulated)["minResources"] == {"cpu": "8200m", "memory": "9Gi", "nvidia.com/gpu": "4"}
+
+
+@every_kind
+@pytest.mark.parametrize(("stated", "effect"), [(0, "counts as 1"), (99, "counts as"), (1, "")])
+def test_lint_warns_of_a_member_count_that_no_gang_can_have(kind: Kind, stated: int, effect: str) -> None:
+    job = workers_of(kind, 2, run_policy={"schedulingPolicy": {"minAvailable": stated}})
+    texts = [problem.text for problem in kind.api.warnings(parse_job(kind, job, Config()))]
+    assert bool(effect) == any(effect in text and "minAvailable" not in text for text in texts)
 
 
 @both

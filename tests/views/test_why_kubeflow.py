@@ -67,6 +67,14 @@ def _ended(simulated: SimulatedJob, code: int, *pods: str) -> SimulatedJob:
     return simulated
 
 
+def _not_admitted() -> Played:
+    """A job that Volcano keeps out of its queue for longer than a job waits that it admits."""
+    simulated = _job("JAXJob", gang="volcano")
+    simulated.now += 31
+    simulated.settle()
+    return Played(simulated)
+
+
 def _first_pod(kind: str, role: str) -> str:
     """The name of the role's first pod, without that of the job. That of an MPIJob's launcher has no index."""
     return next(name for name in _job(kind).names("Pod") if role in name).removeprefix("example-")
@@ -234,10 +242,10 @@ CASES: dict[str, tuple[Callable[[], Played], int, tuple[str, ...]]] = {
         ),
     ),
     "the PodGroup is pending": (
-        lambda: Played(_job("JAXJob", gang="volcano")),
+        _not_admitted,
         BLOCK,
         (
-            "its gang scheduler has not admitted it, so it has no pods",
+            "its gang scheduler has not admitted it, so no pod is created for it",
             "PodGroup example is Pending: its scheduler has not admitted the job",
             "it may be full, or its scheduler not run",
         ),

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from trainyard.core import Job
+from trainyard.core import Job, decode_child
 from trainyard.objects import Json, as_dict, labels_of, name_of, operator_status, parse_time, uid_of
 from trainyard.views.event_view import EventView, event_view
 from trainyard.views.job_row import JobRow, job_row
@@ -144,7 +144,8 @@ def _child_view(child: Json) -> ChildView:
 
 
 def child_state(child: Json) -> str:
-    """The state of a child that owns pods, in one word or as ready replicas; "" for a child without a state."""
+    """The state of a child that owns pods, in one word or as ready replicas, or the phase of a PodGroup; "" for a child
+    without a state."""
     spec, status = as_dict(child.get("spec")), as_dict(child.get("status"))
     if as_dict(child.get("metadata")).get("deletionTimestamp"):
         return "Terminating"
@@ -153,6 +154,8 @@ def child_state(child: Json) -> str:
             if condition.get("type") in ("Complete", "Failed", "Suspended") and condition["status"] == "True":
                 return str(condition["type"])
         return f"{status.get('active') or 0} active"
+    if child["kind"] == "PodGroup":
+        return decode_child(child).phase
     if "replicas" in spec:
         return f"{status.get('readyReplicas') or 0}/{spec['replicas']} ready"
     return ""

@@ -10,6 +10,7 @@ from trainyard.objects import Json, format_time, namespace_of, parse_time
 from trainyard.views.diagnosis.children import children_without_pods, next_requeue, succeeded_without_pods
 from trainyard.views.diagnosis.doubts import doubts
 from trainyard.views.diagnosis.failures import failed
+from trainyard.views.diagnosis.gangs import queue_evidence
 from trainyard.views.diagnosis.inputs import Facts, join_names
 from trainyard.views.diagnosis.replicas import together
 from trainyard.views.diagnosis.waiting_reasons import missing_object
@@ -30,7 +31,7 @@ FAILURE_FIXES = {
 PROBLEM_CONDITIONS = {
     "NameConflict": (BLOCK, "an object of another owner has the name of one of its children"),
     "Blocked": (BLOCK, "the API server rejects one of its children, or creates no pod for it"),
-    "NotAdmitted": (BLOCK, "its gang scheduler has not admitted it, so it has no pods"),
+    "NotAdmitted": (BLOCK, "its gang scheduler has not admitted it, so no pod is created for it"),
     "GangUnschedulable": (BLOCK, "kube-scheduler cannot place its gang, so none of its pods starts"),
     "QueuedAlone": (BLOCK, "Kueue holds some of its parts back, so that they may never run together"),
     "Degraded": (BLOCK, "a replica has failed for good, and the job cannot replace it"),
@@ -61,6 +62,11 @@ BLOCKED_FIXES = {
     "leave out its namespace there and make no LocalQueue `default` in it",
     "NoPod": "see `kubectl describe` of the object that the message names: its events say who refuses the pod",
 }
+
+
+POD_GROUP_FIX = "mend runPolicy.schedulingPolicy of the job, such as its queue, as the message says"
+REFUSALS = frozenset({"AdmissionPolicy", "AdmissionWebhook"})
+"""Reasons of Blocked that name who refuses an object."""
 
 
 def managed_elsewhere(facts: Facts) -> Iterator[Finding]:
@@ -125,6 +131,8 @@ def ended_job(facts: Facts) -> Iterator[Finding]:
                 times = "once" if restarts == 1 else f"{restarts} times"
                 summary += f"; before that its replicas ended and were started again, {times}"
                 fix = CRASHED_UNTIL_DEADLINE_FIX.replace("{logs}", facts.command("logs"))
+            if reason == "InvalidChild" and "refused PodGroup " in message:
+                fix = f"{POD_GROUP_FIX}, and make the job again"
             for field in ("activeDeadlineSeconds", "backoffLimit"):
                 fix = fix.replace(f"{{{field}}}", policy_field(facts.spec, field))
             yield Finding(END, summary, FAILED_CONDITION, tuple(filter(None, [message])), fix)
@@ -196,15 +204,17 @@ def problem_conditions(facts: Facts) -> Iterator[Finding]:
         fix = PROBLEM_CONDITION_FIXES.get(reason) or PROBLEM_CONDITION_FIXES.get(condition_type, "")
         if condition_type == "Blocked":
             fix = BLOCKED_FIXES.get(reason, "mend what the message names")
+            fix = POD_GROUP_FIX if message.startswith("PodGroup ") and reason in REFUSALS else fix
             if missing := missing_object(message, namespace_of(facts.job)):
                 summary, fix = f"no pod can be created for it: there is no {missing.kind} {missing.name}", missing.fix
         if condition_type == "NameConflict" and facts.kind.api.has_runtime_id:
             fix = f"{fix} (or RuntimeId)"
         kind_texts = facts.kind.diagnosis.condition_texts
         summary, fix = kind_texts.get(reason) or kind_texts.get(condition_type) or (summary, fix)
-        yield Finding(
-            level, summary, f"status.conditions[{condition_type}], {reason}", tuple(filter(None, [message])), fix
-        )
+        evidence = tuple(filter(None, [message]))
+        if reason == "NotAdmitted":
+            evidence += queue_evidence(facts)
+        yield Finding(level, summary, f"status.conditions[{condition_type}], {reason}", evidence, fix)
 
 
 def ineffective(facts: Facts) -> Iterator[Finding]:
@@ -222,8 +232,19 @@ def restarting(facts: Facts) -> Iterator[Finding]:
             f" at {format_time(restart_at)} (in {format_age(restart_at - facts.now)})" if restart_at is not None else ""
         )
         summary = f"a replica has ended and is made again{together(facts)}{when_text}"
-        message = tuple(filter(None, [str(restarting.get("message") or "")]))
-        yield Finding(WAIT, summary, "status.conditions[Restarting]", message, "wait; its logs say why it ended")
+        message, fix = str(restarting.get("message") or ""), "wait; its logs say why it ended"
+        evidence = tuple(filter(None, [message]))
+        if "was deleted while it ran" in message:
+            evidence += tuple(_eviction_texts(facts))[-1:]
+            fix = "wait; its scheduler or a drain has taken the pod away, which is no failure"
+        yield Finding(WAIT, summary, "status.conditions[Restarting]", evidence, fix)
+
+
+def _eviction_texts(facts: Facts) -> Iterator[str]:
+    """The events of schedulers and drains that take a pod away, the newest last."""
+    for event in facts.events:
+        if event.get("reason") in ("Evict", "Preempted", "TaintManagerEviction"):
+            yield f"event {event['reason']}: {event.get('message')}"
 
 
 def running(facts: Facts) -> Iterator[Finding]:

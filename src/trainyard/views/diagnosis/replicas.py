@@ -20,7 +20,7 @@ from trainyard.views.diagnosis.containers import (
     termination,
     termination_cause,
 )
-from trainyard.views.diagnosis.gangs import group_name_of, held_finding, unschedulable_message
+from trainyard.views.diagnosis.gangs import gang_message, gang_of, gang_wait, held_finding, lacking_members
 from trainyard.views.diagnosis.inputs import (
     Facts,
     container_context,
@@ -127,7 +127,7 @@ def _unscheduled_finding(facts: Facts, pod: Json) -> Finding | None:
         seconds = facts.age(pod["metadata"].get("creationTimestamp")) or 0.0
         if seconds < SCHEDULING_SECONDS:
             return None
-        if group_name_of(pod) and (finding := held_finding(facts, pod)):
+        if finding := held_finding(facts, pod):
             return finding
         fix = "see that a scheduler runs, and that spec.schedulerName and schedulingGates of the template are meant"
         named = str((pod.get("spec") or {}).get("schedulerName") or "")
@@ -138,8 +138,14 @@ def _unscheduled_finding(facts: Facts, pod: Json) -> Finding | None:
             fix += "operator's --gang-scheduler-name"
         summary = f"{scheduler} handled its pod for {format_age(seconds)}"
         return Finding(BLOCK, summary, f"pod {name_of(pod)}: spec.nodeName", (), fix)
-    message = unschedulable_message(facts, pod, str(scheduled.get("message") or ""))
-    fix = unschedulable_fix(message, namespace_of(pod))
+    message, gang = str(scheduled.get("message") or ""), gang_of(facts, pod)
+    summary, gang_fix = "no node fits its pod (unschedulable)", ""
+    if gang is not None:
+        if finding := lacking_members(gang, "its scheduler"):
+            return replace(finding, evidence=(message,))
+        message = gang_message(gang, message)
+        summary, gang_fix = gang_wait(gang, message)
+    fix = unschedulable_fix(message, namespace_of(pod), gang_fix)
     evidence = [message] if message else []
     if facts.nodes is not None:
         ready_nodes = sum(_is_schedulable(node) for node in facts.nodes)
@@ -147,7 +153,6 @@ def _unscheduled_finding(facts: Facts, pod: Json) -> Finding | None:
         if "taint" in message:  # the scheduler of Kubernetes 1.37 names none
             evidence += untolerated_taints(pod, facts.nodes)
     where = f"pod {name_of(pod)}: status.conditions[PodScheduled]"
-    summary = "no node fits its pod (unschedulable)"
     if lack := device_lack(pod, message, facts.nodes):
         summary, fix = f"{lack.explanation} (unschedulable)", lack.fix
     if missing := missing_object(message, namespace_of(pod)):

@@ -163,8 +163,10 @@ def volume_cause(message: str) -> Cause | None:
     )
 
 
-def unschedulable_fix(message: str, namespace: str) -> str:
-    """The fix for a message of the scheduler."""
+def unschedulable_fix(message: str, namespace: str, otherwise: str = "") -> str:
+    """The fix for a message of the scheduler. `otherwise`: if it names nothing that is known."""
     if missing := missing_object(message, namespace):
         return missing.fix
-    return next((fix for keyword, fix in UNSCHEDULABLE_FIXES if keyword in message), "mend what the message names")
+    return next(
+        (fix for keyword, fix in UNSCHEDULABLE_FIXES if keyword in message), otherwise or "mend what the message names"
+    )

@@ -8,6 +8,7 @@ from functools import cache
 from tests.drop_in.jobs import JAXJOB, MPIJOB, PADDLEJOB, PYTORCHJOB, TFJOB, XGBOOSTJOB, JobKind
 from tests.drop_in.scenario import Scenario, unique
 from tests.drop_in.scenarios_common import common
+from tests.drop_in.scenarios_converted import converted
 from tests.drop_in.scenarios_examples import examples
 from tests.drop_in.scenarios_kinds import jax, paddle, tensorflow, xgboost
 from tests.drop_in.scenarios_mpi import mpi, mpi_v2
@@ -39,7 +40,7 @@ def short(kind: JobKind) -> Iterator[Scenario]:
 def own_scenarios() -> tuple[Scenario, ...]:
     """All but the operators' examples."""
     kinds = [scenario for kind in (TFJOB, XGBOOSTJOB, PADDLEJOB, JAXJOB, MPIJOB) for scenario in short(kind)]
-    own = (*pytorch(), *tensorflow(), *xgboost(), *paddle(), *jax(), *mpi(), *mpi_v2(), *trainjobs())
+    own = (*pytorch(), *tensorflow(), *xgboost(), *paddle(), *jax(), *mpi(), *mpi_v2(), *trainjobs(), *converted())
     return unique((*common(PYTORCHJOB), *kinds, *own))
 
 

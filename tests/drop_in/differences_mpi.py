@@ -133,7 +133,11 @@ V2 = (
     *accepted("mpijob-v2beta1/deadline", "`activeDeadlineSeconds`", FAILED),
     *accepted(
         "mpijob-v2beta1/gang-volcano-*", "a job that Volcano has not admitted",
-        "jobs/*", "pods/*", "job .status.conditions[Blocked]",
+        "jobs/*", "pods/*",
+    ),
+    *accepted(
+        "mpijob-v2beta1/gang-volcano-*", "a job that Volcano has not admitted",
+        "job .status.conditions[Blocked]", certain=False,
     ),
     *accepted("mpijob-v2beta1/gang-volcano-*", "`startTime` of an MPIJob in a queue", "job .status.startTime"),
     *accepted(

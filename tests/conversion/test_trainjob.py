@@ -190,6 +190,81 @@ def test_references_to_the_main_container_follow_its_name() -> None:
     assert env_of(converted["spec"]["trainer"])["CPUS"]["resourceFieldRef"]["containerName"] == "node"
 
 
+def worker_env(**env: Any) -> Json:
+    """A container whose variables have a value, or a reference to a field."""
+    template = pods("jax")
+    variables = [
+        {"name": name, **(value if isinstance(value, dict) else {"value": value})} for name, value in env.items()
+    ]
+    template["spec"]["containers"][0] |= {"env": variables, "args": ["--peer=example-worker-1:80", "example-worker-1x"]}
+    return {"template": template, "replicas": 2, "restartPolicy": "OnFailure"}
+
+
+def label(name: str) -> Json:
+    return {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['training.kubeflow.org/{name}']"}}}
+
+
+def test_host_names_and_labels_of_the_pods_are_those_of_a_train_job() -> None:
+    worker = worker_env(
+        JAX_COORDINATOR_ADDRESS="example-worker-0:6666",
+        HOSTS="example-worker-0.team.svc.cluster.local,example-worker-1,example-worker-12,my-example-worker-0",
+        JAX_PROCESS_ID=label("replica-index"),
+        JOB=label("job-name"),
+    )
+    trainer = train_job(unnamed(kubeflow_job("JAXJob", Worker=worker)))[0]["spec"]["trainer"]
+    env = env_of(trainer)
+    assert env["JAX_COORDINATOR_ADDRESS"] == "example-node-0-0.example:6666"
+    unknown = "example-worker-12,my-example-worker-0"
+    assert env["HOSTS"] == f"example-node-0-0.example,example-node-0-1.example,{unknown}"
+    assert env["JAX_PROCESS_ID"] == env["PROCESS_ID"]
+    assert env["JOB"]["fieldRef"]["fieldPath"] == "metadata.labels['jobset.sigs.k8s.io/jobset-name']"
+    assert trainer["args"] == ["--peer=example-node-0-1.example:80", "example-worker-1x"]
+
+
+def test_roles_keep_their_host_names_and_labels() -> None:
+    worker = worker_env(FIRST="example-ps-0:2222", INDEX=label("replica-index"), ROLE=label("replica-type"))
+    _, runtime = train_job(unnamed(kubeflow_job("TFJob", PS=1, Worker=worker)))
+    assert runtime
+    workers = runtime["spec"]["template"]["spec"]["replicatedJobs"][1]
+    env = env_of(workers["template"]["spec"]["template"]["spec"]["containers"][0])
+    assert env["FIRST"] == "example-ps-0-0.example:2222"
+    assert env["INDEX"] == env["TASK_INDEX"]
+    assert env["ROLE"]["fieldRef"]["fieldPath"] == "metadata.labels['jobset.sigs.k8s.io/replicatedjob-name']"
+
+
+def test_the_first_worker_of_paddle_is_elsewhere() -> None:
+    _, runtime = train_job(
+        unnamed(kubeflow_job("PaddleJob", Worker=worker_env(A="example-worker-0", B="example-worker-1")))
+    )
+    assert runtime
+    env = env_of(
+        runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][
+            0
+        ]
+    )
+    assert (env["A"], env["B"]) == ("example-first-0-0.example", "example-worker-0-0.example")
+
+
+@pytest.mark.parametrize("name", ["replica-index", "replica-type"])
+def test_a_label_that_counts_otherwise_is_reported(name: str) -> None:
+    role = worker_env(INDEX=label(name))
+    conversion = convert(unnamed(kubeflow_job("XGBoostJob", Master={**role, "replicas": 1}, Worker=role)), TRAINJOB)
+    roles = ("Master", "Worker")
+    assert unmapped(conversion) == [f"spec.xgbReplicaSpecs.{role}.template.spec" for role in roles]
+    assert f"no label training.kubeflow.org/{name}" in conversion.unmapped[0].text
+
+
+@pytest.mark.parametrize("has_servers", [False, True])
+def test_all_replicas_have_to_succeed_where_the_job_says_so(has_servers: bool) -> None:
+    roles: dict[str, Any] = {"Chief": 1, "Worker": 2, **({"PS": 1} if has_servers else {})}
+    obj = unnamed(kubeflow_job("TFJob", **roles))
+    obj["metadata"]["annotations"] = {"trainyard.dev/success-policy": "AllReplicas", "team": "a"}
+    converted, runtime = train_job(obj)
+    assert runtime and converted["metadata"]["annotations"] == {"team": "a"}
+    success = runtime["spec"]["template"]["spec"]["successPolicy"]["targetReplicatedJobs"]
+    assert success == (["chief"] if has_servers else ["chief", "worker"])
+
+
 def test_a_worker_that_is_not_like_the_master_is_reported_field_by_field() -> None:
     obj = torch_job()
     worker = obj["spec"]["pytorchReplicaSpecs"]["Worker"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from trainyard.conversion.fields import Fields
 from trainyard.conversion.template_edits import main_container, take_restart_policy, with_main_container
 from trainyard.conversion.trainjob.job_policies import CLEAN_ALL
+from trainyard.conversion.trainjob.pod_references import follow_pods
 from trainyard.conversion.trainjob.replicated_jobs import (
     ANCESTOR,
     NODE,
@@ -18,10 +19,13 @@ from trainyard.conversion.trainjob.replicated_jobs import (
 )
 from trainyard.conversion.trainjob.runtimes import train_job, training_runtime
 from trainyard.conversion.trainjob.single_role import TRAINER_FIELDS
+from trainyard.kinds.kubeflow_v1.framework import WORKER
 from trainyard.kinds.pods.templates import has_container, whole_number
 from trainyard.objects import Json
 
 LAUNCHER = "launcher"
+PLACES = {LAUNCHER: LAUNCHER, WORKER: NODE}
+"""Role -> the replicated job of its Pods."""
 FIRST = ""  # the main container is the first one, whatever its name
 SSHD = ["/usr/sbin/sshd", "-De"]
 SSH_PATH = "/root/.ssh"
@@ -58,6 +62,7 @@ def _convert(source: JobSource, launcher_policy: str, worker_container: str, *, 
     nodes = max(1, workers.replicas + int(ml_policy["mpi"]["runLauncherAsNode"]))
     check_name(source, {LAUNCHER: 1, NODE: nodes})
     note_backoff(source, {LAUNCHER: launcher})
+    follow_pods(source, {LAUNCHER: launcher, WORKER: workers}, lambda role, index: (PLACES[role], index))
     launcher_container = main_container(launcher.template, NODE)
     # Of the launcher there is one; numNodes of the TrainJob is the number of workers.
     trainer: Json = {"numNodes": nodes}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from trainyard.conversion.fields import Fields
 from trainyard.conversion.template_edits import add_variables
+from trainyard.conversion.trainjob.pod_references import follow_pods
 from trainyard.conversion.trainjob.replicated_jobs import ReplicaSet, address, open_source, take_replica_sets
 from trainyard.conversion.trainjob.several_roles import several_roles_job
 from trainyard.kinds.kubeflow_v1.framework import MASTER, WORKER
@@ -28,6 +29,11 @@ def convert(root: Fields) -> list[Json]:
     for name in elastic.names:
         elastic.unmapped(name, FIXED_SIZE)
     leader = MASTER if MASTER in replica_sets else WORKER
+    follow_pods(
+        source,
+        replica_sets,
+        lambda role, index: (role.lower(), index - (role == leader)) if index or role != leader else (FIRST, 0),
+    )
     port = port_of(FRAMEWORK, replica_sets[leader].template)
     total = sum(replica_set.replicas for replica_set in replica_sets.values())
     common = [
@@ -51,7 +57,7 @@ def convert(root: Fields) -> list[Json]:
             rest -= 1
         if rest:
             jobs[role.lower()] = _with_variables(replica_set, rest, [*common, *its_address, *counted])
-    success = [name for name in (FIRST, leader.lower()) if name in jobs]
+    success = list(jobs) if source.all_succeed else [name for name in (FIRST, leader.lower()) if name in jobs]
     return several_roles_job(source, jobs, success)
 
 

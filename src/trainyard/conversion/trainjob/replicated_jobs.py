@@ -8,7 +8,12 @@ from trainyard.conversion.fields import Fields, take_metadata
 from trainyard.conversion.template_edits import take_restart_policy, with_main_container
 from trainyard.conversion.trainjob.job_policies import DEFAULT_BACKOFF_LIMIT, JobPolicies, take_run_policy
 from trainyard.kinds.kubeflow_v1.framework import Framework
-from trainyard.kinds.kubeflow_v1.lifecycle import FIRST_RETRYABLE_CODE
+from trainyard.kinds.kubeflow_v1.lifecycle import (
+    ALL_REPLICAS,
+    FIRST_RETRYABLE_CODE,
+    SUCCESS_GRACE,
+    SUCCESS_POLICY,
+)
 from trainyard.objects import Json, Problem
 
 INDEX_PATH = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
@@ -18,24 +23,31 @@ NODE = "node"
 
 
 class JobSource(msgspec.Struct, frozen=True):
-    """A job that is being converted: the fields of its spec that are left, and what every TrainJob takes of it."""
+    """A job that is being converted: the fields of its spec that are left, and what every TrainJob takes of it.
+    `all_succeed`: all its replicas have to succeed, by the annotation SUCCESS_POLICY."""
 
     spec: Fields
     metadata: Json
     name: str
     policy: JobPolicies
+    all_succeed: bool = False
 
 
 def open_source(root: Fields) -> JobSource:
-    """Take the metadata and `runPolicy`. The name is part of addresses, and that of the job's own runtime."""
+    """Take the metadata and `runPolicy`. The name is part of addresses, and that of the job's own runtime. Annotations
+    about the success are left out: the JobSet has a success policy, and stops the rest at the success."""
     metadata = take_metadata(root)
+    annotations = metadata.pop("annotations", {})
+    all_succeed = annotations.get(SUCCESS_POLICY) == ALL_REPLICAS
+    kept = {name: value for name, value in annotations.items() if name not in (SUCCESS_POLICY, SUCCESS_GRACE)}
+    metadata |= {"annotations": kept} if kept else {}
     name = str(metadata.get("name") or "")
     if not name:
         root.report_unmapped("metadata.generateName", "the name is part of addresses: write metadata.name")
         name = str(metadata.pop("generateName", "")).rstrip("-")
         metadata = {"name": name, **metadata}
     spec = root.child("spec")
-    return JobSource(spec, metadata, name, take_run_policy(spec.child("runPolicy")))
+    return JobSource(spec, metadata, name, take_run_policy(spec.child("runPolicy")), all_succeed)
 
 
 class ReplicaSet(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ import msgspec
 
 from trainyard.conversion.differences import differing_paths
 from trainyard.conversion.template_edits import add_variables, main_container
+from trainyard.conversion.trainjob.pod_references import follow_pods
 from trainyard.conversion.trainjob.replicated_jobs import (
     ANCESTOR,
     NODE,
@@ -54,6 +55,8 @@ def single_role_job(source: JobSource, replica_sets: dict[str, ReplicaSet], trai
     nodes = sum(replica_set.replicas for replica_set in replica_sets.values())
     check_name(source, {NODE: nodes})
     note_backoff(source, replica_sets)
+    roles, counts = list(replica_sets), [replica_set.replicas for replica_set in replica_sets.values()]
+    follow_pods(source, replica_sets, lambda role, index: (NODE, sum(counts[: roles.index(role)]) + index))
     container = main_container(first.template, NODE)
     _drop_reserved(source, first, container, trainer.reserved)
     if trainer.variables:

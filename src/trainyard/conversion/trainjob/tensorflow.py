@@ -6,6 +6,7 @@ import json
 
 from trainyard.conversion.fields import Fields
 from trainyard.conversion.template_edits import add_variables, main_container
+from trainyard.conversion.trainjob.pod_references import follow_pods
 from trainyard.conversion.trainjob.replicated_jobs import (
     JobSource,
     ReplicaSet,
@@ -33,12 +34,15 @@ def convert(root: Fields) -> list[Json]:
     if source.spec.peek("enableDynamicWorker"):
         source.spec.report_unmapped("enableDynamicWorker", DYNAMIC)
     source.spec.take("enableDynamicWorker")
+    follow_pods(source, replica_sets, lambda role, index: (role.lower(), index))
     if sum(replica_set.replicas for replica_set in replica_sets.values()) != 1:
         _add_tf_config(source, replica_sets)
     jobs = {role.lower(): replica_set for role, replica_set in replica_sets.items()}
     chief = next((role.lower() for role in CHIEFS if role in replica_sets), "")
     success = [chief or (WORKER.lower() if WORKER in replica_sets else next(iter(jobs)))]
-    first_pod_decides = "" if chief or all_workers else WORKER.lower()
+    if all_succeed := source.all_succeed and not FRAMEWORK.serving_roles & set(replica_sets):
+        success = list(jobs)
+    first_pod_decides = "" if chief or all_workers or all_succeed else WORKER.lower()
     return several_roles_job(source, jobs, success, first_pod_decides)
 
 

@@ -6,6 +6,7 @@ namespace's label.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ from trainyard.objects import Json, encode, name_of, namespace_of
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.network]
 
 JOB_IMAGE = "python:3.11"
+TENSORFLOW_IMAGE, TEST_IMAGE = "trainyard/tf-train:1", "tensorflow/tensorflow:2.21.0"
 PROGRAM = """
 points = [(x / 50, 3 * x / 50 - 1) for x in range(-50, 51)]
 slope = offset = 0.0
@@ -144,6 +146,26 @@ def test_each_way_installs_an_operator_that_trains_and_uninstalls_no_job(
             shell.type(way.uninstall)
             assert operators(node) == [] and node.ask("GET", job)[0] == 200
     assert node.ask("GET", job)[0] == 404
+
+
+@pytest.mark.parametrize("helm", ["Helm 4", "Helm 3"])
+def test_helm_test_trains_where_the_namespace_enforces_restricted(
+    node: RealNode, helm_programs: dict[str, Path], tmp_path: Path, helm: str
+) -> None:
+    """The image of our Dockerfile has the name of the public one, which no registry serves here: TensorFlow is the
+    same."""
+    import_image(node, TENSORFLOW_IMAGE)
+    node.tag_image(TENSORFLOW_IMAGE, TEST_IMAGE)
+    shell = Shell(node, tmp_path, helm_programs[helm])
+    install, get_pods, test = install_page.block("helm test")
+    label = "kubectl label namespace/default"
+    with typed_afterwards(shell, HELM.uninstall, HELM.delete_definitions, f"{label} {ENFORCE}-"):
+        shell.type(f"{label} {ENFORCE}=restricted")
+        shell.type(install)
+        assert_ready_and_restricted(node)
+        assert re.search(r"^tf-job-operator-\S+ +1/1 +Running", shell.type(get_pods), re.MULTILINE)
+        assert re.search(r"^Phase: +Succeeded$", shell.type(test), re.MULTILINE)
+        assert "ok: TfJob tf-job-tfjob-test Succeeded" in node.kubectl("logs", "tf-job-tfjob-test")
 
 
 @pytest.mark.parametrize("line", install_page.block("--namespaced"))

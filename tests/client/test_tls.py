@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import ssl
 import subprocess
@@ -21,10 +22,13 @@ from cryptography.hazmat.primitives.serialization import Encoding
 import trainyard
 from tests.kinds.exec_server import AGENT
 from tests.support.interpreters import every_python
+from tests.support.repository import ROOT
 from trainyard.client import tls
 from trainyard.server.auth.certificates import private_key_pem, server_context
 
 SOURCES = Path(trainyard.__file__).parent
+CHART = ROOT / "charts" / "trainyard"
+HELM_TEST = CHART / "files" / "train.py"
 DAY = timedelta(days=1)
 
 # Prints for each (host name, port) how the handshake ends: "" or the text of the error.
@@ -94,7 +98,7 @@ def shaking_hands(context: ssl.SSLContext) -> Iterator[int]:
         thread.join()
 
 
-@pytest.mark.parametrize("client", [Path(tls.__file__), AGENT], ids=lambda path: path.name)
+@pytest.mark.parametrize("client", [Path(tls.__file__), AGENT, HELM_TEST], ids=lambda path: path.name)
 @pytest.mark.parametrize("python", every_python("3.11"))
 def test_an_old_ca_is_trusted_and_chain_name_and_validity_are_checked(
     python: str, client: Path, tmp_path: Path
@@ -109,15 +113,15 @@ def test_an_old_ca_is_trusted_and_chain_name_and_validity_are_checked(
     with shaking_hands(good) as port, shaking_hands(expired) as expired_port, shaking_hands(foreign) as foreign_port:
         servers = [("localhost", port), ("other", port), ("localhost", expired_port), ("localhost", foreign_port)]
         arguments = [python, "-c", HANDSHAKES, str(client), str(tmp_path), json.dumps(servers)]
-        done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+        variables = {**os.environ, "JOB": "job", "MY_POD_NAMESPACE": "default"}  # train.py reads them at once
+        done = subprocess.run(arguments, env=variables, capture_output=True, text=True, check=True)
     trusted, other_name, expiry, foreign_ca = done.stdout.splitlines()
     assert not trusted
     assert "Hostname mismatch" in other_name and "has expired" in expiry and "CERTIFICATE_VERIFY_FAILED" in foreign_ca
 
 
 def test_no_client_makes_a_tls_context_of_its_own() -> None:
-    """`ssl.create_default_context` has other checks under each version of Python. kubexec.py is alone in its pod."""
-    callers = {
-        path.name for path in SOURCES.rglob("*.py") if "create_default_context(" in path.read_text(encoding="utf-8")
-    }
-    assert callers == {"tls.py", "kubexec.py"}
+    """`ssl.create_default_context` has other checks under each version of Python. The others are alone in a pod."""
+    programs = [*SOURCES.rglob("*.py"), *CHART.rglob("*.py")]
+    callers = {path.name for path in programs if "create_default_context(" in path.read_text(encoding="utf-8")}
+    assert callers == {"tls.py", "kubexec.py", "train.py"}

@@ -27,11 +27,18 @@ assert float(loss) < 1e-3, float(loss)
 """
 
 
+def tls_context(ca):
+    context = ssl.create_default_context(cadata=ca.decode())
+    # Python 3.13 refuses some CAs that all other clients accept: use their checks.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
 def ask(method, path, body=None):
     """One request as this pod's ServiceAccount: the object of the answer, None when there is none."""
     trusted = ssl.create_default_context(cafile=ACCOUNT / "ca.crt")
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])
-    server = http.client.HTTPSConnection(host, port, timeout=30, context=trusted)
+    server = http.client.HTTPSConnection(host, port, timeout=30, context=context)
     token = (ACCOUNT / "token").read_text()
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     server.request(method, path, None if body is None else json.dumps(body), headers)

@@ -53,7 +53,7 @@ def test_describe_prints_the_fields_that_a_user_looks_for() -> None:
 
 def test_a_page_shows_the_newest_events_and_counts_the_others() -> None:
     lines = page(tfjob(RUNNING), events=[event(number) for number in range(25)])
-    assert "  (5 earlier ones: trainyard events)" in lines and lines[-1].split()[2] == "R24"
+    assert "  (5 earlier: trainyard events)" in lines and lines[-1].split()[2] == "R24"
     assert not [line for line in lines if " R4 " in line]
 
 

@@ -59,7 +59,7 @@ def test_the_exit_code_of_an_in_place_restart_is_reported() -> None:
     pod = pod_of(worker, restarts=1)
     pod["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"exitCode": 9, "reason": "Error"}}
     reason = look(job, master, worker, pod_of(master), pod).status["reason"]
-    assert reason.endswith("WORKER 0 was restarted 1 times: container tensorflow exited with code 9")
+    assert reason.endswith("WORKER 0 was restarted once: container tensorflow exited with code 9")
 
 
 def test_a_master_that_is_not_tried_again_is_shown_as_failed_at_the_end() -> None:
@@ -88,7 +88,7 @@ def test_memory_that_ran_out_in_place_is_in_the_message_of_the_limit(ended_state
     pod["status"]["containerStatuses"][0] |= ended_state
     reason = look(job, master, worker, pod_of(master), pod).status["reason"]
     expected = "container tensorflow exited with code 137 (OOMKilled, its memory limit is 64Mi)"
-    assert reason.endswith(f"WORKER 0 was restarted 1 times: {expected}")
+    assert reason.endswith(f"WORKER 0 was restarted once: {expected}")
 
 
 def test_a_restarted_sidecar_is_not_the_reason_of_the_limit() -> None:

@@ -193,7 +193,7 @@ async def test_restarts_in_place_count_against_the_limit_and_everything_is_stopp
     await harness.every_replica_runs()
     await (await harness.controlled_pod("worker", 1)).exit(1)
     failed = await harness.condition("Failed")
-    assert failed["reason"] == "BackoffLimitExceeded" and "1 failed attempts, backoffLimit is 0" in failed["message"]
+    assert failed["reason"] == "BackoffLimitExceeded" and "1 failed attempt, backoffLimit is 0" in failed["message"]
     await harness.until_holds(lambda: not harness.running())
 
 

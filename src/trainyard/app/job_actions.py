@@ -15,6 +15,7 @@ from trainyard.client import ApiClient, NotFound
 from trainyard.core import Config, Job, Kind, parse_job
 from trainyard.kinds.definitions.size_variables import size_variables
 from trainyard.objects import Json, is_deleting, name_of, namespace_of, uid_of
+from trainyard.objects.numbers import count_text
 from trainyard.views.job_view import job_result
 
 
@@ -135,10 +136,10 @@ def _check_bounds(kind: Kind, job: Json, replicas: int) -> None:
     least, most = kind.api.scale_bounds(parse_job(kind, job, Config()))
     reference = reference_of(kind, job)
     if most is not None and replicas > most:
-        text = f"{replicas} replicas must not be above maxReplicas, {most}: raise maxReplicas first"
+        text = f"{count_text(replicas, 'replica')} must not be above maxReplicas, {most}: raise maxReplicas first"
         raise ActionRefused(f"{reference}: {text}")
     if least is not None and replicas < least:
-        text = f"{replicas} replicas must not be below minReplicas, {least}: lower minReplicas first"
+        text = f"{count_text(replicas, 'replica')} must not be below minReplicas, {least}: lower minReplicas first"
         raise ActionRefused(f"{reference}: {text}")
 
 

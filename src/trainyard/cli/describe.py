@@ -157,5 +157,5 @@ def _events(details: JobDetails, now: float, width: int) -> list[str]:
     if not details.events:
         return []
     earlier_count = len(details.events) - EVENTS
-    earlier = [f"  ({earlier_count} earlier ones: trainyard events)"] if earlier_count > 0 else []
+    earlier = [f"  ({earlier_count} earlier: trainyard events)"] if earlier_count > 0 else []
     return [*earlier, *(f"  {line}" for line in table_lines(event_rows(details.events[-EVENTS:], now), width))]

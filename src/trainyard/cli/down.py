@@ -97,6 +97,7 @@ def _delete(cluster: Background, cluster_text: str) -> None:
 def _items_to_delete(cluster: Background) -> list[str]:
     """One line for each part of the cluster's state that --delete removes."""
     from trainyard.app.background.state import jobs_in
+    from trainyard.objects.numbers import count_text
     from trainyard.server import DiskError
 
     if not cluster.folder.is_dir():
@@ -105,7 +106,7 @@ def _items_to_delete(cluster: Background) -> list[str]:
     if cluster.state.is_dir():
         try:
             if jobs := jobs_in(cluster.state):
-                count = f"{len(jobs)} job{'s' if len(jobs) > 1 else ''}"
+                count = count_text(len(jobs), "job")
                 items.append(f"{count}: {', '.join(jobs[:6])}{', ...' if len(jobs) > 6 else ''}")
         except (DiskError, OSError) as error:
             items.append(f"a state that cannot be read ({str(error).partition(';')[0]})")

@@ -24,6 +24,7 @@ from trainyard.cli.command.codes import FAILED, INTERRUPTED, INVALID, READER_GON
 from trainyard.cli.output.layout import clear_line, note, note_problems, terminal_prose, terminal_table
 from trainyard.cli.output.printing import FORMS, as_json, as_yaml
 from trainyard.objects.manifest import ManifestError
+from trainyard.objects.numbers import count_text
 
 if TYPE_CHECKING:
     from trainyard.node.images import Images
@@ -266,7 +267,7 @@ async def _size(params: dict[str, Any], form: str) -> int:
         click.echo("\n".join(terminal_table(table, wide=form == "wide")))
     total, own_total = sum(usage.on_disk for _, usage, _ in rows), sum(usage.own for _, usage, _ in rows)
     shared = f"; {format_bytes(total - own_total)} of it are shared with uv's cache" if total > own_total else ""
-    click.echo(terminal_prose(f"{_counted(len(rows))}, {format_bytes(total)} in {cache}{shared}"))
+    click.echo(terminal_prose(f"{count_text(len(rows), 'environment')}, {format_bytes(total)} in {cache}{shared}"))
     return SUCCEEDED
 
 
@@ -282,7 +283,7 @@ async def _prune(params: dict[str, Any], older_than: float | None) -> int:
             if not used_by_entry(environment, opened):
                 removal.remove(environment, "no entry names it")
             elif older_than is not None and days >= older_than:
-                removal.remove(environment, f"not used for {days:.0f} days")
+                removal.remove(environment, f"not used for {count_text(round(days), 'day')}")
             else:
                 removal.kept += 1
     return removal.finish()
@@ -295,17 +296,15 @@ async def _clean(cache: Path, yes: bool) -> int:
     environments = store.list_environments(cache)
     if not yes:
         total = sum(store.disk_usage(environment.folder).own for environment in environments)
-        summary = f"would remove {_counted(len(environments))} from {cache} and free {format_bytes(total)}"
+        summary = (
+            f"would remove {count_text(len(environments), 'environment')} from {cache} and free {format_bytes(total)}"
+        )
         note(f"{summary}; they are built again when they are needed. To do it: --yes")
         return INVALID if environments else SUCCEEDED
     removal = _Removal(cache)
     for environment in environments:
         removal.remove(environment, "")
     return removal.finish()
-
-
-def _counted(number: int) -> str:
-    return f"{number} environment{'' if number == 1 else 's'}"
 
 
 class _Removal:
@@ -347,6 +346,6 @@ class _Removal:
             left += freed
         if left:
             click.echo(f"removed what interrupted installations had left, {format_bytes(left)}")
-        kept = f"; kept {_counted(self.kept)}" if self.kept else ""
+        kept = f"; kept {count_text(self.kept, 'environment')}" if self.kept else ""
         click.echo(terminal_prose(f"freed {format_bytes(self._freed + left)} in {self._cache}{kept}"))
         return FAILED if self._failed else SUCCEEDED

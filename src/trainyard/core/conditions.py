@@ -11,6 +11,7 @@ from trainyard.core.policies.failure_policy import join_texts, termination_text
 from trainyard.core.policies.success_policy import GRACE
 from trainyard.core.read import describe_ignored_edits, ignores_edits
 from trainyard.objects import Json, find_condition, format_time, set_condition
+from trainyard.objects.numbers import count_text
 from trainyard.objects.resources import DEPLOYMENT
 
 STUCK_REASONS = frozenset(
@@ -66,8 +67,8 @@ def phase_conditions(
     """The conditions that follow from the phase and the spec. `status` is the job's next one."""
     conditions = []
     if outcome.phase != "Invalid":
-        count = sum(role.replicas for role in job.roles)
-        conditions.append(Condition("Created", True, "JobCreated", f"the job is accepted, with {count} replicas"))
+        count = count_text(sum(role.replicas for role in job.roles), "replica")
+        conditions.append(Condition("Created", True, "JobCreated", f"the job is accepted, with {count}"))
     suspended = outcome.phase == "Suspended"
     reason, message = (outcome.reason, outcome.message) if suspended else ("JobResumed", "")
     conditions.append(Condition("Suspended", suspended, reason, message))

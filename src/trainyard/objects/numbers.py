@@ -1,4 +1,4 @@
-"""Numbers that need not be finite, as text and in JSON, which has no such numbers.
+"""Numbers as text, and in JSON, which has none that is not finite.
 
 A loss that diverges is NaN or infinite: that is what the program has reported, and it is shown as such.
 """
@@ -7,6 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+
+
+def count_text(number: int, noun: str) -> str:
+    """The number with its noun: 1 replica, 2 replicas."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def times_text(count: int) -> str:
+    """How often something happened: once, 2 times."""
+    return "once" if count == 1 else f"{count} times"
 
 
 def json_number(value: float) -> float | str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from trainyard.objects import Json, Problem, encode
+from trainyard.objects.numbers import count_text
 from trainyard.schema.formats import FORMATS
 from trainyard.schema.patterns import matcher
 from trainyard.schema.pruning_and_defaulting import EMBEDDED, PRESERVE
@@ -194,10 +195,12 @@ def _list_checks(schema: Json) -> Iterable[Check]:
         def check_count(value: Any, path: str, problems: list[Problem]) -> None:
             if isinstance(value, list):
                 if min_items is not None and len(value) < min_items:
-                    problems.append(_invalid_value(path, len(value), f"must have at least {_count_text(min_items)}"))
+                    problems.append(
+                        _invalid_value(path, len(value), f"must have at least {count_text(min_items, 'item')}")
+                    )
                 if max_items is not None and len(value) > max_items:
                     problems.append(
-                        Problem(path, f"Too many: {len(value)}: must have at most {_count_text(max_items)}")
+                        Problem(path, f"Too many: {len(value)}: must have at most {count_text(max_items, 'item')}")
                     )
 
         yield check_count
@@ -207,10 +210,6 @@ def _list_checks(schema: Json) -> Iterable[Check]:
         keys = list(schema.get("x-kubernetes-list-map-keys") or ())
         properties: Json = (schema.get("items") or {}).get("properties") or {}
         yield _unique_items([(key, (properties.get(key) or {}).get("default")) for key in keys])
-
-
-def _count_text(count: int) -> str:
-    return "1 item" if count == 1 else f"{count} items"
 
 
 def _unique_items(keys: list[tuple[str, Any]] | None) -> Check:

@@ -14,6 +14,7 @@ from trainyard.cli.export.curves import curve_figure
 from trainyard.cli.export.timeline import timeline_svg
 from trainyard.cli.output.html import Html, element, join
 from trainyard.objects import format_time
+from trainyard.objects.numbers import count_text
 from trainyard.page.series import SeriesAnswer
 from trainyard.views.diagnosis import LEVEL_NAMES, JobDiagnosis
 from trainyard.views.durations import format_clock
@@ -113,7 +114,7 @@ def _curves(answer: SeriesAnswer) -> Iterable[Html]:
     if figures:
         yield element("div", *figures, class_="curves")
     if len(answer.series) > MAX_CURVES:
-        yield element("p", f"{len(answer.series) - MAX_CURVES} more curves are left out.")
+        yield element("p", f"Left out: {count_text(len(answer.series) - MAX_CURVES, 'more curve')}.")
     for file in answer.corrupt:
         yield element("p", f"{file} cannot be read to the end, it is damaged.")
 
@@ -123,7 +124,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Html:
         return element("p", "None.")
     if len(rows) > MAX_ROWS:
         half = MAX_ROWS // 2
-        omitted = f"{len(rows) - 2 * half} rows are left out"
+        omitted = f"left out: {count_text(len(rows) - 2 * half, 'row')}"
         rows = [*rows[:half], [omitted], *rows[-half:]]
     lines = [element("tr", *(element("th", head, scope="col") for head in heads))] if heads else []
     lines += [element("tr", *(element("td", cell) for cell in row)) for row in rows]
@@ -175,10 +176,10 @@ def _logs(run: ExportedRun) -> Iterable[Html]:
     for log in run.logs:
         parts: list[str] = ["\n".join(log.first)]
         if log.omitted:
-            note = f"{log.omitted} lines are left out here"
+            note = f"left out here: {count_text(log.omitted, 'line')}"
             parts += ["\n", element("span", note, class_="omitted-lines"), "\n", "\n".join(log.last)]
         size = len(log.first) + log.omitted + len(log.last)
-        title = f"{log.name}: {size} line{'' if size == 1 else 's'}"
+        title = f"{log.name}: {count_text(size, 'line')}"
         yield element("details", element("summary", title), element("pre", join(*parts)))
     if run.omitted_logs:
-        yield element("p", f"The logs of {run.omitted_logs} more container runs are left out.")
+        yield element("p", f"The logs of {count_text(run.omitted_logs, 'more container run')} are left out.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainyard.cli.output.html import Html, element, join
+from trainyard.objects.numbers import count_text
 from trainyard.views.durations import format_clock
 from trainyard.views.timeline import Lane, Segment
 
@@ -42,9 +43,9 @@ def timeline_svg(lanes: Sequence[Lane], end: float) -> Html:
         *parts,
         viewBox=f"0 0 {WIDTH} {height}",
         role="img",
-        aria_label=f"What {len(shown)} replicas did when",
+        aria_label=f"What {count_text(len(shown), 'replica')} did when",
     )
-    more = [element("p", f"and {len(rows) - len(shown)} more replicas")] if len(rows) > len(shown) else []
+    more = [element("p", f"and {count_text(len(rows) - len(shown), 'more replica')}")] if len(rows) > len(shown) else []
     return join(_legend(), chart, *more)
 
 

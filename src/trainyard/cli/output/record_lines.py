@@ -12,6 +12,7 @@ from trainyard.cli.output.layout import wrapped
 from trainyard.cli.output.printing import align_columns, event_rows
 from trainyard.objects import parse_time
 from trainyard.objects.log_files import disk_size
+from trainyard.objects.numbers import count_text
 from trainyard.objects.printable import printable
 from trainyard.views.durations import format_age, format_clock
 from trainyard.views.event_view import event_view
@@ -69,7 +70,9 @@ def record_fields(record: HistoryRecord, now: float) -> list[str]:
     if len(rows := _pod_rows(record)) > 1:
         lines += ["Pods:", *(f"  {line}" for line in align_columns(rows))]
     for replica, left_out in (record.data.get("leftOut") or {}).items():
-        lines.append(f"  {replica}: {left_out.get('pods', 0)} pods between the first and the last ones are left out")
+        lines.append(
+            f"  {replica}: without {count_text(left_out.get('pods', 0), 'pod')} between the first and the last ones"
+        )
     files = record.log_files()
     lines += ["Logs:"] if files else []
     lines += [f"  {_file_size(path, record.logs):>8}  {path.relative_to(record.logs)}" for path in files]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainyard.core.job_state import Outcome, Replica, Role
 from trainyard.core.kind import Job
 from trainyard.core.policies.failure_policy import crash_text, join_texts, termination_text
+from trainyard.objects.numbers import count_text
 
 
 def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:
@@ -44,13 +45,15 @@ def exceeded(job: Job, in_place: int) -> str:
     limit = job.policy.backoff_limit
     if limit is not None:
         count = sum(failures.values()) + in_place
-        return f"{count} failed attempts, backoffLimit is {limit}" if count > limit else ""
+        return f"{count_text(count, 'failed attempt')}, backoffLimit is {limit}" if count > limit else ""
     limit = job.kind.lifecycle.default_backoff_limit
     supervised = {slot.role for slot in job.supervised_slots()}
     count = sum(failures.get(role, 0) for role in supervised)
     if limit is None or count <= limit:
         return ""
-    return f"{count} failed attempts of {', '.join(sorted(supervised))}, backoffLimit is {limit} by default"
+    return (
+        f"{count_text(count, 'failed attempt')} of {', '.join(sorted(supervised))}, backoffLimit is {limit} by default"
+    )
 
 
 def restarts_in_place(replicas: list[Replica]) -> int:

@@ -8,6 +8,7 @@ from trainyard.core.carriers.terminations import exit_detail
 from trainyard.core.job_state import Outcome, Replica, Termination
 from trainyard.core.kind import Job
 from trainyard.core.model import Refusal
+from trainyard.objects.numbers import times_text
 
 MAX_NAMED_REPLICAS = 5
 """How many replicas the message of a condition names: the status must not grow with the replicas."""
@@ -52,7 +53,7 @@ def crash_text(replica: Replica) -> str:
     if not replica.restart_count:
         return ""
     reason = f": {replica.last_restart_reason}" if replica.last_restart_reason else ""
-    return f"{replica.name} was restarted {replica.restart_count} times{reason}"
+    return f"{replica.name} was restarted {times_text(replica.restart_count)}{reason}"
 
 
 def termination_text(replica: Replica, termination: Termination) -> str:

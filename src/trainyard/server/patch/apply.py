@@ -19,6 +19,7 @@ import msgspec
 
 from trainyard.api_types.schemas import META, TypeSchema, built_in
 from trainyard.objects import Json, decode, parse_time
+from trainyard.objects.numbers import count_text
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_reader import ManifestError, load
 from trainyard.schema.checks import json_text
@@ -244,7 +245,7 @@ def _conflict(conflicts: list[tuple[Owner, list[Path]]]) -> errors.StatusError:
         single = f"conflict with {manager}: {path_text(paths[0])}"
         several = f"conflicts with {manager}:\n" + "\n".join(f"- {path_text(path)}" for path in paths)
         texts.append(single if len(paths) == 1 else several)
-    count = f"{len(causes)} conflict" + ("s" if len(causes) > 1 else "")
+    count = count_text(len(causes), "conflict")
     listed = "\n".join(texts)
     return errors.StatusError(409, "Conflict", f"Apply failed with {count}: {listed}", {"causes": causes})
 

@@ -8,6 +8,7 @@ from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Finding
 from trainyard.core.policies.managed_by import is_managed_here
 from trainyard.objects import Json, format_time, namespace_of, parse_time
 from trainyard.views.diagnosis.children import children_without_pods, next_requeue, succeeded_without_pods
+from trainyard.objects.numbers import times_text
 from trainyard.views.diagnosis.doubts import doubts
 from trainyard.views.diagnosis.failures import failed
 from trainyard.views.diagnosis.gangs import queue_evidence
@@ -128,8 +129,7 @@ def ended_job(facts: Facts) -> Iterator[Finding]:
             fix = FAILURE_FIXES.get(reason, "mend what is named here and make the job again")
             restarts = facts.status.get("restarts")
             if reason == "DeadlineExceeded" and isinstance(restarts, int) and restarts > 0:
-                times = "once" if restarts == 1 else f"{restarts} times"
-                summary += f"; before that its replicas ended and were started again, {times}"
+                summary += f"; before that its replicas ended and were started again, {times_text(restarts)}"
                 fix = CRASHED_UNTIL_DEADLINE_FIX.replace("{logs}", facts.command("logs"))
             if reason == "InvalidChild" and "refused PodGroup " in message:
                 fix = f"{POD_GROUP_FIX}, and make the job again"

@@ -8,6 +8,7 @@ from trainyard.core.diagnosis import BLOCK, NOTE, WAIT, Cause, ContainerContext,
 from trainyard.objects import Json, find_condition, format_time, name_of, namespace_of, uid_of
 from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS, restart_policy
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
+from trainyard.objects.numbers import times_text
 from trainyard.objects.structs import replace
 from trainyard.views.diagnosis.capacity import device_lack
 from trainyard.views.diagnosis.children import next_requeue
@@ -253,7 +254,7 @@ def _preparing_finding(facts: Facts, pod: Json, container: ContainerStatus, reas
 def _crash_loop_finding(facts: Facts, pod: Json, container: ContainerStatus) -> Finding:
     terminated = container.last_terminated or {}
     code, reason = int(terminated.get("exitCode") or 0), str(terminated.get("reason") or "")
-    summary = f"its program ends and is started again, {_times(container.restarts)} so far; exit code {code}"
+    summary = f"its program ends and is started again, {times_text(container.restarts)} so far; exit code {code}"
     if not container.restarts:
         summary = f"its program has ended and is started again; exit code {code}"
     summary += f" ({reason})" if reason else ""
@@ -277,7 +278,9 @@ def _restarted_finding(facts: Facts, pod: Json, container: ContainerStatus) -> F
     if reason == RESTARTING_ALL_CONTAINERS:
         return _all_restarted_finding(facts, pod, container)
     seconds = facts.age(terminated.get("finishedAt"))
-    summary = f"its program was started again {_times(container.restarts)}; it ended with exit code {code} ({reason})"
+    summary = (
+        f"its program was started again {times_text(container.restarts)}; it ended with exit code {code} ({reason})"
+    )
     summary += f" {format_age(seconds)} ago" if seconds is not None else ""
     context = container_context(facts, pod, container.name, container.status)
     explanation = cause_of((), code, reason, context).explanation
@@ -295,14 +298,10 @@ def _all_restarted_finding(facts: Facts, pod: Json, container: ContainerStatus) 
     """No finding for init containers. The exit code that the status of each container has is not the program's."""
     if container.init:
         return None
-    times = _times(container.restarts)
+    times = times_text(container.restarts)
     summary = f"all containers of its pod were started again {times}, by a rule of restartPolicyRules"
     where = container_field(pod, container.name, "lastState.terminated")
     return Finding(NOTE, summary, where, (), f"see what the program prints before it exits: `{facts.command('logs')}`")
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 def _error_output_finding(facts: Facts, pod: Json, container: ContainerStatus) -> Finding | None:

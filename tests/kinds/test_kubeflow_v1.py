@@ -436,11 +436,15 @@ def test_a_running_pod_that_somebody_deletes_is_lost_to_its_gang_which_restarts(
     simulated = started(kind, sample(kind.gvk.kind))
     before = uids(simulated)
     deleted = list(before)[-1]
-    simulated.get("Pod", deleted)["metadata"]["deletionTimestamp"] = format_time(simulated.now + 30)
+    pod = simulated.get("Pod", deleted)
+    pod["metadata"]["deletionTimestamp"] = format_time(simulated.now + 30)
+    condition = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+    pod["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", **condition}]
     simulated.settle()
     assert simulated.names("Pod") == [deleted]  # the others have gone; nothing new starts beside it
     message = (find_condition(simulated.job["status"]["conditions"], "Restarting") or {})["message"]
-    assert "was deleted while it ran: all replicas restart" in message
+    cause = "EvictionByEvictionAPI: Eviction API: evicting"
+    assert f"Pod {deleted} was deleted while it ran ({cause}): all replicas restart" in message
     simulated.lose("Pod", deleted)
     status = simulated.settle()
     after = uids(simulated)

@@ -54,7 +54,7 @@ def spare(real_node: RealNode) -> Iterator[None]:
 def test_a_drained_job_goes_on_when_the_node_is_back_and_the_drain_is_no_failure(
     stage: Stage, real_node: RealNode
 ) -> None:
-    job = sleeping("drained")
+    job = sleeping("drained", terminationGracePeriodSeconds=5)  # with 0 the pod may be gone before the operator looks
     stage.create(job)
     first = stage.until_running(job, 1)
     real_node.kubectl("drain", NAME, "--force", f"--pod-selector={JOB_NAME}=drained", "--timeout=100s")
@@ -63,6 +63,8 @@ def test_a_drained_job_goes_on_when_the_node_is_back_and_the_drain_is_no_failure
         "why says that the node is cordoned",
         accept=lambda text: "kubectl uncordon" in " ".join(text.split()),
     )
+    events = " ".join(stage.trainyard("events", "drained").stdout.split())
+    assert "was deleted while it ran (EvictionByEvictionAPI: Eviction API: evicting)" in events, events
     real_node.kubectl("uncordon", NAME)
     stage.until_running(job, 1, but=first)
     assert not stage.job(job)["status"].get("restarts")
@@ -82,7 +84,10 @@ def test_a_kubelet_that_is_gone_takes_only_the_pods_that_do_not_tolerate_it(stag
     stage.create(impatient, patient)
     before = {name_of(job): stage.until_running(job, 1) for job in (impatient, patient)}
     real_node.stop("kubelet")
-    for name, words in (("impatient", ["its pod does not end"]), ("patient", [f"its node {NAME} is not ready"])):
+    for name, words in (
+        ("impatient", ["DeletionByTaintManager", "its pod does not end"]),
+        ("patient", [f"its node {NAME} is not ready"]),
+    ):
         until(
             lambda name=name: stage.trainyard("why", name).stdout,
             f"why {name} says {words}",

@@ -197,6 +197,55 @@ def test_a_pod_that_was_disrupted_has_the_reason_of_that() -> None:
     assert "its pod was stopped (TerminationByKubelet): Pod was" in text and "SIGKILL" not in text, text
 
 
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("EvictionByEvictionAPI", "its pod was evicted by a request, such as that of kubectl drain"),
+        ("DeletionByTaintManager", "its node has a taint that its pod does not tolerate: it may be lost"),
+        ("DeletionByPodGC", "its node no longer exists, or is out of service"),
+        ("PreemptionByScheduler", "its pod made room for one with a higher priority"),
+        ("SomethingElse", "its pod was disrupted"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("left", "end"),
+    [(20, "; it is ending within its grace period"), (-40, "; its pod does not end, 40s after its grace period")],
+)
+def test_a_pod_that_is_deleted_has_the_reason_of_that(reason: str, cause: str, left: int, end: str) -> None:
+    evicted = pod("MASTER-0", deletionTimestamp=at(-left), deletionGracePeriodSeconds=30)
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "what the API says"}
+    evicted["status"]["conditions"].append(condition)
+    findings = diagnose(tfjob(RUNNING), evicted, *WORKERS)
+    (finding,) = (finding for finding in findings if finding.summary.startswith("master-0"))
+    assert finding.summary == f"master-0: {cause} ({reason}){end}"
+    assert finding.evidence == ("what the API says",)
+
+
+def test_a_failed_pod_without_a_reason_has_that_of_its_disruption() -> None:
+    failed = pod("MASTER-0", {"state": {}}, "Failed")
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": "PodGC: gone"}
+    failed["status"]["conditions"].append(condition)
+    text = everything(diagnose(tfjob(RUNNING), failed, *WORKERS))
+    assert "its pod has failed (DeletionByPodGC), and is made again later" in text and "PodGC: gone" in text, text
+
+
+@pytest.mark.parametrize(
+    ("message", "fix"),
+    [
+        ("MASTER 0: container tensorflow exited with code 137 (Error); retryable, tried again", "wait; its logs say"),
+        ("MASTER 0 ended: EvictionByEvictionAPI; disrupted, tried again", "wait; something outside"),
+        (
+            "Pod mnist-master-0 was deleted while it ran: all replicas restart",
+            "wait; something outside",
+        ),
+    ],
+)
+def test_the_logs_of_a_pod_that_somebody_else_ended_do_not_say_why(message: str, fix: str) -> None:
+    findings = diagnose(tfjob(RUNNING, ("Restarting", "ReplicaEnded", message)), pod("MASTER-0"), *WORKERS)
+    (finding,) = (finding for finding in findings if "is made again" in finding.summary)
+    assert finding.evidence == (message,) and finding.fix.startswith(fix)
+
+
 def test_a_container_that_was_removed_to_restart_all_was_not_killed() -> None:
     """A failed job's pod in the middle of RestartAllContainers: the true exit code is not in the status."""
     removed = waits("RestartingAllContainers", restartCount=1, lastState=ended(137, "RestartingAllContainers"))

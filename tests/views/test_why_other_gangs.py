@@ -169,5 +169,5 @@ def test_a_pod_that_a_preemption_took_away_is_no_matter_of_its_logs() -> None:
         "message": "Preempted by pod 1234 on node n1",
     }
     text = answer(simulated, event, later=1)
-    assert "Pod example-worker-0 was deleted while it ran (PreemptionByScheduler)" in text, text
+    assert "Pod example-worker-0 was deleted while it ran (PreemptionByScheduler: preempted)" in text, text
     assert "event Preempted: Preempted by pod 1234 on node n1" in text and "its logs say why" not in text, text

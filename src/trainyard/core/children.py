@@ -256,7 +256,9 @@ def _pod_fields(status: _Status, spec: _Spec) -> dict[str, Any]:
     unscheduled = scheduled if scheduled and scheduled.status == "False" else None
     records: list[ContainerRecord] = []
     ended = 0.0
-    message = status.message or (unscheduled.message if unscheduled else "") or ""
+    disrupted = disruption is not None and disruption.status == "True"
+    cause = disruption if disrupted else unscheduled
+    message = status.message or (cause.message if cause else "") or ""
     for init, statuses in ((True, status.initContainerStatuses), (False, status.containerStatuses)):
         for container_status in statuses or ():
             records.append(_container(container_status, init, policies.get(container_status.name), restarting))
@@ -266,9 +268,7 @@ def _pod_fields(status: _Status, spec: _Spec) -> dict[str, Any]:
                 message = message or _failure_line(state.terminated)
             if state and state.waiting and state.waiting.message:
                 message = message or state.waiting.message
-    disrupted = disruption is not None and disruption.status == "True"
-    disruption_reason = disruption.reason if disruption and disrupted else ""
-    reason = status.reason or disruption_reason or (unscheduled.reason if unscheduled else "") or ""
+    reason = status.reason or (cause.reason if cause else "") or ""
     return {
         "phase": _shared(status.phase),
         "reason": _shared(reason),

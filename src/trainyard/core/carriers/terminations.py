@@ -58,7 +58,8 @@ def _with_action(termination: Termination, action: ExitAction) -> Termination:
 def disruption_of(pod: Child, uid: str) -> Termination:
     """The termination of a disrupted pod: it is replaced, and no failure is counted (S27)."""
     started = pod.start_time or pod.created
-    return Termination(uid, pod.finished_at, started, -1, pod.reason or "Deleted", disrupted=True)
+    reason, message = pod.reason or "Deleted", pod.message.rstrip(".")
+    return Termination(uid, pod.finished_at, started, -1, reason, message=message, disrupted=True)
 
 
 def main_container(job: Job, slot: Slot, pod: Child) -> ContainerRecord | None:

@@ -19,6 +19,7 @@ from trainyard.objects.structs import replace
 
 BASE_DELAY = 10.0
 MAX_DELAY = 360.0
+RETRYABLE = "retryable, tried again"  # in the message of condition Restarting: the program has failed
 
 
 class Restarts(msgspec.Struct, frozen=True):
@@ -49,8 +50,8 @@ def plan_restarts(
         termination, role = replica.termination, roles.get(replica.slot.role)
         if termination is None or role is None or (replica.child and replica.child.attempt < role.attempt):
             continue
-        cause = "disrupted" if termination.disrupted else "retryable"
-        messages.append(f"{termination_text(replica, termination)}; {cause}, tried again")
+        cause = "disrupted, tried again" if termination.disrupted else RETRYABLE
+        messages.append(f"{termination_text(replica, termination)}; {cause}")
         if job.restarts_gang() and failed and termination.disrupted:
             continue  # in a gang that has a failure, only the failure's back-off counts
         if (due := _due(job, termination, role, status, now)) > now:
@@ -129,8 +130,8 @@ def _lost_member(job: Job, replicas: list[Replica], owned: OwnedObjects, status:
         pod = replica.child
         is_running_pod = pod is not None and pod.kind == POD.kind and pod.phase == "Running"
         if pod and is_running_pod and pod.deleting and pod.attempt == status.role(replica.slot.role).attempt:
-            reason = f" ({pod.reason})" if pod.disrupted and pod.reason else ""
-            return f"Pod {pod.name} was deleted while it ran{reason}: all replicas restart"
+            cause = f" ({': '.join(filter(None, (pod.reason, pod.message)))})" if pod.disrupted else ""
+            return f"Pod {pod.name} was deleted while it ran{cause}: all replicas restart"
     empty = {replica.slot for replica in replicas if replica.child is None}
     for pod in owned.pods_without_owner:
         current = pod.phase != "Succeeded" and pod.attempt == status.role(pod.role).attempt

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Finding
 from trainyard.core.policies.managed_by import is_managed_here
+from trainyard.core.policies.restart import RETRYABLE
 from trainyard.objects import Json, format_time, namespace_of, parse_time
-from trainyard.views.diagnosis.children import children_without_pods, next_requeue, succeeded_without_pods
 from trainyard.objects.numbers import times_text
+from trainyard.views.diagnosis.children import children_without_pods, next_requeue, succeeded_without_pods
 from trainyard.views.diagnosis.doubts import doubts
 from trainyard.views.diagnosis.failures import failed
 from trainyard.views.diagnosis.gangs import queue_evidence
@@ -232,12 +233,13 @@ def restarting(facts: Facts) -> Iterator[Finding]:
             f" at {format_time(restart_at)} (in {format_age(restart_at - facts.now)})" if restart_at is not None else ""
         )
         summary = f"a replica has ended and is made again{together(facts)}{when_text}"
-        message, fix = str(restarting.get("message") or ""), "wait; its logs say why it ended"
+        message = str(restarting.get("message") or "")
         evidence = tuple(filter(None, [message]))
-        if "was deleted while it ran" in message:
+        cause = "its logs say why it ended"
+        if RETRYABLE not in message:
             evidence += tuple(_eviction_texts(facts))[-1:]
-            fix = "wait; its scheduler or a drain has taken the pod away, which is no failure"
-        yield Finding(WAIT, summary, "status.conditions[Restarting]", evidence, fix)
+            cause = "something outside has ended the pod, such as a scheduler or a drain: the program has not failed"
+        yield Finding(WAIT, summary, "status.conditions[Restarting]", evidence, f"wait; {cause}")
 
 
 def _eviction_texts(facts: Facts) -> Iterator[str]:

@@ -10,8 +10,9 @@ import signal
 from collections.abc import Iterable
 
 from trainyard.core.diagnosis import Cause
-from trainyard.objects import Json, as_dict, find_condition, name_of, parse_time, uid_of
+from trainyard.objects import Json, as_dict, name_of, parse_time, uid_of
 from trainyard.objects.container_statuses import ContainerStatus
+from trainyard.views.diagnosis.disruptions import disruption_of
 from trainyard.views.event_view import last_timestamp
 
 _EVENT_TOLERANCE = 2.0  # seconds between the event of a kill and the end of the run: both times are whole seconds
@@ -44,10 +45,8 @@ def _pod_stop(pod: Json) -> Cause | None:
             "raise activeDeadlineSeconds in the pod template, or make the program faster; where its replica is tried "
             "again, each new pod has that time again: activeDeadlineSeconds of the job ends all of them",
         )
-    disruption = find_condition(status.get("conditions"), "DisruptionTarget") or {}
-    if disruption.get("status") == "True":
-        reason = reason or str(disruption.get("reason") or "")
-        message = message or str(disruption.get("message") or "")
+    if disruption := disruption_of(pod):
+        reason, message = reason or disruption.reason, message or disruption.message
     if not reason:
         return None
     text = f"its pod was stopped ({reason})" + (f": {' '.join(message.split())}" if message else "")

@@ -21,6 +21,7 @@ from trainyard.views.diagnosis.containers import (
     termination,
     termination_cause,
 )
+from trainyard.views.diagnosis.disruptions import disruption_of
 from trainyard.views.diagnosis.gangs import gang_message, gang_of, gang_wait, held_finding, lacking_members
 from trainyard.views.diagnosis.inputs import (
     Facts,
@@ -92,10 +93,12 @@ def _failed_pod_finding(facts: Facts, pod: Json) -> Finding:
             summary, where, lines, fix = termination(facts, pod, container, terminated)
             summary = f"its pod has failed, and {restart_text}{together(facts)}; it {summary}"
             return Finding(WAIT, summary, where, lines[-MAX_LINES:], fix)
-    status = pod.get("status") or {}
-    summary = f"its pod has failed ({status.get('reason') or 'without a reason'}), and {restart_text}{together(facts)}"
+    status, disruption = pod.get("status") or {}, disruption_of(pod)
+    reason = status.get("reason") or (disruption.reason if disruption else "without a reason")
+    message = str(status.get("message") or (disruption.message if disruption else ""))
+    summary = f"its pod has failed ({reason}), and {restart_text}{together(facts)}"
     where = f"pod {name_of(pod)}: status.reason"
-    return Finding(WAIT, summary, where, tuple(filter(None, [str(status.get("message") or "")])), "wait a moment")
+    return Finding(WAIT, summary, where, tuple(filter(None, [message])), "wait a moment")
 
 
 def together(facts: Facts) -> str:
@@ -109,14 +112,18 @@ def _terminating_finding(facts: Facts, pod: Json) -> Finding | None:
     if seconds is None:
         return None
     where = f"pod {name_of(pod)}: metadata.deletionTimestamp"
+    disruption = disruption_of(pod)
+    cause = f"{disruption.explanation}; " if disruption else ""
+    evidence = tuple(filter(None, [disruption.message])) if disruption else ()
     if seconds < SCHEDULING_SECONDS:  # deletionTimestamp is the end of the grace period
         grace_period = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
         if seconds < 0 and grace_period + seconds > SCHEDULING_SECONDS:
-            summary = f"it has not reacted to SIGTERM for {format_age(grace_period + seconds)}"
-            return Finding(WAIT, f"{summary}; SIGKILL in {-seconds:.0f} s", where, (), "wait a moment")
-        return Finding(WAIT, "it is ending within its grace period", where, (), "wait a moment")
+            summary = f"{cause}it has not reacted to SIGTERM for {format_age(grace_period + seconds)}"
+            return Finding(WAIT, f"{summary}; SIGKILL in {-seconds:.0f} s", where, evidence, "wait a moment")
+        return Finding(WAIT, f"{cause}it is ending within its grace period", where, evidence, "wait a moment")
     fix = "see that its node lives; if it does not: kubectl delete pod --force, and the slot is filled again"
-    return Finding(BLOCK, f"its pod does not end, {format_age(seconds)} after its grace period", where, (), fix)
+    summary = f"{cause}its pod does not end, {format_age(seconds)} after its grace period"
+    return Finding(BLOCK, summary, where, evidence, fix)
 
 
 def _unscheduled_finding(facts: Facts, pod: Json) -> Finding | None:

@@ -239,6 +239,13 @@ def test_patterns_of_one_kind_do_not_match_output_of_another() -> None:
     assert output_cause([line], ContainerContext(output_patterns=TFJOB.diagnosis.output_patterns)) is None
 
 
+def test_workers_that_a_preemption_handler_of_tensorflow_ends_are_not_blamed_on_the_program() -> None:
+    deprecated = "failure_handling.py:1066: PreemptionCheckpointHandler.total_run_calls (from tensorflow) is deprecated"
+    context = ContainerContext(output_patterns=TFJOB.diagnosis.output_patterns)
+    cause = cause_of(["step 6", f"WARNING:tensorflow:From /tensorflow/{deprecated}"], 42, "Error", context)
+    assert "got SIGTERM" in cause.explanation and "sys.exit(143)" in cause.fix
+
+
 def test_the_last_telling_line_counts() -> None:
     cause = output_cause(["Connection refused", "ModuleNotFoundError: No module named 'a'", "bye"])
     assert cause is not None and "module a" in cause[0]

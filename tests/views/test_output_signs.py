@@ -5,9 +5,10 @@ import pytest
 from tests.views.mpi_outputs import RECORDED
 from trainyard.core import Kind
 from trainyard.core.diagnosis import ContainerContext
-from trainyard.kinds import CHAINERJOB, ELASTICJOB, MPIJOB, TFJOB
+from trainyard.kinds import CHAINERJOB, ELASTICJOB, JAXJOB, MPIJOB, TFJOB
 from trainyard.kinds.mpi_output import PATTERNS
 from trainyard.views.diagnosis.exits import exit_cause
+from trainyard.views.diagnosis.launchers import is_consequence
 from trainyard.views.diagnosis.output import cause_of, output_cause, printable_lines
 
 KINDS = (ELASTICJOB, CHAINERJOB)
@@ -244,6 +245,32 @@ def test_workers_that_a_preemption_handler_of_tensorflow_ends_are_not_blamed_on_
     context = ContainerContext(output_patterns=TFJOB.diagnosis.output_patterns)
     cause = cause_of(["step 6", f"WARNING:tensorflow:From /tensorflow/{deprecated}"], 42, "Error", context)
     assert "got SIGTERM" in cause.explanation and "sys.exit(143)" in cause.fix
+
+
+JAX_ABORT = (
+    "E1129 15:38:54.273163   23839 coordination_service_agent.cc:289] Polled an error from coordination service.",
+    "F1129 15:38:54.281799   23839 client.h:80] Terminating process because the JAX distributed service detected fatal "
+    "errors. This most likely indicates that another task died; see the other task logs for more details.",
+    "Barrier result: 'DEADLINE_EXCEEDED: Barrier timed out. Id: Shutdown::4490121732979837730::0.",
+    "*** Check failure stack trace: ***",
+    "    @     0x7fe8fce40634  absl::lts_20260107::log_internal::LogMessage::SendToLog()",
+)
+RAISED = ("Traceback (most recent call last):", '  File "/train.py", line 5, in <module>', "ValueError: bad batch")
+LOST = ("Traceback (most recent call last):", '  File "/train.py", line 9, in <module>', "X: Connection reset by peer")
+
+
+@pytest.mark.parametrize(
+    ("before", "explanation"),
+    [
+        (("step 3",), "JAX ended it because another process of the job ended or did not come to its end"),
+        (RAISED, "ValueError: bad batch at /train.py:5"),
+        (LOST, "JAX ended it because another process of the job ended or did not come to its end"),
+    ],
+)
+def test_jax_aborts_a_process_that_raised_as_it_does_its_peers(before: tuple[str, ...], explanation: str) -> None:
+    context = ContainerContext(output_patterns=JAXJOB.diagnosis.output_patterns, launcher=JAXJOB.diagnosis.launcher)
+    assert cause_of([*before, *JAX_ABORT], 134, "Error", context).explanation == explanation
+    assert is_consequence([*before, *JAX_ABORT], context.launcher) is (before is not RAISED)
 
 
 def test_the_last_telling_line_counts() -> None:

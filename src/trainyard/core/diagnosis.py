@@ -63,6 +63,7 @@ class LauncherOutput(msgspec.Struct, frozen=True):
     exit_code: str
     lost_peer: str
     killed: str = ""
+    aborted: str = ""
 
 
 class SessionLog(msgspec.Struct, frozen=True):

@@ -39,6 +39,9 @@ MASTER_FIX = (
 """Its Service resolves when the master's pod is ready."""
 RDZV_HOST = "spec.elasticPolicy.rdzvHost"
 _NOTHING = r"(?!)"
+# A process whose program raises waits for the others before it ends, up to five minutes, and then ends so, too: learned
+# from jax 0.10 (findings/jax-exception-seen-after-five-minutes.sh).
+_JAX_ABORTED = r"Terminating process because the JAX distributed service detected fatal errors"
 JAX_OUTPUT = LauncherOutput(
     files=_NOTHING,
     lines=_NOTHING,
@@ -47,9 +50,17 @@ JAX_OUTPUT = LauncherOutput(
         r"Connection (?:closed|reset) by peer|another task died|(?:Gloo|coordination).*(?:failed|unavailable|closed)"
         r"|UNAVAILABLE: .*(?:heartbeat|[Cc]oordination)|[Bb]arrier timed out"
     ),
+    aborted=_JAX_ABORTED,
 )
 """The lines of the coordination service in a process that ends because another one did; jax has no launcher."""
 JAX_PATTERNS = (
+    OutputPattern(
+        _JAX_ABORTED,
+        "JAX ended it because another process of the job ended or did not come to its end",
+        "see why that one ended: its lines in `trainyard logs`",
+        anywhere=True,
+        before_exceptions=False,
+    ),
     OutputPattern(
         r"^ValueError: (?:Number of processes|The process id|coordinator_address)\b.* (?:must|should) be defined",
         "jax.distributed.initialize lacks an argument, and JAX does not read all of them from variables",

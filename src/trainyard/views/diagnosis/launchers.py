@@ -42,7 +42,14 @@ def is_consequence(lines: Sequence[str], launcher: LauncherOutput | None) -> boo
     failure = process_failure(lines, launcher)
     if launcher is not None and failure is None:
         failure = next(iter(reversed(tracebacks(lines))), None)
+    if launcher is not None and failure is None:
+        return has_aborted(lines, launcher)
     return failure is not None and _lost_peer(failure.exception, launcher)
+
+
+def has_aborted(lines: Sequence[str], launcher: LauncherOutput) -> bool:
+    """Whether the launcher ended itself, with SIGABRT, because its processes did not end together."""
+    return bool(launcher.aborted) and any(re.search(launcher.aborted, line) for line in lines)
 
 
 def process_lines(lines: Sequence[str], launcher: LauncherOutput | None) -> tuple[str, ...]:

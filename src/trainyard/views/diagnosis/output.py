@@ -19,7 +19,7 @@ from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS
 from trainyard.objects.printable import printable, without_colours
 from trainyard.views.diagnosis import accelerators
 from trainyard.views.diagnosis.exits import exit_cause
-from trainyard.views.diagnosis.launchers import is_consequence, process_failure, process_lines
+from trainyard.views.diagnosis.launchers import has_aborted, is_consequence, process_failure, process_lines
 from trainyard.views.diagnosis.tracebacks import (
     UncaughtException,
     is_launcher_exception,
@@ -230,7 +230,7 @@ def output_cause(lines: Iterable[str], surroundings: ContainerContext = Containe
 
 def _launcher_cause(lines: Sequence[str], surroundings: ContainerContext) -> Cause | None:
     """The cause and fix of the first pattern, those of the kind first, that holds anywhere; None without a match."""
-    has_exception = last_exception(lines) is not None
+    has_exception = last_exception(lines) is not None and not is_consequence(lines, surroundings.launcher)
     patterns = [pattern for pattern in (*surroundings.output_patterns, *accelerators.PATTERNS) if pattern.anywhere]
     patterns = [pattern for pattern in patterns if pattern.before_exceptions or not has_exception]
     texts, whole = [*lines, *(" ".join(pair) for pair in pairwise(lines))], ["\n".join(lines)]
@@ -291,14 +291,12 @@ def _cause_of(lines: Sequence[str], code: int, reason: str, surroundings: Contai
 
 
 def failed_before_stop(lines: Sequence[str], code: int, surroundings: ContainerContext) -> bool:
-    """True when SIGTERM ended a launcher, and a process of it had failed before: the launcher waited for its peers."""
+    """True when a signal ended a launcher that waited for its peers, and a process of it had failed before: SIGTERM, or
+    SIGABRT of its own."""
     launcher = surroundings.launcher
-    return (
-        code == 128 + signal.SIGTERM
-        and launcher is not None
-        and process_failure(lines, launcher) is not None
-        and not is_consequence(lines, launcher)
-    )
+    if launcher is None or process_failure(lines, launcher) is None or is_consequence(lines, launcher):
+        return False
+    return code == 128 + signal.SIGTERM or (code == 128 + signal.SIGABRT and has_aborted(lines, launcher))
 
 
 def _exception_cause(exception: UncaughtException, surroundings: ContainerContext) -> Cause:

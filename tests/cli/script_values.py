@@ -16,6 +16,7 @@ NOTHING: dict[str, Any] = {
     "least": None,
     "most": None,
     "framework": None,
+    "api": None,
     "name": None,
     "env": (),
     "image": None,

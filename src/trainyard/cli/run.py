@@ -172,8 +172,8 @@ def _make_manifest(ctx: click.Context, files: tuple[str, ...], params: dict[str,
 def _save_manifest(manifest: ProgramJob, params: dict[str, Any]) -> ProgramJob | None:
     """Validate the manifest, write it for --save and print it for --dry-run. Returns None with --dry-run, else the
     manifest. Raises ManifestError."""
-    problems = manifests.admit(manifest.document, kinds.kind_of(manifest.job) or kinds.ALL[0])[1]
-    if problems:
+    kind = kinds.kind_of(manifest.job)
+    if kind and (problems := manifests.admit(manifest.document, kind)[1]):
         raise ManifestError(problems)
     if params["save"]:
         file = Path(params["save"])
@@ -181,7 +181,7 @@ def _save_manifest(manifest: ProgramJob, params: dict[str, Any]) -> ProgramJob |
         note(f"{file} written")
     if not params["dry_run"]:
         return manifest
-    _print([manifest.for_directory(Path.cwd()).job], params["output"])
+    _print(manifest.for_directory(Path.cwd()).objects, params["output"])
     return None
 
 

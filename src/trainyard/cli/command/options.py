@@ -127,6 +127,10 @@ def catalogues(command: F) -> F:
     return _apply_options(_CATALOGUE_OPTIONS, command)
 
 
+APIS = ("kubeflow", "trainjob")
+"""conversion.TARGETS, whose import takes milliseconds that few scripts need."""
+
+
 def script(command: F) -> F:
     """Add the options for the manifest of a script: for `run` and `init`."""
     from trainyard.cli.scripts.frameworks import FRAMEWORKS  # not at the top: it imports the kinds
@@ -154,6 +158,7 @@ def script(command: F) -> F:
             type=click.Choice(sorted(FRAMEWORKS)),
             help="Framework of the script.  [default: guessed from its imports]",
         ),
+        click.option("--api", type=click.Choice(APIS), help="API of the job, as for `convert --to`."),
         click.option("--name", metavar="NAME", help="Name of the job.  [default: that of the script]"),
         click.option(
             "--env",

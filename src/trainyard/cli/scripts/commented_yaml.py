@@ -59,6 +59,13 @@ _COMMENTS: dict[str, str | dict[str, str]] = {
         "Never": "A replica that fails ends the job. ExitCode: one that is killed comes back.",
         "ExitCode": "A worker that is killed (an exit code from 128 on) comes back; any other failure ends the job.",
     },
+    "spec.template.spec.replicatedJobs.template.spec.backoffLimit": "How many failed attempts the job survives. 0: the "
+    "first failure is the end.",
+    "spec.runtimeRef": "The runtime above, or one that the cluster has (kubectl get clustertrainingruntimes).",
+    "spec.trainer.numNodes": "How many pods.",
+    "spec.trainer.numProcPerNode": "Processes in each pod. torchrun learns all numbers from variables of the operator.",
+    "spec.trainer.image": f"On a cluster: an image that holds the program and what it imports. {LOCAL_IMAGE} is this "
+    "machine's Python and files; no cluster can pull it.",
     f"{_TEMPLATE}.containers.image": f"On a cluster: an image that holds the program and what it imports. "
     f"{LOCAL_IMAGE} is this machine's Python and files; no cluster can pull it.",
     f"{_TEMPLATE}.containers.command": "Files are named relative to the working directory: the folder of the program "

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from trainyard import kinds
 from trainyard.cli.scripts.command_line import ProgramArguments
 from trainyard.cli.scripts.commented_yaml import yaml_with_comments
 from trainyard.cli.scripts.frameworks import FRAMEWORKS, PLAIN, GuessedFramework, guess_framework
@@ -26,7 +27,7 @@ from trainyard.core.scripts import LOCAL_IMAGE, JobOptions, ProgramCommand, Scri
 from trainyard.objects import Json, Problem
 from trainyard.objects.manifest import Document, ManifestError
 
-SCRIPT_OPTIONS = ("workers", "ps", "nproc", "gpus", "least", "most", "framework", "name", "env", "image")
+SCRIPT_OPTIONS = ("workers", "ps", "nproc", "gpus", "least", "most", "framework", "api", "name", "env", "image")
 """Parameter names of the options that are rejected with a manifest."""
 _OWN_OPTIONS = frozenset(
     (
@@ -37,6 +38,7 @@ _OWN_OPTIONS = frozenset(
         "--nproc",
         "--gpus",
         "--framework",
+        "--api",
         "--python",
         "--image",
         "--save",
@@ -55,7 +57,8 @@ _LAUNCHER_PREFIXES = ("LOCAL_", "GROUP_", "TORCHELASTIC_", "OMPI_", "DMLC_", "JA
 
 
 class ProgramJob(msgspec.Struct, frozen=True):
-    """A job made of a program. `note`: text with the guessed framework and the reason; "" when it was not guessed."""
+    """A job made of a program. `note`: text with the guessed framework and the reason; "" when it was not guessed.
+    `runtimes`: the TrainingRuntime of a TrainJob, which is created before it."""
 
     job: Json
     program: WorkerProgram
@@ -63,6 +66,17 @@ class ProgramJob(msgspec.Struct, frozen=True):
     note: str
     warnings: tuple[str, ...] = ()
     """What the program would not do as it is started, each with the fix."""
+    runtimes: tuple[Json, ...] = ()
+
+    @property
+    def objects(self) -> list[Json]:
+        """All objects of the manifest, the job last."""
+        return [*self.runtimes, self.job]
+
+    @property
+    def is_served(self) -> bool:
+        """Whether Trainyard runs jobs of this kind."""
+        return kinds.kind_of(self.job) is not None
 
     @property
     def document(self) -> Document:
@@ -86,14 +100,15 @@ class ProgramJob(msgspec.Struct, frozen=True):
     def manifest_yaml(self, file: Path) -> str:
         """The YAML with comments, for a manifest at the path `file`."""
         relative_path = os.path.relpath(file)
-        heading = [
-            f"{self.job['kind']} for {self.program.label} ({self.framework}).",
-            "",
+        commands = [
             f"  trainyard run {relative_path}       on this machine",
             f"  trainyard submit {relative_path}    to a cluster: first name an image that it can pull",
-            "",
         ]
-        return yaml_with_comments(self.job, heading)
+        if not self.is_served:
+            commands = [f"  kubectl apply -f {relative_path}    to a cluster: first name an image that it can pull"]
+        heading = [f"{self.job['kind']} for {self.program.label} ({self.framework}).", "", *commands, ""]
+        first, *others = self.objects
+        return "---\n".join([yaml_with_comments(first, heading), *(yaml_with_comments(obj, []) for obj in others)])
 
 
 def make_job(arguments: ProgramArguments, options: dict[str, Any]) -> ProgramJob:
@@ -118,7 +133,23 @@ def make_job(arguments: ProgramArguments, options: dict[str, Any]) -> ProgramJob
     if program.source:
         count = job_options.workers * job_options.processes
         warnings += lone_process_notes(program.source, program.directory, framework, count)
-    return ProgramJob(framework.job(command, job_options), program, name, note, tuple(warnings))
+    *runtimes, job = _converted(framework.job(command, job_options), options["api"])
+    return ProgramJob(job, program, name, note, tuple(warnings), tuple(runtimes))
+
+
+def _converted(job: Json, api: str | None) -> list[Json]:
+    """The job, or what it is in another API. Raises ManifestError for what that API cannot do."""
+    if not api:
+        return [job]
+    from trainyard.conversion import convert, is_convertible
+
+    if not is_convertible(job, api):
+        return [job]
+    conversion = convert(job, api)
+    lost = [f"{problem.path} is not mapped: {problem.text}" for problem in conversion.unmapped]
+    if lost:
+        raise ManifestError([Problem(f"--api {api}", text) for text in lost])
+    return conversion.objects
 
 
 def misplaced_option(arguments: ProgramArguments, program: WorkerProgram) -> str:

@@ -13,6 +13,7 @@ from tests.app.daemon_values import Home, at_home, kill
 from tests.support.fake_nvml import FakeNvml, uuid
 from tests.support.waiting import until
 from trainyard.app.kubeconfig import find_cluster
+from trainyard.client import ApiRequest
 from trainyard.objects import Json, find_condition, name_of
 from trainyard.objects.resources import EVENT, POD
 
@@ -43,6 +44,13 @@ class Cluster:
         async def ask() -> list[Json]:
             async with find_cluster(str(self._kubeconfig), "").api("test") as api:
                 return list((await api.list(gvk, "default"))["items"])  # type: ignore[arg-type]
+
+        return asyncio.run(ask())
+
+    def text(self, path: str) -> str:
+        async def ask() -> str:
+            async with find_cluster(str(self._kubeconfig), "").api("test") as api:
+                return (await api.send(ApiRequest("GET", path))).decode()
 
         return asyncio.run(ask())
 

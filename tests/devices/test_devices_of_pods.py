@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from tests.node.conftest import state as state
-from tests.node.node_cluster import NodeCluster, running_node, waiting
+from tests.node.node_cluster import TOKEN, NodeCluster, running_node, waiting
 from tests.support.fake_nvml import FakeNvml, gpus, uuid
+from tests.support.waiting import until_async
 from tests.support.watched_objects import until_object
+from trainyard.client import ApiClient
 from trainyard.node.devices import discovery, manager
 from trainyard.objects import Json
 from trainyard.objects.resources import NODE, POD
@@ -183,6 +185,18 @@ async def test_without_a_driver_no_task_looks_for_devices(state: Path) -> None:
         status = (await cluster.api.get(NODE, "", "local"))["status"]
         assert not [name for name in status["capacity"] if "/" in name]
         assert not [task for task in asyncio.all_tasks() if "find devices" in task.get_name()]
+
+
+async def test_the_node_serves_the_metrics_of_its_devices(shared: NodeCluster) -> None:
+    await until_node(shared, has("4", "4"))
+    port = (await shared.api.get(NODE, "", "local"))["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+    async with ApiClient(f"http://127.0.0.1:{port}", TOKEN) as scraper:
+
+        async def read() -> str:
+            return (await scraper.request("GET", "/metrics")).decode()
+
+        text = await until_async(read, "the first sample", accept=bool, seconds=SECONDS)
+    assert f'DCGM_FI_DEV_FB_FREE{{gpu="3",UUID="{uuid(3)}"' in text
 
 
 async def test_a_container_does_not_restart_on_a_lost_device(shared: NodeCluster, tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import yaml
 from tests.app.daemon_values import at_home
 from tests.devices.test_devices_of_jobs import Cluster, is_running
 from tests.stories.runs import process_of
-from tests.support.fake_nvml import GIB, FakeNvml, gpus
+from tests.support.fake_nvml import GIB, FakeNvml, gpus, uuid
 from tests.support.waiting import until
+from trainyard.objects.metric_points import decode_points
 from trainyard.objects.usage import PEAK_DEVICE_MEMORY, peaks_of
 
 pytestmark = pytest.mark.slow
@@ -52,7 +53,24 @@ def test_a_pod_and_another_program_use_gpus(tmp_path: Path) -> None:
         assert "0 NVIDIA H100 80GB HBM3: 6.0 GiB of 80.0 GiB, 97 % busy; default/mnist-worker-0 6.0 GiB" in status
         assert f"device 1: 20.0 GiB used by another program, pid {os.getpid()} (" in status
 
+        used = f'DCGM_FI_DEV_FB_USED{{gpu="0",UUID="{uuid(0)}",modelName="NVIDIA H100 80GB HBM3",Hostname="local"'
+        assert f'{used},namespace="default",pod="mnist-worker-0"}} 6144\n' in cluster.text("/metrics")
+
+        def recorded() -> set[tuple[str, float]]:
+            (metrics,) = home.folder.rglob("metrics.jsonl")
+            return {(point.name, point.value) for point in decode_points(metrics.read_bytes())}
+
+        expected = {("gpu_utilization", 97.0), ("gpu_memory", 6.0 * GIB)}
+        until(recorded, "the use over time", accept=lambda values: expected <= values, seconds=60)
         (tmp_path / "end").touch()
         ended = cluster.until_pods("mnist", 1, lambda pod: pod["status"]["phase"] == "Failed", "fail")
         (pod,) = ended.values()
         assert peaks_of(pod["metadata"]["annotations"], PEAK_DEVICE_MEMORY) == {"tensorflow/1": 6 * GIB}
+        replicas = home.say("describe", "mnist")[1].partition("Replicas:")[2].splitlines()
+        assert replicas[1].split("  ")[-2].strip() == "GPU PEAK" and " 6.0 GiB " in replicas[2]
+        until(lambda: home.say("history", "mnist")[1], "the peak in the history", accept=has_peak)
+
+
+def has_peak(text: str) -> bool:
+    head, _, rows = text.partition("Pods:")[2].strip().partition("\n")
+    return head.endswith("GPU PEAK") and rows.splitlines()[0].endswith("6.0 GiB")

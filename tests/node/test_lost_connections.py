@@ -36,7 +36,7 @@ async def silent(tmp_path: Path) -> AsyncIterator[tuple[KubeletListener, Path]]:
     """A kubelet with one container, which has printed a line and prints no more."""
     path = tmp_path / "1.log"
     path.write_bytes(b"up\n")
-    handlers = PodHandlers(lambda *_: ContainerLog(path, lambda: False), refuse, refuse)
+    handlers = PodHandlers(lambda *_: ContainerLog(path, lambda: False), refuse, refuse, str)
     kubelet = KubeletListener(handlers, TokenAuthenticator(TOKEN))
     await kubelet.start()
     yield kubelet, path

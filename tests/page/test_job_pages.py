@@ -16,6 +16,7 @@ from trainyard.client.request import ALL_OBJECTS
 from trainyard.objects import GVK, Json, encode
 from trainyard.objects.labels import INDEX, OWNER, ROLE
 from trainyard.objects.resources import EVENT, POD
+from trainyard.objects.usage import DeviceUsage
 from trainyard.page.job_list import JobList
 from trainyard.page.job_pages import JobPages
 from trainyard.page.job_progress import ProgressReader
@@ -143,3 +144,28 @@ async def test_tabs_that_were_opened_at_different_times_send_at_the_same_moments
     for tab in (early, late):
         await tab._send_due_frames()
     assert sent[0][-1] is sent[1][-1] and b"Failed" in sent[0][-1]
+
+
+async def test_the_devices_are_read_once_for_all_tabs_and_seldom_where_there_are_none(
+    api: Api, observation: Observation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [[DeviceUsage(0, "GPU-a", "H100", lost="x")], []]
+    reads, now = 0, 100.0
+
+    async def read_devices(_: object) -> list[DeviceUsage]:
+        nonlocal reads
+        reads += 1
+        return answers.pop(0) if answers else []
+
+    monkeypatch.setattr("trainyard.page.job_pages.read_devices", read_devices)
+    monkeypatch.setattr("trainyard.page.job_pages.time", SimpleNamespace(monotonic=lambda: now))
+    pages = JobPages(api, observation, has_history=False)
+    lines = ["0 H100: lost: x; no pod gets it"]
+    assert await asyncio.gather(pages.device_lines(), pages.device_lines()) == [lines, lines] and reads == 1
+    now += 2
+    assert await pages.device_lines() == [] and reads == 2
+    now += 2
+    assert await pages.device_lines() == [] and reads == 2
+    now += 30
+    assert await pages.device_lines() == [] and reads == 3
+    assert await JobPages(None, None, has_history=True).device_lines() == []

@@ -11,7 +11,7 @@ import pytest
 
 STATIC = Path(__file__).parents[2] / "src" / "trainyard" / "page" / "static"
 VENDORS = [STATIC / "vendor", Path(__file__).parent / "browser" / "vendor"]
-FIRST_LOAD, ALL_FILES = 75_000, 200_000  # bytes
+FIRST_LOAD, ALL_FILES = 75_000, 208_000  # bytes
 IMPORT = re.compile(r"^(?:import|\} from|import .* from) '\./([\w.]+)';", re.MULTILINE)
 LINES = 400
 

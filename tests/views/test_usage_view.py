@@ -47,6 +47,7 @@ def test_a_replica_has_the_sums_of_its_containers_and_its_progress() -> None:
         "cpu": 1.75,
         "memory": 2049 * MIB,
         "peakMemory": 6 * MIB,
+        "peakDeviceMemory": None,
         "deviceMemory": None,
         "deviceUtilization": None,
         "memoryMeasure": "PSS",

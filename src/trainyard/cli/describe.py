@@ -130,12 +130,15 @@ def _shorten(command: str, longest: int = 60) -> str:
 
 def _replicas(details: JobDetails, now: float) -> list[list[str]]:
     from trainyard.cli.output.job_lines import REPLICA_HEADS, replica_cells
-    from trainyard.views.memory import MemoryPeak
+    from trainyard.cli.output.printing import without_empty_columns
+    from trainyard.views.memory import MemoryPeak, format_bytes
 
-    rows = [[*REPLICA_HEADS, "PEAK", "POD"]]  # of memory, where a node has measured it
+    rows = [[*REPLICA_HEADS, "PEAK", "GPU PEAK", "POD"]]  # of memory, where a node has measured it
     for slot in details.replicas:
-        rows.append([*replica_cells(slot, now), MemoryPeak(slot.peak_memory, slot.memory_limit).cell, slot.pod])
-    return rows if any(row[-2] for row in rows[1:]) else [[*row[:-2], row[-1]] for row in rows]
+        device_peak = format_bytes(slot.peak_device_memory) if slot.peak_device_memory else ""
+        peaks = [MemoryPeak(slot.peak_memory, slot.memory_limit).cell, device_peak]
+        rows.append([*replica_cells(slot, now), *peaks, slot.pod])
+    return without_empty_columns(rows, ("PEAK", "GPU PEAK"))
 
 
 def _conditions(details: JobDetails, now: float) -> list[list[str]]:

@@ -15,6 +15,9 @@ import msgspec
 
 from trainyard.objects.numbers import json_number
 
+NODE_SOURCE = "node"
+"""The source of what the node itself measures, without steps: the use of the pod's GPUs."""
+GPU_UTILIZATION, GPU_MEMORY = "gpu_utilization", "gpu_memory"  # percent, the mean over the GPUs; bytes, the sum
 METRICS = "metrics.jsonl"
 """The name of the file in the log folder of a pod."""
 CHIEF_POINTS, REPLICA_POINTS = 4096, 256

@@ -81,7 +81,7 @@ class DeviceProcess(msgspec.Struct, frozen=True, omit_defaults=True):
 class DeviceUsage(msgspec.Struct, frozen=True, omit_defaults=True):
     """The use of a GPU or MIG device at one time. `memory`: all of it, `used`: by all processes, in bytes.
     `utilization`: percent of the time in which a kernel ran, None if unknown. `lost`: why the driver cannot reach it,
-    "" if it can."""
+    "" if it can. `resource`: as in the node's capacity, "" if unknown."""
 
     index: int
     uuid: str = ""
@@ -91,6 +91,7 @@ class DeviceUsage(msgspec.Struct, frozen=True, omit_defaults=True):
     utilization: int | None = None
     processes: tuple[DeviceProcess, ...] = ()
     lost: str = ""
+    resource: str = ""
 
 
 class ContainerUsage(msgspec.Struct, frozen=True):

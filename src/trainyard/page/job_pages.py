@@ -11,7 +11,7 @@ import msgspec
 
 from trainyard import kinds
 from trainyard.app.evidence.facts import gather_facts
-from trainyard.app.evidence.pod_metrics import read_usages
+from trainyard.app.evidence.pod_metrics import read_devices, read_usages
 from trainyard.app.history.recorded_job import diagnosis_of, events_of, facts_of, find_record, job_object, last_pods
 from trainyard.app.history.records import HistoryRecord
 from trainyard.app.job_files import in_thread
@@ -20,10 +20,12 @@ from trainyard.kinds import kind_of
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.numbers import json_numbers
 from trainyard.objects.structs import replace
+from trainyard.objects.usage import DeviceUsage
 from trainyard.objects.yaml_text import as_yaml
 from trainyard.page.job_list import COLUMNS, recorded_row
 from trainyard.page.observation import Observation
 from trainyard.views.comparison import ComparedRun
+from trainyard.views.device_view import device_lines
 from trainyard.views.diagnosis import Facts, JobDiagnosis, diagnose
 from trainyard.views.event_view import EventView
 from trainyard.views.job_details import JobDetails, job_details
@@ -36,6 +38,7 @@ from trainyard.views.usage_view import ReplicaUsage
 
 USAGE_SECONDS = 1.9  # a Trainyard node measures every 2 seconds
 SECONDS_PER_REPLICA = 0.005  # between two pages of a job, for each replica: what a page takes grows with them
+NO_DEVICES_SECONDS = 30.0
 KEPT_SECONDS = 60.0  # a page or a usage that nobody has asked for is dropped
 
 
@@ -70,7 +73,9 @@ RANK_COLUMNS = {
 
 def rank_columns(replicas: list[ReplicaView]) -> dict[str, list[Any]]:
     """The replicas by column: an array per column is a third of the bytes of an object per replica."""
-    return {column: list(map(attrgetter(name), replicas)) for column, name in RANK_COLUMNS.items()}
+    columns = {column: list(map(attrgetter(name), replicas)) for column, name in RANK_COLUMNS.items()}
+    peaks = [replica.peak_device_memory or None for replica in replicas]
+    return columns | ({"gpuPeak": peaks} if any(peaks) else {})
 
 
 USAGE_COLUMNS = {
@@ -82,6 +87,9 @@ USAGE_COLUMNS = {
     "lag": "lag",
     "metrics": "metrics",
     "stoppedPid": "stopped_pid",
+    "gpu": "device_utilization",
+    "gpuMemory": "device_memory",
+    "gpuPeak": "peak_device_memory",
 }
 
 
@@ -94,7 +102,12 @@ def usage_columns(replicas: list[ReplicaView], usages: list[ReplicaUsage]) -> di
     in_order = [by_name.get(replica.name) for replica in replicas]
     columns = {column: [getattr(usage, name, None) for usage in in_order] for column, name in USAGE_COLUMNS.items()}
     columns["metrics"] = [usage and json_numbers(usage.metrics) for usage in in_order]
-    return {column: values for column, values in columns.items() if any(values)}
+    # A GPU that does nothing is known, too.
+    return {column: values for column, values in columns.items() if any(values) or _is_of_gpus(column, values)}
+
+
+def _is_of_gpus(column: str, values: list[Any]) -> bool:
+    return column in ("gpu", "gpuMemory") and any(value is not None for value in values)
 
 
 class JobPages:
@@ -105,6 +118,7 @@ class JobPages:
         self._made: dict[str, tuple[int, float, asyncio.Task[JobPage]]] = {}  # by uid: revision, time, page
         self._ranks: dict[str, tuple[tuple[int, int], list[ReplicaUsage], bytes]] = {}  # by uid: version, usages, frame
         self._runs: dict[str, tuple[HistoryRecord, float, tuple[Json, ComparedRun]]] = {}  # by uid: record, time, run
+        self._devices: tuple[float, asyncio.Task[list[DeviceUsage]]] | None = None  # when they were read
         self._usages: dict[str, tuple[float, asyncio.Task[list[ReplicaUsage]]]] = {}  # by uid: time, usages
 
     async def page(self, job_uid: str, max_age: float = 1.0) -> JobPage | None:
@@ -160,6 +174,18 @@ class JobPages:
             self._usages = {uid: kept for uid, kept in self._usages.items() if read[0] - kept[0] < KEPT_SECONDS}
             self._usages[job_uid] = read
         return await asyncio.shield(read[1])
+
+    async def device_lines(self) -> list[str]:
+        """The GPUs of the nodes that Trainyard runs, and who uses them, at most USAGE_SECONDS old; where there are
+        none, at most NO_DEVICES_SECONDS."""
+        if self._api is None:
+            return []
+        read, now = self._devices, time.monotonic()
+        is_done = read is not None and read[1].done()
+        most = USAGE_SECONDS if read is not None and (not is_done or read[1].result()) else NO_DEVICES_SECONDS
+        if read is None or (is_done and now - read[0] > most):
+            read = self._devices = now, asyncio.ensure_future(read_devices(self._api))
+        return device_lines(await asyncio.shield(read[1]))
 
     async def compared(self, job_uid: str) -> tuple[Json, ComparedRun] | None:
         """A job and its run for a comparison, without metrics; None if it is not known."""

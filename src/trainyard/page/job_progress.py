@@ -25,7 +25,7 @@ from trainyard.client import ApiClient, ApiError
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, as_dict, labels_of, namespace_of
 from trainyard.objects.labels import OWNER
-from trainyard.objects.metric_points import METRICS, MetricPoint
+from trainyard.objects.metric_points import METRICS, NODE_SOURCE, MetricPoint
 from trainyard.objects.numbers import json_number
 from trainyard.objects.structs import replace
 from trainyard.objects.usage import MEMORY_MEASURE
@@ -124,6 +124,8 @@ def recorded_progress(logs: Path) -> Progress:
             file = MetricsFile()
             file.read(path, logs)
             for name, column in file.columns.items():
+                if column.source == NODE_SOURCE:
+                    continue  # the program has not reported it
                 series.setdefault(name, []).extend(column.points(name))
         if series:
             last = max((points[-1] for points in series.values()), key=lambda point: point.time)

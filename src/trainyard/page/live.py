@@ -135,6 +135,33 @@ class JobsTopic:
         """Nothing was started."""
 
 
+class DevicesTopic:
+    """`devices`: the GPUs of the nodes, and who uses them, after each change. Nothing is sent where there are none."""
+
+    interval = 2.0
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._sent: list[str] = []
+
+    def is_due(self) -> bool:
+        """They change without an object of the API."""
+        return True
+
+    def changed(self, job_uid: str) -> None:
+        """No job matters."""
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        """The lines, if they are not those that were sent last."""
+        lines = await self._sources.pages.device_lines()
+        if lines != self._sent:
+            self._sent = lines
+            yield encode({"type": "devices", "lines": lines})
+
+    async def close(self) -> None:
+        """Nothing was started."""
+
+
 class JobTopic:
     """`job:UID`: the ranks and what can be done at once; details, findings, timeline and events when they are read,
     which takes requests. `on_news` is called then."""
@@ -289,6 +316,8 @@ class LivePage:
         topic, _, rest = name.partition(":")
         if name == "jobs":
             return JobsTopic(self._sources)
+        if name == "devices":
+            return DevicesTopic(self._sources)
         if name == "progress":
             return ProgressTopic(self._sources.progress, self._sources.observation, self._changed.set)
         if topic == "job" and rest:

@@ -23,6 +23,7 @@ from trainyard.server.registry.admission import Checks
 from trainyard.server.storage.log import RevisionLog
 from trainyard.server.storage.watches import BOOKMARK_SECONDS, WatchHub
 from trainyard.server.verbs import Verbs
+from trainyard.views.device_metrics import device_metrics
 
 if TYPE_CHECKING:
     from trainyard.server.http.handler import HttpHandler
@@ -105,7 +106,9 @@ class Server:
         self._verbs.has_tls_listener = True
 
     def serve_usage(self, report: Callable[[], UsageReport]) -> None:
-        """Serve metrics.k8s.io. `report` returns the last measurements of the node; it must not block."""
+        """Serve metrics.k8s.io, and the GPUs at /metrics. `report` returns the last measurements of the node; it must
+        not block."""
+        self._verbs.metrics = lambda: device_metrics(report())
         for resource in metrics.resources(report):
             self.registry.add(resource)
 

@@ -43,6 +43,7 @@ from trainyard.server.registry import (
 from trainyard.server.registry.admission import Decoded, Result
 from trainyard.server.registry.writes import Writes
 from trainyard.server.storage.log import RevisionLog
+from trainyard.views.device_metrics import CONTENT_TYPE
 
 NOT_FOUND_PAGE = Response(b"404 page not found\n", 404, "text/plain", {"Content-Type": "text/plain; charset=utf-8"})
 _NAME_ATTEMPTS = 8  # attempts to find a free name for generateName
@@ -63,6 +64,8 @@ class Verbs:
         self.tokens = TokenAuthority(log, now, key)
         self.has_tls_listener = False
         """Pods can reach this server (TLS listener), so they get tokens."""
+        self.metrics: Callable[[], str] | None = None
+        """The Prometheus metrics of the path /metrics, which is not served without them."""
 
     def context(self, user: User) -> RequestContext:
         """The context of one request of this user, at the present time."""
@@ -105,7 +108,10 @@ class Verbs:
             verbs = {"GET": "get", "HEAD": "head"}
             verb = verbs.get(request.method, request.method.lower())
             authorization.require_allowed(self._log, request.user, Attributes(verb, path=request.path))
-        if (answer := discovery.respond(self._registry, request)) is None:
+        answer: Answer | None = discovery.respond(self._registry, request)
+        if request.path == "/metrics" and self.metrics is not None:
+            answer = Response(self.metrics().encode(), content_type=CONTENT_TYPE)
+        if answer is None:
             return NOT_FOUND_PAGE
         if request.method not in ("GET", "HEAD"):
             raise errors.method_not_allowed()

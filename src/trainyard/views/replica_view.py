@@ -21,7 +21,7 @@ from trainyard.core.children import ContainerRecord, decode_containers
 from trainyard.objects import Json, as_dict, find_condition, labels_of, name_of, namespace_of, parse_time, uid_of
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.labels import OWNER, index_of, replica_name, role_of
-from trainyard.views.memory import MemoryPeak, memory_peak
+from trainyard.views.memory import MemoryPeak, device_peak, memory_peak
 
 T = TypeVar("T")
 
@@ -70,6 +70,7 @@ class ReplicaView(msgspec.Struct, frozen=True, rename="camel"):
     back_off_end: float = 0.0  # the end of the restart back-off; 0.0 for none
     peak_memory: int = 0  # the largest memory in bytes of the last ended run of one of its containers; 0 if unknown
     memory_limit: str = ""  # of that container
+    peak_device_memory: int = 0  # the largest memory on GPUs in bytes of the last ended run of one of its containers
 
     @property
     def exit(self) -> str:
@@ -111,6 +112,7 @@ def replica_view(pod: Json, job: Job | None = None) -> ReplicaView:
         back_off_end=max(map(_back_off_end, statuses), default=0.0),
         peak_memory=peak.size,
         memory_limit=peak.limit if peak.size else "",
+        peak_device_memory=max((device_peak(pod, entry) for entry in statuses), default=0),
     )
 
 

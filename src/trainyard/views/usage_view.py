@@ -17,6 +17,7 @@ from trainyard.objects.numbers import json_numbers
 from trainyard.objects.quantities import exact
 from trainyard.objects.usage import (
     MEMORY_MEASURE,
+    PEAK_DEVICE_MEMORY,
     STOPPED_PROCESS,
     WAITING_PROCESS,
     Progress,
@@ -45,6 +46,7 @@ class ReplicaUsage(msgspec.Struct, frozen=True, rename="camel"):
     peak_memory: int | None = None
     device_memory: int | None = None  # of its processes on GPUs; None for a replica without one
     device_utilization: float | None = None  # percent of the time in which its GPUs ran kernels, the mean of them
+    peak_device_memory: int | None = None
     memory_measure: str = ""  # PSS, RSS; "" where another program than a Trainyard node measures
     metrics: dict[str, float] = {}  # the last values that the program has reported
     metrics_source: str = ""  # file, output, pattern
@@ -150,6 +152,7 @@ def _replica_usage(slot: ReplicaView, pod_metrics: Json) -> ReplicaUsage:
         peak_memory=peak or None,
         device_memory=sum(process.memory for device in devices for process in device.processes) if devices else None,
         device_utilization=mean(utilizations) if utilizations else None,
+        peak_device_memory=sum(peaks_of(annotations, PEAK_DEVICE_MEMORY).values()) or slot.peak_device_memory or None,
         memory_measure=str(annotations.get(MEMORY_MEASURE) or ""),
         stopped_pid=_pid(annotations.get(STOPPED_PROCESS)),
         waits_for=waits_for,

@@ -108,7 +108,7 @@ def test_the_list_shows_steps_and_the_shape_of_the_loss(browser: Browser, full: 
 def test_the_list_subscribes_to_steps_only_while_it_is_shown(browser: Browser, full: CannedServer) -> None:
     open_page(browser, full)
     browser.sees("14,201", "table")
-    assert full.topics == [["jobs", "progress"]]
+    assert full.topics == [["devices", "jobs", "progress"]]
     browser.open(BERT_ADDRESS)
     until(lambda: "progress" not in full.topics[0], "the page of a job does not get the steps of all")
 

@@ -50,7 +50,7 @@ async function go(hash) {
 
 test('the page begins with the list of jobs, and subscribes to it', () => {
   WebSocket.newest.onopen();
-  assert.deepEqual([document.title, texts(main, 'h1'), WebSocket.newest.sent.at(-1)], ['Jobs · Trainyard', ['Jobs'], ['jobs', 'progress']]);
+  assert.deepEqual([document.title, texts(main, 'h1'), WebSocket.newest.sent.at(-1)], ['Jobs · Trainyard', ['Jobs'], ['devices', 'jobs', 'progress']]);
 });
 
 test('the header tells what is served, and by what right', async () => {

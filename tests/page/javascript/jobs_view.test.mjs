@@ -170,3 +170,19 @@ test('ten thousand jobs', async () => {
   await open(named(...Array.from({ length: 10_000 }, (_, index) => `job-${index}`)));
   assert.deepEqual([total(), names().length < 60, names()[0]], ['10,000 of 10,000', true, 'job-9999']);
 });
+
+test('the GPUs of the machine, and who uses them', async () => {
+  await open([]);
+  const lines = ['0 <b>H100', 'device 0: 20.0 GiB used by another program, pid 4711'];
+  const show = async (shown) => {
+    context.store.apply({ type: 'devices', lines: shown });
+    await import('../../../src/trainyard/page/static/devices_panel.js');
+    await drawn();
+  };
+  assert.equal(view.root.querySelector('.gpus'), null);
+  await show(lines);
+  const stage = view.root.querySelector('.gpus').parentNode;
+  assert.deepEqual([stage.hidden, texts(stage, 'li')], [false, lines]);
+  await show([]);
+  assert.ok(stage.hidden);
+});

@@ -90,3 +90,13 @@ test('all lanes in a text', () => {
   assert.match(lanesText(failing(8)), /^8 attempts of 1 replica. 8 failed runs: (a-0 exit 1 at 00:01:00(, |\.)){8}$/);
   assert.match(lanesText(failing(9)), /^9 attempts of 1 replica. 9 failed runs: (a-0 exit 1 at 00:01:00(, )?){8} and more\.$/);
 });
+
+test('a replica with GPUs has a lane of their use, and says it', () => {
+  const use = new Map([['worker-1', { replica: 'worker-1', time: [100, 110], value: [97.4, null] }]]);
+  const lanes = [lane('worker-0'), lane('worker-1', [segment('running', 90, 150), segment('waiting', 150, 160)]), lane('worker-2')];
+  const rows = rowsOf(lanes, 40, use);
+  assert.deepEqual(rows.map(({ y, height }) => [y, height]), [[0, 22], [22, 34], [56, 22]]);
+  const text = (time) => replicaText(rows[1], time, 200).split(' · ').slice(4).join();
+  assert.deepEqual([95, 105, 115, 155].map(text), ['', 'GPU 97 % busy', '', ''], 'before the first sample, and of an unknown one');
+  assert.equal(rowsOf(lanes, 2, use)[0].height, 46, 'roles have none');
+});

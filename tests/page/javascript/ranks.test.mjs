@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import {
-  COLOURINGS, isUnhealthy, metricTexts, nextUnhealthy, rankText, readRanks, stepText, summaryText,
+  COLOURINGS, gpuText, hasGpu, isUnhealthy, metricTexts, nextUnhealthy, rankText, readRanks, stepText, summaryText,
 } from '../../../src/trainyard/page/static/ranks.js';
 
 /** The columns of a frame, of ranks with these fields. */
@@ -152,4 +152,16 @@ test('the summary names those that are behind, five at most', () => {
   const behind = (number) => summaryText(read(...Array.from({ length: number }, () => ({ step: 1, lag: 99 }))));
   assert.equal(behind(1), '1 rank: 1 Running. 1 rank behind: worker-0.');
   assert.equal(behind(6), '6 ranks: 6 Running. 6 ranks behind: worker-0, worker-1, worker-2, worker-3, worker-4 and more.');
+});
+
+test('the GPUs of a rank', () => {
+  const text = (fields) => gpuText(read(fields).ranks[0]);
+  const GIB = 1024 ** 3;
+  assert.equal(text({}), '');
+  assert.equal(text({ gpu: 96.6, gpuMemory: 6 * GIB, gpuPeak: 7 * GIB }), 'GPU 97 %, 6.0 GiB, peak 7.0 GiB');
+  assert.equal(text({ gpu: 0, gpuMemory: 0 }), 'GPU 0 %, 0 B');
+  assert.equal(text({ gpuPeak: 7 * GIB }), 'GPU peak 7.0 GiB', 'of a rank that has ended');
+  assert.deepEqual([hasGpu(read({ cpu: 1 })), hasGpu(read({ gpuPeak: 1 }))], [false, true]);
+  const list = read({ gpu: 50 }, { gpu: null });
+  assert.deepEqual(list.ranks.map((rank) => COLOURINGS.gpu.look(rank, list)), [{ tone: 'accent', level: 0.5 }, { tone: 'idle', level: null }]);
 });

@@ -12,7 +12,7 @@ const jobs = (rows, fields = {}) => ({ type: 'jobs', columns: COLUMNS, rows, gon
 /** A store, and the names of its events with their detail. */
 function startedStore() {
   const store = new Store(), events = [];
-  for (const name of ['hello', 'jobs', 'progress', 'job', 'gone', 'log'])
+  for (const name of ['hello', 'jobs', 'progress', 'devices', 'job', 'gone', 'log'])
     store.addEventListener(name, (event) => events.push(event.detail === undefined ? [name] : [name, event.detail]));
   return { store, events };
 }
@@ -183,4 +183,10 @@ test('a kind in its own case precedes, and a time that is not known comes last',
     values('lower', { kind: 'tfjob', created: 900 }), values('exact', { created: 100 }), values('never', { created: null }),
   ], { reset: true }));
   assert.equal(store.find({ namespace: 'default', kind: 'TFJob', name: 'mnist', run: '' }).uid, 'exact');
+});
+
+test('the lines of GPUs are passed on', () => {
+  const { store, events } = startedStore();
+  for (const lines of [['0 H100'], ['0 H100', 'device 0: used']]) store.apply({ type: 'devices', lines });
+  assert.deepEqual(events, [['devices', ['0 H100']], ['devices', ['0 H100', 'device 0: used']]]);
 });

@@ -124,3 +124,16 @@ test('no lanes, and ten thousand', () => {
   drawn(lanes, 0);
   assert.match(timeline.querySelector('.hidden').textContent, /^10,000 attempts of 10,000 replicas\. 5,000 failed runs: (worker-\d+ exit 1 at \S+ ?){8}and more\./);
 });
+
+test('how busy the GPUs of a replica are', () => {
+  const lanes = [lane('worker-0', segment('starting', 0, 100), segment('running', 100))];
+  timeline.show(lanes, 900, 40, new Map([['worker-0', { replica: 'worker-0', time: [50, 200, 500], value: [100, 50, 0] }]]));
+  const { calls } = timeline.canvas.getContext('2d');
+  calls.length = 0;
+  nextFrame();
+  const [, first, last] = [0, ...boxes(calls, 'run').map(([x, , width]) => [x, x + width])[0]];
+  const busy = boxes(calls, 'accent');
+  assert.equal(busy.length, 1, 'not before the run, and not where nothing is done');
+  const [x, y, width, height] = busy[0];
+  assert.ok(x > first && x + width < last && height === 5 && y + height === 32, JSON.stringify(busy));
+});

@@ -16,7 +16,7 @@ _DAMAGED = object()
 
 _RUN: Shape = {
     **dict.fromkeys(("reason", "message", "started", "ended"), str),
-    **dict.fromkeys(("run", "exitCode", "peakMemory"), int),
+    **dict.fromkeys(("run", "exitCode", "peakMemory", "peakDeviceMemory"), int),
 }
 _CONTAINER: Shape = {"name": str, "init": bool, "restarts": int, "running": str, "runs": [_RUN]}
 POD: Shape = {

@@ -29,6 +29,14 @@ def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
+def without_empty_columns(rows: Sequence[Sequence[str]], heads: Sequence[str]) -> list[list[str]]:
+    """The rows without those of the columns with these heads that have no value. The first row has the heads."""
+    empty = {
+        column for column, head in enumerate(rows[0]) if head in heads and not any(row[column] for row in rows[1:])
+    }
+    return [[cell for column, cell in enumerate(row) if column not in empty] for row in rows]
+
+
 def as_json(value: Any) -> str:
     """Indented JSON whose control characters are escaped, so that a terminal cannot interpret them."""
     return _CONTROL_CHARACTERS.sub(

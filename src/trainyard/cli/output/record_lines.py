@@ -9,7 +9,7 @@ from trainyard.app.history.recorded_job import events_of
 from trainyard.app.history.records import HistoryRecord, with_tilde
 from trainyard.app.job_files import status_of
 from trainyard.cli.output.layout import wrapped
-from trainyard.cli.output.printing import align_columns, event_rows
+from trainyard.cli.output.printing import align_columns, event_rows, without_empty_columns
 from trainyard.objects import parse_time
 from trainyard.objects.log_files import disk_size
 from trainyard.objects.numbers import count_text
@@ -81,12 +81,13 @@ def record_fields(record: HistoryRecord, now: float) -> list[str]:
 
 def _pod_rows(record: HistoryRecord) -> list[list[str]]:
     """A row per pod, after the header."""
-    rows = [["REPLICA", "ATTEMPT", "STATE", "RESTARTS", "EXIT", "TIME"]]
+    rows = [["REPLICA", "ATTEMPT", "STATE", "RESTARTS", "EXIT", "TIME", "GPU PEAK"]]
     for entry in record.pods:
         view = recorded_view(record.data, entry)
         took = "" if view.started is None or view.ended_at is None else format_clock(view.ended_at - view.started)
-        rows.append([view.name, str(entry.get("attempt")), view.state, str(view.restarts), view.exit, took])
-    return rows
+        peak = format_bytes(view.peak_device_memory) if view.peak_device_memory else ""
+        rows.append([view.name, str(entry.get("attempt")), view.state, str(view.restarts), view.exit, took, peak])
+    return without_empty_columns(rows, ("GPU PEAK",))
 
 
 def _file_size(path: Path, root: Path) -> str:

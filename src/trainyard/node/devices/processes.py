@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 
+from trainyard.objects.metric_points import GPU_MEMORY, GPU_UTILIZATION
 from trainyard.objects.structs import replace
 from trainyard.objects.usage import DeviceProcess, DeviceUsage, PodUsage, UsageReport
 
@@ -44,6 +46,21 @@ def with_devices(
 
     node = replace(report.node, devices=owned) if report.node else None
     return replace(report, pods=tuple(replace(pod, devices=of_pod(pod)) for pod in report.pods), node=node)
+
+
+def use_by_pod(
+    devices: Sequence[DeviceUsage], uids: Mapping[int, str], assigned: Mapping[str, Collection[str]]
+) -> dict[str, dict[str, float]]:
+    """uid of a pod with devices -> GPU_UTILIZATION and GPU_MEMORY, of its own processes, as far as they are known.
+    Parameters: as of `with_devices`."""
+    use: dict[str, dict[str, float]] = {}
+    for uid, uuids in assigned.items():
+        own = [device for device in devices if device.uuid in uuids]
+        busy = [device.utilization for device in own if device.utilization is not None]
+        memory = [process.memory for device in own for process in device.processes if uids.get(process.pid) == uid]
+        if own:
+            use[uid] = {**({GPU_UTILIZATION: mean(busy)} if busy else {}), GPU_MEMORY: float(sum(memory))}
+    return use
 
 
 def _with_owner(process: DeviceProcess, pod: str) -> DeviceProcess:

@@ -145,7 +145,7 @@ class DeviceSampler:
                 sample = DeviceUsage(device.index, device.uuid, lost=reason)
             if sample is not None:
                 name, memory = sample.name or device.name, sample.memory or device.memory
-                known.append(msgspec.structs.replace(sample, name=name, memory=memory))
+                known.append(msgspec.structs.replace(sample, name=name, memory=memory, resource=device.resource))
         self._samples[program] = self._clock(), tuple(known)
         if program == NVML:
             self._manager.set_lost({sample.uuid: sample.lost for sample in known if sample.lost}, SAMPLES)

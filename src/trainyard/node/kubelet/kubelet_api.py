@@ -18,13 +18,18 @@ if TYPE_CHECKING:
 
 
 class KubeletApi:
-    """`find` returns the worker of the pod with that namespace and name, and raises RequestError without one."""
+    """`find` returns the worker of the pod with that namespace and name, and raises RequestError without one.
+    `metrics`: the text of /metrics."""
 
     def __init__(
-        self, find: Callable[[str, str], PodWorker], sockets: PodSockets, authenticator: ClientAuthenticator
+        self,
+        find: Callable[[str, str], PodWorker],
+        sockets: PodSockets,
+        authenticator: ClientAuthenticator,
+        metrics: Callable[[], str],
     ) -> None:
         self._find, self._sockets = find, sockets
-        self._server = KubeletListener(PodHandlers(self._log, self._exec, self._socket), authenticator)
+        self._server = KubeletListener(PodHandlers(self._log, self._exec, self._socket, metrics), authenticator)
 
     @property
     def port(self) -> int:

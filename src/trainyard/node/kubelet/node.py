@@ -7,13 +7,14 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from trainyard.client import ApiClient, ApiError
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.node.devices.kernel_log import KernelLog
 from trainyard.node.devices.manager import DeviceManager
-from trainyard.node.devices.processes import with_devices
+from trainyard.node.devices.processes import use_by_pod, with_devices
 from trainyard.node.devices.sampler import DeviceSampler
 from trainyard.node.images import Images
 from trainyard.node.kubelet import node_shutdown
@@ -36,6 +37,7 @@ from trainyard.node.sandbox.supervisor_client import SandboxCallbacks, SandboxEr
 from trainyard.node.sandbox.supervisor_process import SupervisorProcess
 from trainyard.objects import Json, NamespacedName
 from trainyard.objects.usage import NodeUsage, UsageReport
+from trainyard.views.device_metrics import device_metrics
 
 __all__ = ["LOG_SIZE", "Node", "NodeError"]
 
@@ -97,7 +99,9 @@ class Node:
         self._pods = PodManager(
             self._cluster, self._state, self.tasks, self._say, on_added=self._services.pod_added, on_gone=sockets.close
         )
-        self._kubelet = KubeletApi(self._pods.find, sockets, self._member.authenticator)
+        self._kubelet = KubeletApi(
+            self._pods.find, sockets, self._member.authenticator, lambda: device_metrics(self.usage())
+        )
         self._network_starter = NetworkStarter(
             self._state,
             self._directory,
@@ -127,6 +131,7 @@ class Node:
         if self._context.devices.has_driver:
             self._context.device_sampler = DeviceSampler(self._context.devices, os.environ, self._say)
             self._context.usage.device_memory = self._context.device_sampler.process_memory
+            self._context.usage.device_use = partial(_device_use, self._context)
         self._context.working_directory = self._working_directory
         self._context.has_scheduler = self._member.joined
         self._context.log_folder, self._context.log_size = self._log_folder, self._log_size
@@ -232,7 +237,7 @@ class Node:
         devices = self._context.device_sampler.devices if self._context.device_sampler else ()
         if not devices:
             return UsageReport(pods, node)
-        assigned = {uid: frozenset(uuids) for uid, uuids in self._context.devices.assignments.items()}
+        assigned = self._context.devices.assignments
         return with_devices(UsageReport(pods, node), devices, self._context.usage.pods_by_pid(), assigned)
 
     def _devices_changed(self) -> None:
@@ -262,3 +267,8 @@ class Node:
         self._node_status.refresh()
         self._pods.supervisor_lost()
         await context.network.services_changed()
+
+
+def _device_use(context: NodeContext) -> dict[str, dict[str, float]]:
+    devices = context.device_sampler.devices if context.device_sampler else ()
+    return use_by_pod(devices, context.usage.pods_by_pid(), context.devices.assignments)

@@ -16,7 +16,7 @@ import { createPlot, number, smooth, smoothingSlider } from './plot.js';
 
 const INTERVAL = 2000, HEIGHT = 180, POINTS = 1000;
 /** @type {Record<string, string>} */
-const SOURCES = { file: 'from $TRAINYARD_METRICS', output: 'JSON in the output', pattern: 'guessed from the output' };
+const SOURCES = { file: 'from $TRAINYARD_METRICS', output: 'JSON in the output', pattern: 'guessed from the output', node: 'measured by its node' };
 /** What a chart without curves says. */
 export const NO_VALUES = 'The programs have reported no values on this machine. A line of output such as {"step": 10, "loss": 0.4} or step=10 loss=0.4 makes a curve.';
 
@@ -34,21 +34,23 @@ function createChart(/** @type {string} */ name, /** @type {Options} */ options)
   const root = element('section', { class: 'curve', 'aria-label': name }, element('h3', {}, name), caption, stage, readout);
   /** @type {{curve: Curve, spread?: Spread}|null} */
   let shown = null;
+  /** What the node measures has no steps. */
+  const axisOf = () => (shown?.curve.source === 'node' ? 'time' : options.x);
   const plot = createPlot(stage, readout, {
     height: HEIGHT,
-    x: () => options.x,
+    x: () => axisOf(),
     lines: () => [{ stroke: () => 'transparent' }, { stroke: (colour) => colour.wait, dash: [5, 4] }, { stroke: () => 'transparent' },
       { stroke: (colour) => options.smoothing ? `${colour.accent}66` : colour.accent, width: 1.5 }, { stroke: (colour) => colour.accent, width: 2 }],
     bands: [{ series: [3, 1], fill: (colour) => `${colour.idle}38` }],
     tables() {
       if (!shown) return null;
       const { curve, spread } = shown;
-      const own = [curve[options.x], curve.value, options.smoothing ? smooth(curve.value, options.smoothing) : curve.value.map(() => null)];
-      return [spread ? [spread[options.x], spread.min, spread.median, spread.max] : [own[0], ...Array(3).fill(own[0].map(() => null))], own];
+      const x = axisOf(), own = [curve[x], curve.value, options.smoothing ? smooth(curve.value, options.smoothing) : curve.value.map(() => null)];
+      return [spread ? [spread[x], spread.min, spread.median, spread.max] : [own[0], ...Array(3).fill(own[0].map(() => null))], own];
     },
-    marks: () => shown ? marksOf(shown.curve, shown.curve[options.x]) : [],
+    marks: () => shown ? marksOf(shown.curve, shown.curve[axisOf()]) : [],
     text: (x, [low, middle, high, value, smoothed]) => [
-      value !== undefined && shown && `${name} ${valueText(shown.curve, shown.curve[options.x].indexOf(x))}`,
+      value !== undefined && shown && `${name} ${valueText(shown.curve, shown.curve[axisOf()].indexOf(x))}`,
       options.smoothing && value !== undefined && `smoothed ${number(smoothed)}`,
       low !== undefined && shown?.spread && `replicas ${number(low)} / ${number(middle)} / ${number(high)}`],
   });
@@ -61,7 +63,8 @@ function createChart(/** @type {string} */ name, /** @type {Options} */ options)
       shown = { curve, spread };
       const { step, notFiniteSince: since = null } = curve, last = step.length - 1;
       const finite = /** @type {number[]} */ (curve.value.filter((value) => value !== null));
-      const summary = [`last ${valueText(curve, last)} at step ${number(step[last])}`,
+      const at = curve.source === 'node' ? '' : ` at step ${number(step[last])}`;
+      const summary = [`last ${valueText(curve, last)}${at}`,
         since !== null && `not finite since step ${number(since)}`,
         finite.length && `lowest ${number(Math.min(...finite))}, highest ${number(Math.max(...finite))}`].filter(Boolean).join(', ');
       const band = spread ? ` · band: lowest, median, highest of ${count(spread.replicas)} replicas` : '';

@@ -6,7 +6,9 @@ import { choice, eventsTable, findingsBox, panel } from './job_parts.js';
 import { createCurvesPanel } from './curves.js';
 import { createLogPanel } from './log_panel.js';
 import { createRanksPanel } from './ranks_panel.js';
-import { nextUnhealthy, readRanks } from './ranks.js';
+import { createDeviceUse } from './device_use.js';
+import { MANY } from './lanes.js';
+import { hasGpu, nextUnhealthy, readRanks } from './ranks.js';
 import { PANELS, jobAddress, list } from './router.js';
 import { tensorBoardButton } from './tensorboard.js';
 import './timeline.js';
@@ -89,6 +91,7 @@ export function createJobView(context, route) {
   const tabs = element('nav', { class: 'tabs', 'aria-label': 'Parts of the job' });
   const timeline = /** @type {import('./timeline.js').AttemptTimeline} */ (element('attempt-timeline'));
   timeline.addEventListener('open', (event) => open(/** @type {CustomEvent} */ (event).detail));
+  const deviceUse = createDeviceUse(session, () => draw());
   const zoom = choice('Zoom', (name) => {
     span = Number(name);
     draw();
@@ -151,7 +154,11 @@ export function createJobView(context, route) {
     ranksPanel.show(ranks, data.ranks, shown === 'ranks', row, live.now());
     zoom.show([['0', 'all'], [String(RECENT), 'last 10 min']], String(span));
     timeline.span = span;
-    if (data.timeline) timeline.show(data.timeline, row.ended ?? live.now(), shown === 'timeline' ? ROWS : undefined);
+    if (data.timeline) {
+      const names = ranks.ranks.map((rank) => rank.replica);
+      const use = deviceUse(row.uid, hasEnded(row), hasGpu(ranks) && names.length <= MANY ? names : []);
+      timeline.show(data.timeline, row.ended ?? live.now(), shown === 'timeline' ? ROWS : undefined, use);
+    }
     const known = data.events ?? [];
     events.show(known, shown === 'events' ? Infinity : EVENTS_IN_OVERVIEW);
     moreEvents.hidden = shown === 'events' || known.length <= EVENTS_IN_OVERVIEW;

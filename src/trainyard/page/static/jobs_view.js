@@ -127,6 +127,7 @@ export function createJobsView({ store, live, navigate }, route) {
   const choice = element('p', { class: 'muted', role: 'status' }, chosen.text);
   const table = /** @type {import('./virtual_table.js').VirtualTable} */ (element('virtual-table', { class: 'jobs' }));
   const empty = element('div', { class: 'empty' });
+  const gpus = element('div', { hidden: true });
   const root = element(
     'section',
     { class: 'view' },
@@ -141,6 +142,7 @@ export function createJobsView({ store, live, navigate }, route) {
     ),
     table,
     empty,
+    gpus,
   );
   table.define('Jobs', columns, (row) => row.uid);
   table.addEventListener('open', (event) => navigate(jobAddress(/** @type {CustomEvent} */ (event).detail)));
@@ -266,6 +268,8 @@ export function createJobsView({ store, live, navigate }, route) {
   };
   chosen.addEventListener('change', drawChoice, { signal: listeners.signal });
   store.addEventListener('jobs', draw, { signal: listeners.signal });
+  const showDevices = async (/** @type {any} */ { detail }) => (await import('./devices_panel.js')).showDevices(gpus, detail);
+  store.addEventListener('devices', showDevices, { signal: listeners.signal });
   store.addEventListener('hello', draw, { signal: listeners.signal });
   const drawProgress = () => (order.startsWith('step') || order.startsWith('loss') ? draw() : table.draw());
   store.addEventListener('progress', drawProgress, { signal: listeners.signal });
@@ -275,7 +279,7 @@ export function createJobsView({ store, live, navigate }, route) {
   return {
     root,
     title: 'Jobs',
-    topics: () => ['progress'],
+    topics: () => ['progress', 'devices'],
     setRoute: (/** @type {import('./router.js').Route} */ next) => read(next.query),
     destroy: () => {
       Object.assign(list, { selected: table.selected, scroll: scrollY });

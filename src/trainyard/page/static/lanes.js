@@ -1,17 +1,21 @@
 /** The lanes of a timeline: in rows, and as text. */
 
+import { useAt } from './device_use.js';
 import { clockTime, count, duration, plural } from './format.js';
 
 /**
  * @typedef {import('./store.js').Lane} Lane
  * @typedef {import('./store.js').Segment} Segment
- * @typedef {{name: string, lanes: Lane[], height: number, y: number, isRole: boolean}} Row
+ * @typedef {{name: string, lanes: Lane[], height: number, y: number, isRole: boolean, use?: import('./device_use.js').Use}} Row
+ *   `use`: of its GPUs, in a lane of its own below the bar
  */
 
 /** Rows of a timeline among other panels. */
 export const MANY = 40;
 const ROW = 22; // height in CSS pixels
 const ROLE_ROW = 46;
+/** Height of the lane of GPUs. */
+export const USE_LANE = 12;
 const STOPPED = 143; // exit code of SIGTERM: the program was asked to end
 /** @type {Record<string, string>} */
 const PHASES = {
@@ -22,8 +26,11 @@ const PHASES = {
   omitted: 'runs that were not kept',
 };
 
-/** A row for each replica, or, where there are more than `most`, for each role. @param {Lane[]} lanes @returns {Row[]} */
-export function rowsOf(lanes, most = MANY) {
+/**
+ * A row for each replica, or, where there are more than `most`, for each role.
+ * @param {Lane[]} lanes @param {Map<string, import('./device_use.js').Use>} [use] by replica @returns {Row[]}
+ */
+export function rowsOf(lanes, most = MANY, use = new Map()) {
   const isRole = new Set(lanes.map((lane) => lane.replica)).size > most;
   /** @type {Map<string, Lane[]>} */
   const groups = new Map();
@@ -33,8 +40,13 @@ export function rowsOf(lanes, most = MANY) {
     if (group) group.push(lane);
     else groups.set(name, [lane]);
   }
-  const height = isRole ? ROLE_ROW : ROW;
-  return [...groups].map(([name, own], index) => ({ name, lanes: own, height, y: index * height, isRole }));
+  let y = 0;
+  return [...groups].map(([name, own]) => {
+    const ofDevices = isRole ? undefined : use.get(name);
+    const row = { name, lanes: own, height: (isRole ? ROLE_ROW : ROW) + (ofDevices ? USE_LANE : 0), y, isRole, use: ofDevices };
+    y += row.height;
+    return row;
+  });
 }
 
 /** Whether the segment is a run that has ended with an exit code but 0. */
@@ -57,12 +69,14 @@ export function replicaText(row, time, now) {
     if (!segment) continue;
     const until = segment.end === null ? '' : ` until ${clockTime(segment.end)}`;
     const exit = exitText(segment.exitCode, segment.reason);
+    const busy = segment.phase === 'running' ? useAt(row.use, time) : null;
     return [
       row.name,
       `attempt ${lane.attempt}`,
       `${PHASES[segment.phase] ?? segment.phase} since ${clockTime(segment.start)}${until}`,
       duration((segment.end ?? now) - segment.start),
       exit && `exit ${exit}`,
+      busy !== null && `GPU ${Math.round(busy)} % busy`,
     ]
       .filter(Boolean)
       .join(' · ');

@@ -7,8 +7,9 @@ import { createCurvesPanel } from './curves.js';
 import { hasEnded, jobOfAddress, keysOf, startListening } from './job_view.js';
 import { exitText } from './lanes.js';
 import { createLogPanel } from './log_panel.js';
-import { metricTexts, nextUnhealthy, readRanks, stepText } from './ranks.js';
+import { gpuText, hasGpu, metricTexts, nextUnhealthy, readRanks, stepText } from './ranks.js';
 import { jobAddress, list } from './router.js';
+import { createDeviceUse } from './device_use.js';
 import './timeline.js';
 
 /** @typedef {import('./ranks.js').Rank} Rank */
@@ -40,6 +41,7 @@ function rankFacts(rank, lanes, now) {
     ],
     ['CPU', rank.cpu === null ? '' : `${Math.round(rank.cpu * 100)} %`],
     ['memory', rank.memory === null ? '' : `${bytes(rank.memory)}${rank.peak ? `, peak ${bytes(rank.peak)}` : ''}`],
+    ['GPU', gpuText(rank).replace(/^GPU /, '')],
     ['why', rank.message || ''],
   ];
   return facts.filter(([, text]) => text !== '');
@@ -64,6 +66,7 @@ export function createRankView(context, route) {
     position = element('span', { class: 'muted' });
   const missing = element('p', { class: 'empty', hidden: true });
   const timeline = /** @type {import('./timeline.js').AttemptTimeline} */ (element('attempt-timeline'));
+  const deviceUse = createDeviceUse(context.session, () => draw());
   const toOther = (/** @type {1|-1} */ direction, /** @type {string} */ title) =>
     element('button', { type: 'button', class: 'quiet', onclick: () => toUnhealthy(direction) }, title);
   const previous = toOther(-1, '[ Previous unhealthy'), next = toOther(1, 'Next unhealthy ]');
@@ -119,7 +122,8 @@ export function createRankView(context, route) {
       (node, [, text]) => setText(node.lastChild, text),
     );
     curves.show(row.uid, hasEnded(row), replica);
-    timeline.show(sameLanes(lanes), row.ended ?? live.now());
+    const use = deviceUse(row.uid, hasEnded(row), hasGpu(ranks) ? [replica] : []);
+    timeline.show(sameLanes(lanes), row.ended ?? live.now(), undefined, use);
     const pods = new Set([rank.pod, ...lanes.map((lane) => lane.pod)].map((pod) => `Pod/${pod}`));
     events.show((data.events ?? []).filter((event) => pods.has(event.object)));
     const namespace = row.namespace === 'default' ? '' : ` -n ${row.namespace}`;

@@ -6,7 +6,7 @@ import { bytes, compareNames, count, plural, short, toneOf } from './format.js';
  * @typedef {{replica: string, role: string, index: string, state: string, tone: import('./format.js').Tone,
  *   restarts: number, attempt: number, node: string, reason: string, message: string, exitCode: number|null,
  *   pod: string, started: number|null, ended: number|null, cpu: number|null, memory: number|null, peak: number|null,
- *   step: number|null, stepsPerSecond: number|null, lag: number, metrics: Record<string, number|string>|null,
+ *   gpu: number|null, gpuMemory: number|null, gpuPeak: number|null, step: number|null, stepsPerSecond: number|null, lag: number, metrics: Record<string, number|string>|null,
  *   behind: boolean}} Rank `lag`: steps behind the median of its role
  * @typedef {{ranks: Rank[], columns: Set<string>, median: number}} RankList `median`: of the steps
  */
@@ -22,6 +22,9 @@ export function readRanks(columns) {
       cpu: null,
       memory: null,
       peak: null,
+      gpu: null,
+      gpuMemory: null,
+      gpuPeak: null,
       step: null,
       stepsPerSecond: null,
       lag: 0,
@@ -41,6 +44,9 @@ export function readRanks(columns) {
   const known = names.filter((name) => (columns?.[name] ?? []).some((value) => value !== null));
   return { ranks, columns: new Set(known), median };
 }
+
+/** Whether a rank of the job has, or had, a GPU. */
+export const hasGpu = (/** @type {RankList} */ list) => ['gpu', 'gpuMemory', 'gpuPeak'].some((name) => list.columns.has(name));
 
 /** Whether somebody should look at the rank. */
 export const isUnhealthy = (/** @type {Rank} */ rank) => rank.behind || rank.tone === 'bad' || rank.tone === 'wait';
@@ -102,6 +108,12 @@ export const COLOURINGS = {
     look: scaled('memory'),
     legend: (list) => [['accent', `full cell: ${bytes(largest(list, 'memory'))}`]],
   },
+  gpu: {
+    title: 'GPU',
+    needs: 'gpu',
+    look: (rank) => (rank.gpu === null ? { tone: 'idle', level: null } : { tone: 'accent', level: rank.gpu / 100 }),
+    legend: () => [['accent', 'full cell: busy all the time']],
+  },
 };
 
 const maxima = new WeakMap();
@@ -148,6 +160,15 @@ export const metricTexts = (/** @type {Rank} */ rank) =>
     .filter(([name]) => name !== 'step')
     .map(([name, value]) => `${name} ${short(value)}`);
 
+/** How busy its GPUs are, and their memory; "" for a rank without one. */
+export function gpuText(/** @type {Rank} */ rank) {
+  const memory = rank.gpuMemory === null ? '' : ` ${bytes(rank.gpuMemory)}`;
+  const busy = rank.gpu === null ? '' : ` ${Math.round(rank.gpu)} %`;
+  const peak = rank.gpuPeak ? ` peak ${bytes(rank.gpuPeak)}` : '';
+  const parts = [busy, memory, peak].filter(Boolean);
+  return parts.length ? `GPU${parts.join(',')}` : '';
+}
+
 /** One rank in a line of text. */
 export function rankText(/** @type {Rank} */ rank) {
   return [
@@ -159,6 +180,7 @@ export function rankText(/** @type {Rank} */ rank) {
     ...metricTexts(rank).slice(0, 2),
     rank.cpu === null ? '' : `CPU ${Math.round(rank.cpu * 100)} %`,
     rank.memory === null ? '' : `${bytes(rank.memory)}${rank.peak ? ` (peak ${bytes(rank.peak)})` : ''}`,
+    gpuText(rank),
     rank.restarts ? plural(rank.restarts, 'restart') : '',
     rank.node ? `node ${rank.node}` : '',
   ]

@@ -24,7 +24,7 @@
 const asObject = (/** @type {string[]} */ columns, /** @type {any[]} */ values) =>
   Object.fromEntries(columns.map((column, index) => [column, values[index]]));
 
-/** Events: `hello`, `jobs`, `progress`, `job` (detail: its uid), `gone` (detail: its uid), `log` (detail: the frame). */
+/** Events: `hello`, `jobs`, `progress`, `devices`, `job` (detail: its uid), `gone` (detail: its uid), `log` (detail: the frame). */
 export class Store extends EventTarget {
   /** @type {any} */
   hello = null;
@@ -48,6 +48,8 @@ export class Store extends EventTarget {
       this.dispatchEvent(new Event('hello'));
     } else if (frame.type === 'jobs') {
       this.#applyJobs(frame);
+    } else if (frame.type === 'devices') {
+      this.dispatchEvent(new CustomEvent('devices', { detail: frame.lines }));
     } else if (frame.type === 'progress') {
       for (const values of frame.rows) this.progress.set(values[0], asObject(frame.columns, values));
       this.dispatchEvent(new Event('progress'));

@@ -2,7 +2,7 @@
 
 import { Drawing } from './canvas.js';
 import { clockTime, duration } from './format.js';
-import { MANY, hasExitCode, hasFailed, lanesText, replicaText, roleText, rowsOf } from './lanes.js';
+import { MANY, USE_LANE, hasExitCode, hasFailed, lanesText, replicaText, roleText, rowsOf } from './lanes.js';
 import { colours } from './theme.js';
 import { TimeAxis, quietParts } from './time_axis.js';
 
@@ -14,6 +14,8 @@ import { TimeAxis, quietParts } from './time_axis.js';
  * @typedef {Record<string, string>} Theme
  */
 
+/** @type {Map<string, import('./device_use.js').Use>} */
+const NO_USE = new Map();
 const AXIS = 24; // height in CSS pixels
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600,
   900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800];
@@ -31,6 +33,8 @@ export class AttemptTimeline extends Drawing {
   #rows = [];
   #now = 0;
   #most = MANY;
+  /** @type {Map<string, import('./device_use.js').Use>} */
+  #use = NO_USE;
   /** Seconds that are shown; 0 for all. */
   span = 0;
   #axis = new TimeAxis(0, 1, 0, 1);
@@ -48,11 +52,12 @@ export class AttemptTimeline extends Drawing {
   /**
    * @param {Lane[]} lanes @param {number} now Unix seconds until which what goes on is drawn
    * @param {number} [most] replicas that get a row each
+   * @param {Map<string, import('./device_use.js').Use>} [use] of the GPUs, by replica
    */
-  show(lanes, now, most = MANY) {
-    if (lanes !== this.lanes || most !== this.#most) {
-      [this.lanes, this.#most] = [lanes, most];
-      this.#rows = rowsOf(lanes, most);
+  show(lanes, now, most = MANY, use = NO_USE) {
+    if (lanes !== this.lanes || most !== this.#most || use !== this.#use) {
+      [this.lanes, this.#most, this.#use] = [lanes, most, use];
+      this.#rows = rowsOf(lanes, most, use);
       const times = lanes.flatMap((lane) => lane.segments.flatMap(({ start, end }) => [start, end ?? start]));
       this.#changes = [...new Set(times)].sort((a, b) => a - b);
       this.#goesOn = lanes.some((lane) => lane.segments.some(({ end }) => end === null));
@@ -96,11 +101,12 @@ export class AttemptTimeline extends Drawing {
     this.#paintAxis(context, theme);
     for (const row of this.#rows) {
       context.fillStyle = theme.muted;
-      context.fillText(row.name, 0, row.y + row.height / 2, this.#axis.left - 8);
+      context.fillText(row.name, 0, row.y + (row.height - (row.use ? USE_LANE : 0)) / 2, this.#axis.left - 8);
       if (row.isRole) this.#paintRole(context, theme, row);
       else
         for (const lane of row.lanes)
           for (const segment of lane.segments) this.#paintSegment(context, theme, row, segment);
+      if (row.use) this.#paintUse(context, theme, row, row.use);
     }
     this.#paintCuts(context, theme);
     if (this.#cursor) {
@@ -149,7 +155,7 @@ export class AttemptTimeline extends Drawing {
     const left = this.#x(segment.start),
       width = Math.max(1, this.#x(end) - left);
     const top = row.y + 4,
-      height = row.height - 8;
+      height = row.height - 8 - (row.use ? USE_LANE : 0);
     if (segment.phase === 'running') {
       context.fillStyle = segment.end === null || hasExitCode(segment) ? theme.run : theme.done;
       context.fillRect(left, top, width, height);
@@ -176,6 +182,29 @@ export class AttemptTimeline extends Drawing {
     context.fillRect(right - width, top, width, height);
     context.fillStyle = theme.surface;
     if (width === room) context.fillText(text, right - width + 4, top + height / 2 + 0.5);
+  }
+
+  /**
+   * How busy the GPUs are: a sample holds until the next one, as long as its pod runs.
+   * @param {Canvas} context @param {Theme} theme @param {Row} row @param {import('./device_use.js').Use} use
+   */
+  #paintUse(context, theme, row, use) {
+    const base = row.y + row.height - 2, { first, last } = this.#axis;
+    for (const { segments } of row.lanes) {
+      for (const { phase, start, end } of segments) {
+        if (phase !== 'running') continue;
+        const until = Math.min(end ?? this.#now, last);
+        context.fillStyle = theme.line;
+        if (until > first) context.fillRect(this.#x(Math.max(start, first)), base, this.#x(until) - this.#x(Math.max(start, first)), 1);
+        context.fillStyle = theme.accent;
+        use.time.forEach((time, index) => {
+          const value = use.value[index], from = Math.max(time, first), to = Math.min(use.time[index + 1] ?? until, until);
+          if (!value || time < start || to <= from) return;
+          const height = (value / 100) * (USE_LANE - 2);
+          context.fillRect(this.#x(from), base - height, Math.max(1, this.#x(to) - this.#x(from)), height);
+        });
+      }
+    }
   }
 
   /** The part of a role's pods that run, and that do not, over time. */

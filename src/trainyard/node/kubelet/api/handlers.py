@@ -31,3 +31,4 @@ class PodHandlers(NamedTuple):
     find_log: LogFinder
     start_exec: ExecStarter
     open_socket: SocketOpener
+    metrics: Callable[[], str]  # Prometheus metrics

@@ -1,6 +1,6 @@
-"""The HTTP server of the kubelet API: logs, exec, attach and sockets of pods (handlers.py), for authenticated
-clients. Any local user may connect: connections without a request of such a client have a limit, at which the oldest is
-closed, so that they use up no descriptors and keep no client out."""
+"""The HTTP server of the kubelet API: logs, exec, attach and sockets of pods, and metrics (handlers.py), for
+authenticated clients. Any local user may connect: connections without a request of such a client have a limit, at which
+the oldest is closed, so that they use up no descriptors and keep no client out."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from trainyard.node.kubelet.api.authentication import ClientAuthenticator
 from trainyard.node.kubelet.api.container_logs import ContainerLog, LogOptions, flag, read_log
 from trainyard.node.kubelet.api.handlers import PodHandlers, RequestError
 from trainyard.node.kubelet.api.log_poll import LogPoll
+from trainyard.views.device_metrics import CONTENT_TYPE
 
 CLIENT_ERRORS = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
 MAX_CONNECTIONS = 128  # at which the oldest that is not in use is closed
@@ -28,7 +29,7 @@ NO_INPUT = (
     "or start a program in it: kubectl exec -it POD -- COMMAND"
 )
 NOT_SERVED = (
-    "this node serves logs, exec and attach of its pods, nothing else; "
+    "this node serves logs, exec and attach of its pods, and the metrics of its GPUs, nothing else; "
     "the embedded cluster of `trainyard up` also reaches their ports, through `kubectl proxy`"
 )
 
@@ -68,6 +69,7 @@ class KubeletHttp:
         app.router.add_route("*", "/exec/{namespace}/{pod}/{container}", self._exec)
         app.router.add_route("*", "/attach/{namespace}/{pod}/{container}", self._attach)
         app.router.add_get("/sockets/{namespace}/{pod}/{port}", self._pod_socket)
+        app.router.add_get("/metrics", self._metrics)
         app.router.add_route("*", "/{other:.*}", self._not_found)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         self._server: asyncio.Server | None = None
@@ -118,6 +120,9 @@ class KubeletHttp:
 
     async def _not_found(self, request: web.Request) -> web.StreamResponse:
         return web.Response(status=404, text=f"{NOT_SERVED}\n")
+
+    async def _metrics(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(text=self._handlers.metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         namespace, pod, container = (request.match_info[part] for part in ("namespace", "pod", "container"))

@@ -27,6 +27,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,7 +35,7 @@ import msgspec
 from trainyard.node.kubelet.api.pod_logs import open_log
 from trainyard.node.kubelet.usage.metric_recorder import MetricRecorder
 from trainyard.node.supervisor import safe_paths
-from trainyard.objects.metric_points import MetricPoint
+from trainyard.objects.metric_points import NODE_SOURCE, MetricPoint
 from trainyard.objects.printable import without_colours
 from trainyard.objects.usage import Progress
 
@@ -263,6 +264,13 @@ class ProgressReader:
         if self._recorder is not None and points:
             self._recorder.add(points)
 
+    def record(self, values: Mapping[str, float], now: float) -> None:
+        """Keep what the node has measured of the pod at that Unix time."""
+        with self._lock:
+            if self._recorder is not None:
+                points = [MetricPoint(name, NODE_SOURCE, round(now, 2), None, value) for name, value in values.items()]
+                self._recorder.add(points)
+
     def prepare_end(self) -> Callable[[list[Path], float, float], Progress | None] | None:
         """`read` for a last time, for a thread: also when the folder is removed meanwhile. None when nothing is
         recorded."""
@@ -331,13 +339,17 @@ class ProgressSampler:
         pod = self._pods.get(uid)
         return pod.last if pod else None
 
-    def read_all(self) -> Callable[[], None]:
+    def read_all(self, measured: Mapping[str, Mapping[str, float]] = MappingProxyType({})) -> Callable[[], None]:
         """A function that reads what is new, for a thread: the pods that were read longest ago first, for at most
-        BUDGET seconds."""
+        BUDGET seconds. It also keeps what the node has `measured`: values by name, by uid."""
         pods = [(pod, list(pod.logs.values())) for pod in sorted(self._pods.values(), key=lambda pod: pod.read_at)]
+
+        of_devices = [(self._pods[uid].reader, values) for uid, values in measured.items() if uid in self._pods]
 
         def read() -> None:
             begin = self._clock()
+            for reader, values in of_devices:
+                reader.record(values, self._now())
             for pod, logs in pods:
                 at = self._clock()
                 if at - begin >= BUDGET:

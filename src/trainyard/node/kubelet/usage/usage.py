@@ -209,6 +209,7 @@ class UsageSampler:
         self._meter = UsageMeter(self._reader, clock)
         self.progress = ProgressSampler(clock, now)
         self.device_memory: Callable[[], Mapping[int, int]] = dict  # pid -> bytes on GPUs
+        self.device_use: Callable[[], Mapping[str, Mapping[str, float]]] = dict  # uid -> name in the metrics -> value
         self._runs: dict[str, _Run] = {}  # by run: uid/container/number
         self._device_peaks: dict[str, int] = {}  # of ended runs that used a GPU, the last MAX_PEAKS
         self._has_runs = asyncio.Event()
@@ -228,7 +229,7 @@ class UsageSampler:
         inits = {run: state.init for run, state in self._runs.items()}
         if not inits:
             return
-        read_progress, device_memory = self.progress.read_all(), self.device_memory()
+        read_progress, device_memory = self.progress.read_all(self.device_use()), self.device_memory()
 
         def read() -> tuple[float, dict[str, Measurement]]:
             measured = self._meter.measure(inits, device_memory)

@@ -36,7 +36,7 @@ def tls_context(ca):
 
 def ask(method, path, body=None):
     """One request as this pod's ServiceAccount: the object of the answer, None when there is none."""
-    trusted = ssl.create_default_context(cafile=ACCOUNT / "ca.crt")
+    context = tls_context((ACCOUNT / "ca.crt").read_bytes())
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])
     server = http.client.HTTPSConnection(host, port, timeout=30, context=context)
     token = (ACCOUNT / "token").read_text()

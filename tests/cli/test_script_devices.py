@@ -14,9 +14,11 @@ from tests.cli.script_values import NOTHING, program_job, script
 from tests.support.fake_nvml import FakeNvml
 from trainyard.cli.init import init
 from trainyard.cli.lint import lint
+from trainyard.cli.plan import plan
 from trainyard.cli.run import run
 from trainyard.cli.scripts import job_maker, machine_devices
 from trainyard.cli.scripts.worker_devices import worker_devices
+from trainyard.kinds import PYTORCHJOB
 from trainyard.objects import Json, templates_of
 from trainyard.objects.manifest import ManifestError
 
@@ -130,6 +132,28 @@ def test_a_job_that_asks_for_more_than_there_is_does_not_start(folder: Path, mon
     result = invoke(run, "--gpus", "2", "--workers", "2", "--save", "job.yaml", "train.py")
     text = "its pods ask for 4 nvidia.com/gpu together, and this machine has 2; lower the limits or the replicas"
     assert result.exit_code == 3 and f"cannot run here: PyTorchJob train: spec: {text}" in result.stderr
+    planned = invoke(plan, "job.yaml")
+    assert planned.exit_code == 0 and f"warning: PyTorchJob train: spec: {text}" in planned.stderr
     checked = invoke(lint, "job.yaml")
     assert checked.exit_code == 0 and "warning: spec: " in checked.stderr and text in checked.stderr
     assert set(NOTHING) >= {"gpus", "nproc"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [
+        ({}, 8),
+        ({"elasticPolicy": {"minReplicas": 2, "maxReplicas": 4}}, 4),
+        ({"elasticPolicy": {"maxReplicas": 4}}, 8),
+        ({"runPolicy": {"schedulingPolicy": {"minAvailable": 3}}}, 6),
+    ],
+)
+def test_the_devices_that_have_to_be_free_are_those_of_the_replicas_that_start_together(spec: Json, count: int) -> None:
+    """As the scheduler counts them (workloads/gangs.py)."""
+    container = {"name": "pytorch", "image": "x", "resources": {"limits": {GPU: 2}}}
+    worker = {"replicas": 4, "template": {"spec": {"containers": [container]}}}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "train"}}
+    job["spec"] = {"pytorchReplicaSpecs": {"Worker": worker}, **spec}
+    assert machine_devices.device_requests(PYTORCHJOB, job) == {GPU: count}
+    worker["template"] = {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}}
+    assert machine_devices.device_requests(PYTORCHJOB, job) == {}

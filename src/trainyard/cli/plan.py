@@ -16,7 +16,8 @@ from trainyard.cli import offline
 from trainyard.cli.command import manifests
 from trainyard.cli.output.layout import note, note_problems
 from trainyard.cli.output.printing import as_yaml
-from trainyard.objects import Problem, encode, parse_time
+from trainyard.cli.scripts.machine_devices import lacking_devices
+from trainyard.objects import Problem, encode, name_of, parse_time
 from trainyard.objects.manifest import Document, ManifestError
 from trainyard.objects.structs import replace
 
@@ -47,6 +48,9 @@ def plan(files: tuple[str, ...], now_text: str | None, config_file: Path | None,
     """
     try:
         world = read_world(files, _parse_now(now_text), config_file)
+        for job, kind in world.jobs:
+            for problem in lacking_devices(kind, job):
+                note(f"warning: {job['kind']} {name_of(job)}: {problem}")
         result: Any = (
             offline.apply_plans(world)
             if apply

@@ -45,17 +45,23 @@ class Gangs:
         kind = kinds.kind_of(obj)
         if kind is None:
             return None
-        job = parse_job(kind, obj, Config())
         members: dict[str, Mapping[str, int]] = {}
-        left = _least_replicas(job)
-        for role in job.roles:
-            template = role.template if isinstance(role.template, dict) else {}
-            requests = {name: count for name, count in pod_requests(template).items() if name in self._listed}
-            count = min(role.replicas, max(left, 0))
-            left -= count
-            if requests:
-                members |= {f"{role.name}/{index}": requests for index in range(count)}
+        for key, requested in gang_members(parse_job(kind, obj, Config())).items():
+            if requests := {name: count for name, count in requested.items() if name in self._listed}:
+                members[key] = requests
         return Gang(uid_of(obj), self._order(gvk, obj), members)
+
+
+def gang_members(job: Job) -> dict[str, Mapping[str, int]]:
+    """What each replica requests that has to fit before any of the job starts, by ROLE/INDEX."""
+    members: dict[str, Mapping[str, int]] = {}
+    left = _least_replicas(job)
+    for role in job.roles:
+        requests = pod_requests(role.template if isinstance(role.template, dict) else {})
+        count = min(role.replicas, max(left, 0))
+        left -= count
+        members |= {f"{role.name}/{index}": requests for index in range(count)}
+    return members
 
 
 def _least_replicas(job: Job) -> int:

@@ -29,15 +29,16 @@ def machine_devices() -> Mapping[str, int]:
 
 
 def device_requests(kind: Kind, job: Json) -> dict[str, int]:
-    """Resource -> number of devices that the pods of a job request together. Those of an elastic job, which starts
-    with fewer replicas, are those of one replica."""
-    spec = job.get("spec")
-    is_elastic = isinstance(spec, dict) and bool({"elasticPolicy", "minReplicas"} & spec.keys())
+    """Resource -> number of devices that have to be free together before a job starts: those of all its replicas, of an
+    elastic job the smallest number of them, and of a gang its `minAvailable`."""
+    parsed = parse_job(kind, job, Config())
+    if not any(is_device_resource(name) for role in parsed.roles for name in pod_requests(role.template or {})):
+        return {}
+    from trainyard.workloads.gangs import gang_members
+
     requests: Counter[str] = Counter()
-    for role in parse_job(kind, job, Config()).roles:
-        for name, count in pod_requests(role.template or {}).items():
-            if is_device_resource(name) and role.replicas:
-                requests[name] += count if is_elastic else count * role.replicas
+    for requested in gang_members(parsed).values():
+        requests.update({name: count for name, count in requested.items() if is_device_resource(name)})
     return dict(requests)
 
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.fake_nvml import GIB, FakeNvml, gpus, uuid
-from trainyard.cli.device_checks import FrameworkBuild, device_findings, findings, framework_builds, mismatch
+from trainyard.cli.device_checks import (
+    FrameworkBuild,
+    device_findings,
+    findings,
+    framework_builds,
+    has_code_for,
+    mismatch,
+    torch_architectures,
+)
 from trainyard.node.devices.device import Device, Inventory
 from trainyard.objects.usage import DeviceProcess, DeviceUsage
 
@@ -88,3 +97,52 @@ async def test_the_devices_of_a_machine_are_read(tmp_path: Path, monkeypatch: py
     lines = [text for _, text in (await device_findings([])).lines]
     assert "1; driver 570.86, CUDA up to 12.8" in lines
     assert any(f"1.0 GiB used by another program, pid {os.getpid()} (" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("capability", "architectures", "has_code"),
+    [
+        ("9.0", "sm_80 sm_90", True),
+        ("8.6", "sm_80 sm_90", True),  # of the same major version
+        ("8.0", "sm_86 sm_90", False),
+        ("6.1", "sm_75 sm_80 sm_90 compute_90", False),
+        ("10.0", "sm_90 compute_90", True),  # PTX is compiled for it
+        ("12.0", "sm_90 sm_100", False),
+        ("12.1", "sm_90 sm_120", True),
+        ("10.0", "sm_90a", False),
+        ("9.0", "sm_90a", True),
+    ],
+)
+def test_a_build_has_code_for_some_gpus(capability: str, architectures: str, has_code: bool) -> None:
+    assert has_code_for(capability, architectures.split()) == has_code
+
+
+async def test_a_torch_without_code_for_the_gpu_is_known_before_it_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A torch that says what it is built for, in an environment of its own."""
+    nvml = FakeNvml(tmp_path)
+    nvml.set([*gpus(2), "capability 0 9 0"])
+    for name, value in nvml.environ.items():
+        monkeypatch.setenv(name, value)
+    site = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
+    (site / "torch").mkdir(parents=True)
+    (site / "torch" / "version.py").write_text("__version__ = '2.15.0+cu128'\ncuda: Optional[str] = '12.8'\n")
+    flags = "class _C:\n    _cuda_getArchFlags = staticmethod(lambda: 'sm_75 sm_80')\n"
+    (site / "torch" / "__init__.py").write_text(flags)
+    python = tmp_path / "env" / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    assert await torch_architectures(str(python)) == ("sm_75", "sm_80")
+    problems = [text for text, _ in (await device_findings([str(python)])).problems]
+    ((problem,)) = [text for text in problems if "has no code for" in text]
+    label = f"torch 2.15.0+cu128 in {site} has no code for NVIDIA H100 80GB HBM3 (compute capability 9.0)"
+    assert problem == f"{label}; it is built for sm_75 sm_80"
+
+
+async def test_a_torch_that_cannot_be_imported_tells_nothing(tmp_path: Path) -> None:
+    assert await torch_architectures(str(tmp_path / "nothing")) == ()
+    (tmp_path / "python").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "python").chmod(0o755)
+    assert await torch_architectures(str(tmp_path / "python")) == ()

@@ -15,6 +15,7 @@ typedef struct {
   Unit unit, mig[MIGS];
   char pci[32];
   unsigned int busy, memory_busy;
+  int major, minor;
   int lost, is_mig, migs;
 } Gpu;
 
@@ -67,6 +68,7 @@ static int load(const char *function) {
     }
     if (sscanf(line, "used %d %llu", &index, &used) == 2) gpu->unit.used = used;
     if (sscanf(line, "busy %d %u %u", &index, &first, &second) == 3) gpu->busy = first, gpu->memory_busy = second;
+    if (sscanf(line, "capability %d %d %d", &index, &other, &code) == 3) gpu->major = other, gpu->minor = code;
     if (sscanf(line, "process %d %u %llu", &index, &first, &used) == 3) add_process(&gpu->unit, first, used);
   }
   fclose(file);
@@ -150,6 +152,13 @@ int nvmlDeviceGetPciInfo_v3(void *handle, Pci *pci) {
   LOAD_DEVICE(handle);
   memset(pci, 0, sizeof *pci);
   return copy(pci->bus_id, gpu->pci, sizeof pci->bus_id);
+}
+
+int nvmlDeviceGetCudaComputeCapability(void *handle, int *major, int *minor) {
+  LOAD_DEVICE(handle);
+  if (!gpu->major) return NOT_SUPPORTED;
+  *major = gpu->major, *minor = gpu->minor;
+  return SUCCESS;
 }
 
 typedef struct { unsigned int gpu, memory; } Utilization;

@@ -11,6 +11,7 @@ Each line is one fact; `gpu` lines come before the lines that name their index:
     mig 0 UUID NAME BYTES          a MIG device of GPU 0
     used 0 BYTES                   of its memory
     busy 0 GPU% MEMORY%            its utilisation
+    capability 0 MAJOR MINOR       its compute capability
     process 0 PID BYTES            a process that computes on it
     lost 0                         each call about it fails with GPU_IS_LOST
     fail nvmlInitWithFlags 18      this function returns the code

@@ -1,6 +1,7 @@
 """The checks of `doctor` about GPUs: the devices, who uses them, and whether driver and frameworks fit together.
 
-No framework is imported: the CUDA version that it was built for stands in its files.
+The CUDA version that a framework was built for stands in its files. Which GPUs torch has code for is known to torch
+alone, which is asked in a process of its own, on machines with NVIDIA's GPUs.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from trainyard.node.devices.device import Inventory
+from trainyard.node.devices.device import Device, Inventory
 from trainyard.objects.usage import DeviceUsage
 
 _LIST_TIMEOUT = 5.0  # seconds
@@ -23,6 +24,7 @@ _TORCH_VERSION = re.compile(r"^__version__ = '([^']+)'", re.MULTILINE)
 _TORCH_CUDA = re.compile(r"^cuda: Optional\[str\] = '([^']+)'|^cuda = '([^']+)'", re.MULTILINE)
 _TENSORFLOW_CUDA = re.compile(r"'cuda_version', '([\d.]+)'")
 _DIST_INFO = re.compile(r"-([\w.+]+)\.dist-info$")
+_ARCHITECTURE = re.compile(r"\b(?:sm|compute)_\d+[a-z]?\b")
 _JAX_PLUGIN = re.compile(r"jax_cuda(\d+)_plugin-")
 
 
@@ -77,6 +79,63 @@ def mismatch(build: FrameworkBuild, driver: str, cuda: str) -> tuple[str, str]:
     return text, f"update the driver to {needed} or newer, or install a build for CUDA {served}"
 
 
+_ARCHITECTURES = "import torch; print(*torch._C._cuda_getArchFlags().split())"  # get_arch_list() asks the driver, too
+_IMPORT_SECONDS = 30.0  # torch is read from a slow disk
+
+
+async def torch_architectures(interpreter: str) -> tuple[str, ...]:
+    """What the torch of an interpreter is built for: sm_90, compute_120. () where it cannot be imported."""
+    import asyncio
+    from asyncio.subprocess import DEVNULL, PIPE
+
+    try:
+        process = await asyncio.create_subprocess_exec(
+            interpreter, "-c", _ARCHITECTURES, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, cwd="/"
+        )
+    except OSError:
+        return ()
+    try:
+        async with asyncio.timeout(_IMPORT_SECONDS):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return ()
+    return tuple(_ARCHITECTURE.findall(output.decode(errors="replace"))) if process.returncode == 0 else ()
+
+
+def has_code_for(capability: str, architectures: Sequence[str]) -> bool:
+    """Whether a build runs on a GPU: machine code (sm_) of the same major version and no higher minor one does, PTX
+    (compute_) of any lower version. Code for one architecture alone, such as sm_90a, runs on no other."""
+    major, minor = map(int, capability.split("."))
+    for architecture in architectures:
+        kind, _, version = architecture.partition("_")
+        if not version.isdecimal():
+            if version[:-1] == f"{major}{minor}":
+                return True
+            continue
+        built = int(version[:-1]), int(version[-1])
+        if built <= (major, minor) and (kind == "compute" or built[0] == major):
+            return True
+    return False
+
+
+def missing_code(
+    build: FrameworkBuild, architectures: Sequence[str], devices: Sequence[Device]
+) -> list[tuple[str, str]]:
+    """A problem and its fix for each kind of GPU that the build of torch has no code for."""
+    kinds = {device.name: device.capability for device in devices if device.capability}
+    return [
+        (
+            f"{build.name} {build.version} in {build.folder} has no code for {name} (compute capability {capability}); "
+            f"it is built for {' '.join(architectures)}",
+            "install a build for this GPU: of a newer version for a newer GPU, for an older CUDA for an older one",
+        )
+        for name, capability in kinds.items()
+        if architectures and not has_code_for(capability, architectures)
+    ]
+
+
 _WITH_CUDA = {"torch": "torch", "tensorflow": "tensorflow[and-cuda]", "jax": "jax[cuda13]"}
 
 
@@ -113,7 +172,12 @@ async def device_findings(interpreters: Sequence[str]) -> DeviceFindings:
     allowed, problems = visible(inventory.devices, os.environ)
     samples = with_owners(await sample_once(os.environ), await _pods_by_pid()) if inventory.devices else ()
     builds = [build for folder in package_folders(interpreters) for build in framework_builds(folder)]
-    return findings(inventory, len(allowed), [*inventory.problems, *problems], samples, builds)
+    result = findings(inventory, len(allowed), [*inventory.problems, *problems], samples, builds)
+    for build in builds if any(device.capability for device in inventory.devices) else ():
+        python = next((path for path in interpreters if build.folder.is_relative_to(Path(path).parent.parent)), "")
+        if build.name == "torch" and build.cuda and python:
+            result.problems.extend(missing_code(build, await torch_architectures(python), inventory.devices))
+    return result
 
 
 async def _pods_by_pid() -> dict[int, str]:

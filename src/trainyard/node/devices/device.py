@@ -11,7 +11,8 @@ class Device(msgspec.Struct, frozen=True):
 
     `resource`: as NVIDIA's and AMD's device plugins name it. `index`: of the GPU in the order of PCI addresses, as
     nvidia-smi has it. `memory`: in bytes, 0 if unknown. `numa_node`: -1 if unknown. `links`: the uuids of the GPUs that
-    NVLink or XGMI connects it with. `gpu`: the uuid of the GPU, for a MIG device.
+    NVLink or XGMI connects it with. `gpu`: the uuid of the GPU, for a MIG device. `capability`: CUDA's compute
+    capability ("9.0"), "" if unknown.
     """
 
     resource: str
@@ -23,6 +24,7 @@ class Device(msgspec.Struct, frozen=True):
     numa_node: int = -1
     links: tuple[str, ...] = ()
     gpu: str = ""
+    capability: str = ""
 
 
 class Inventory(msgspec.Struct, frozen=True):

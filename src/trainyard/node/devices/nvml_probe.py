@@ -59,7 +59,8 @@ def _devices(
 ) -> list[dict[str, object]]:
     """The GPU itself; its MIG devices instead in MIG mode."""
     address = _optional(lambda: pynvml.nvmlDeviceGetPciInfo(handle).busId, "")
-    place = {"index": index, "pci_address": address, "numa_node": _numa_node(address)}
+    capability = _optional(lambda: ".".join(map(str, pynvml.nvmlDeviceGetCudaComputeCapability(handle))), "")
+    place = {"index": index, "pci_address": address, "numa_node": _numa_node(address), "capability": capability}
     if _optional(lambda: pynvml.nvmlDeviceGetMigMode(handle)[0], 0):
         return [{**device, **place, "gpu": uuid} for device in _mig_devices(pynvml, handle)]
     links = [other_uuid for _, other, other_uuid in gpus if other_uuid != uuid and _is_linked(pynvml, handle, other)]

@@ -25,6 +25,7 @@ from trainyard.core.model import NO_STATUS, Child, ChildStatus
 from trainyard.objects import parse_time
 from trainyard.objects.container_restarts import ContainerRestartPolicy, restart_policy
 from trainyard.objects.labels import ATTEMPT, DIGEST, EXEC_SESSION, INDEX, OWNER, ROLE
+from trainyard.objects.no_progress import NO_PROGRESS
 
 DISRUPTIONS = frozenset({"Evicted", "Preempted", "Preempting", "Shutdown", "NodeShutdown", "NodeLost"})
 """Pod reasons of a disruption, which is no failure of the program (docs/rules.md S27)."""
@@ -102,6 +103,10 @@ class _Owner(msgspec.Struct, gc=False):
     controller: bool | None = None
 
 
+class _Annotations(msgspec.Struct, gc=False):
+    no_progress: str | None = msgspec.field(default=None, name=NO_PROGRESS)
+
+
 class _Meta(msgspec.Struct, gc=False):
     name: str = ""
     namespace: str = ""
@@ -111,6 +116,7 @@ class _Meta(msgspec.Struct, gc=False):
     deletionTimestamp: str | None = None
     deletionGracePeriodSeconds: int | None = None
     labels: dict[str, str] | None = None
+    annotations: _Annotations | None = None
     ownerReferences: list[_Owner] | None = None
 
 
@@ -170,6 +176,8 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
     fields: dict[str, Any] = {}
     if kind == "Pod":
         fields = _pod_fields(status, wire.spec or _Spec())
+        if meta.annotations and meta.annotations.no_progress:
+            fields["no_progress"] = meta.annotations.no_progress[:_MAX_MESSAGE]
     elif kind == "Job":
         fields = _job_fields(status)
     elif kind == "StatefulSet":

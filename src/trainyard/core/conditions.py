@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainyard.core.children import decode_containers
-from trainyard.core.job_state import JobStatus, Outcome, OwnedObjects, Replica
+from trainyard.core.job_state import STALLED, JobStatus, Outcome, OwnedObjects, Replica
 from trainyard.core.kind import Job
 from trainyard.core.model import Condition, ConditionUpdate, WrittenConditions
 from trainyard.core.policies import success_doubt
@@ -28,6 +28,7 @@ STUCK_REASONS = frozenset(
     }
 )
 """Pod and container reasons that seldom end without a change by a person; conditions report them."""
+_ENDED_CONDITIONS = ("Restarting", "Blocked", "NameConflict", STALLED)  # with the job
 
 
 def write_conditions(job: Job, replicas: list[Replica], conditions: list[Condition], now: float) -> WrittenConditions:
@@ -82,7 +83,7 @@ def phase_conditions(
     message = f"unknown fields, which have no effect: {unknown}" if unknown else ""
     conditions.append(Condition("UnknownFields", bool(unknown), "UnknownFields", message))
     if outcome.is_finished:
-        conditions += [Condition(name, False, outcome.reason, "") for name in ("Restarting", "Blocked", "NameConflict")]
+        conditions += [Condition(name, False, outcome.reason, "") for name in _ENDED_CONDITIONS]
         if outcome.phase == "Succeeded":
             conditions.append(success_doubt.condition(job, status, replicas, owned))
         name = "Succeeded" if outcome.phase == "Succeeded" else "Failed"

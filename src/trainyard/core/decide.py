@@ -29,6 +29,7 @@ from trainyard.core.policies import (
     deadline,
     managed_by,
     node_lost,
+    progress,
     restart,
     success_doubt,
     success_policy,
@@ -108,7 +109,9 @@ def _evaluate(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
     if outcome.is_finished:
         return Evaluation(job, after, replicas, owned, outcome, failed=counted.replicas)
     grace_end = success_policy.grace_end(after, replicas, now)
-    restarted = restart.plan_restarts(job, replicas, owned, after.status, outcome, now)
+    stall = progress.stall_of(after, replicas, owned)
+    stall_restart = progress.stall_text(job, stall) if stall and progress.restarts(job) else ""
+    restarted = restart.plan_restarts(job, replicas, owned, after.status, outcome, now, stall_restart)
     after = after.with_status(restarted.status)
     if (ended := restart.ended_slots(job, replicas, after.status)) != after.ended:
         after = replace(after, ended=ended)
@@ -123,7 +126,7 @@ def _evaluate(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
         blocks.outcome or outcome,
         failed=counted.replicas,
         slot_restarts=restarted.slots,
-        conditions=(restarting, *blocks.conditions),
+        conditions=(restarting, progress.condition(job, stall), *blocks.conditions),
         wakeups=(*wakeups, *restarted.wakeups, *blocks.wakeups, *filter(None, (grace_end,))),
     )
 

@@ -73,6 +73,8 @@ class RoleStatus(msgspec.Struct, frozen=True):
     digest: str = ""
 
 
+STALLED = "Stalled"
+"""Type of the condition of a job that makes no progress, see policies/progress.py."""
 SUCCESS_IN_DOUBT = "SuccessInDoubt"
 """Type of the condition of a succeeded job whose work may not be done."""
 WORKER_LOST, WORKERS_UNUSED = "WorkerLost", "WorkersUnused"

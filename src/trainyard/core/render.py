@@ -7,10 +7,13 @@ from trainyard.core.model import AuxiliaryObject, Child, Config, PlannedCreate, 
 from trainyard.core.read import parse_job
 from trainyard.objects import Json, controller_reference
 from trainyard.objects.labels import ATTEMPT, DIGEST, HOSTS, INDEX, OWNER, ROLE, WORKING_DIRECTORY
+from trainyard.objects.no_progress import PROGRESS_DEADLINE
 from trainyard.objects.resources import POD
 from trainyard.objects.writes import Patch
 
 _POLICY = "terminationMessagePolicy"
+_COPIED_ANNOTATIONS = (WORKING_DIRECTORY, PROGRESS_DEADLINE)
+"""Annotations of a job that its pods get, too: their node reads them."""
 
 
 def render_object(kind: Kind, wire: Json, create: PlannedCreate, config: Config) -> Json:
@@ -51,7 +54,8 @@ def _with_metadata(job: Job, create: PlannedCreate, body: Json, labels: dict[str
         pod_meta = template.get("metadata") or {}
         pod_meta = {key: value for key, value in pod_meta.items() if value is not None}
         template["metadata"] = {**pod_meta, "labels": {**(pod_meta.get("labels") or {}), **own_labels}}
-        _set_working_directory(job, template["metadata"])
+        for name in _COPIED_ANNOTATIONS:
+            _copy_annotation(job, name, template["metadata"])
         if create.slot is not None:
             _set_termination_message_policy(job, create.slot, template)
             if job.kind.pods.subdomain(job):
@@ -59,13 +63,13 @@ def _with_metadata(job: Job, create: PlannedCreate, body: Json, labels: dict[str
     return body
 
 
-def _set_working_directory(job: Job, meta: Json) -> None:
-    """Copy the job's annotation WORKING_DIRECTORY to the pods, unless the pod template has its own."""
+def _copy_annotation(job: Job, name: str, meta: Json) -> None:
+    """Copy an annotation of the job to its pods, unless the pod template has its own."""
     annotations = job.obj["metadata"].get("annotations")
-    directory = annotations.get(WORKING_DIRECTORY) if isinstance(annotations, dict) else None
+    value = annotations.get(name) if isinstance(annotations, dict) else None
     pod_annotations = meta.get("annotations") or {}
-    if isinstance(directory, str) and directory and WORKING_DIRECTORY not in pod_annotations:
-        meta["annotations"] = {**pod_annotations, WORKING_DIRECTORY: directory}
+    if isinstance(value, str) and value and name not in pod_annotations:
+        meta["annotations"] = {**pod_annotations, name: value}
 
 
 def _set_termination_message_policy(job: Job, slot: Slot, template: Json) -> None:

@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainyard.core.job_state import SUCCESS_IN_DOUBT, JobResult, JobStatus, Launch, Outcome, Replica, RoleStatus
+from trainyard.core.job_state import (
+    STALLED,
+    SUCCESS_IN_DOUBT,
+    JobResult,
+    JobStatus,
+    Launch,
+    Outcome,
+    Replica,
+    RoleStatus,
+)
 from trainyard.core.kind import Job, Kind
 from trainyard.core.model import ConditionUpdate, Event
 from trainyard.objects import Json, as_dict, find_condition, format_time, is_condition_true, parse_time
@@ -37,6 +46,7 @@ WARNING_CONDITIONS = frozenset(
         "NameConflict",
         "Blocked",
         "SpecChangeIgnored",
+        STALLED,
         "UnknownFields",
         SUCCESS_IN_DOUBT,
     }

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from trainyard.core import Config, Job, parse_job
-from trainyard.core.job_state import SUCCESS_IN_DOUBT
+from trainyard.core.job_state import STALLED, SUCCESS_IN_DOUBT
 from trainyard.kinds import kind_of
 from trainyard.objects import (
     Json,
@@ -72,7 +72,7 @@ NO_REPLICAS = "it has no replicas"
 def job_message(job: Json) -> str:
     """The message of the True condition about the job's end, or about what blocks the job; "" for none."""
     conditions = operator_status(job).get("conditions")
-    for condition_type in (SUCCESS_IN_DOUBT, "Succeeded", "Failed", "NameConflict", "Blocked", "Degraded"):
+    for condition_type in (SUCCESS_IN_DOUBT, "Succeeded", "Failed", "NameConflict", "Blocked", STALLED, "Degraded"):
         job_condition = find_condition(conditions, condition_type)
         if job_condition and job_condition.get("status") == "True":
             return str(job_condition.get("message") or job_condition.get("reason") or "")

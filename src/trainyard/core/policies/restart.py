@@ -33,10 +33,16 @@ class Restarts(msgspec.Struct, frozen=True):
 
 
 def plan_restarts(
-    job: Job, replicas: list[Replica], owned: OwnedObjects, status: JobStatus, outcome: Outcome, now: float
+    job: Job,
+    replicas: list[Replica],
+    owned: OwnedObjects,
+    status: JobStatus,
+    outcome: Outcome,
+    now: float,
+    stall: str = "",
 ) -> Restarts:
     """Restart the replicas whose retry is due; none of a suspended job, or of one that has succeeded (GRACE). `status`:
-    the job's, with failures counted."""
+    the job's, with failures counted. `stall`: why all that have not ended restart, "" if they do not."""
     roles = dict(status.roles)
     messages: list[str] = []
     slots: list[Replica] = []
@@ -61,6 +67,8 @@ def plan_restarts(
         else:
             roles |= _next_attempts(status, roles if job.restarts_gang() else (replica.slot.role,), roles)
     lost = "" if is_kept or failed else _lost_member(job, replicas, owned, status)
+    if stall and not (is_kept or failed or lost):
+        lost = f"{stall}: all replicas restart"
     if lost:
         roles |= _next_attempts(status, roles, roles)
     status = replace(status, roles=roles)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.core import Kind, RestartScope, with_aliases
-from trainyard.core.job_state import SUCCESS_IN_DOUBT
+from trainyard.core.job_state import STALLED, SUCCESS_IN_DOUBT
 from trainyard.kinds.definitions.crds import schema
 from trainyard.kinds.definitions.immutability import rules_of
 from trainyard.objects import Json
@@ -36,6 +36,8 @@ CONDITIONS = {
     "Succeeded": "the job has ended with success",
     "Failed": "the job has ended with a failure; the message has replica, container, exit code and the fix",
     SUCCESS_IN_DOUBT: "the launcher has ended with exit code 0, and a worker was lost before that, or none was used",
+    STALLED: "no replica has made a step, or shown another sign of life, for the annotation "
+    "`trainyard.dev/progress-deadline`; the message names the pod that stopped first ([hangs](../hangs.md))",
     "Degraded": "a replica has failed for good, or TensorBoard does not run, and the job continues without it",
     "NameConflict": "a foreign object has the name of one of the job's children",
     "Blocked": "a child cannot be created, or gets no pod: a quota, a LimitRange, an admission policy, PodSecurity, "

@@ -197,9 +197,9 @@ class NodeApiClient:
             raise ValueError("the API server answered without a token and its expirationTimestamp")
         return str(status["token"]), expiry
 
-    async def write_status(self, pod: Json, status: Json, annotations: Mapping[str, str]) -> Json | None:
-        """Patch the status of the pod at its resourceVersion, and add the annotations. Returns the pod, None when it is
-        deleted; raises Conflict when it has changed, ApiError when the status is refused."""
+    async def write_status(self, pod: Json, status: Json, annotations: Mapping[str, str | None]) -> Json | None:
+        """Patch the status of the pod at its resourceVersion, and set the annotations (None: remove it). Returns the
+        pod, None when it is deleted; raises Conflict when it has changed, ApiError when the status is refused."""
         meta = pod["metadata"]
         body: Json = {"metadata": {"uid": uid_of(pod), "resourceVersion": resource_version_of(pod)}, "status": status}
         if annotations:

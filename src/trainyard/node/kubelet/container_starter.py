@@ -25,6 +25,7 @@ from trainyard.node.kubelet.usage.progress import ProgressFiles
 from trainyard.node.kubelet.volumes.volumes import FatalStartError
 from trainyard.node.sandbox.supervisor_client import SandboxError, StartError
 from trainyard.objects import Json, annotations_of, pod_containers
+from trainyard.objects.no_progress import progress_deadline
 from trainyard.objects.usage import METRICS
 
 
@@ -119,11 +120,13 @@ class ContainerStarter:
             usage.container_started(run_id, pid)
 
     def _progress_files(self, name: str, run: int) -> ProgressFiles:
+        annotations = annotations_of(self._record.pod)
         return ProgressFiles(
             self._record.folder / "tmp",
             self._logs.path(name, run),
-            annotations_of(self._record.pod).get(METRICS) != "off",
+            annotations.get(METRICS) != "off",
             metric_recorder(self._logs.kept_folder, self._record.pod),
+            progress_deadline(annotations),
         )
 
     def _container(self, name: str) -> Json:

@@ -104,6 +104,11 @@ class PodManager:
         if worker := self.workers.get(uid):
             worker.container_exited(container, int(run), code, reason, report)
 
+    def progress_changed(self, uid: str) -> None:
+        """What the pod misses of its deadline (objects/no_progress.py) is to be written."""
+        if worker := self.workers.get(uid):
+            worker.status_writer.trigger()
+
     def supervisor_lost(self) -> None:
         """The supervisor died, and with it all containers."""
         for worker in list(self.workers.values()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Finding
+from trainyard.core.job_state import STALLED
 from trainyard.core.policies.managed_by import is_managed_here
 from trainyard.core.policies.restart import RETRYABLE
 from trainyard.objects import Json, format_time, namespace_of, parse_time
@@ -36,6 +37,7 @@ PROBLEM_CONDITIONS = {
     "NotAdmitted": (BLOCK, "its gang scheduler has not admitted it, so no pod is created for it"),
     "GangUnschedulable": (BLOCK, "kube-scheduler cannot place its gang, so none of its pods starts"),
     "QueuedAlone": (BLOCK, "Kueue holds some of its parts back, so that they may never run together"),
+    STALLED: (BLOCK, "it makes no progress: a replica has stopped, and the others wait for it"),
     "Degraded": (BLOCK, "a replica has failed for good, and the job cannot replace it"),
     "DeploymentUnavailable": (NOTE, "an object beside its replicas, such as a Deployment, is not available"),
     "SpecChangeIgnored": (NOTE, "an edit of its spec has no effect"),
@@ -45,6 +47,8 @@ PROBLEM_CONDITION_FIXES = {
     "NameConflict": "delete or rename that object, or give this job another name",
     "DeploymentUnavailable": "mend what the message names; the job goes on",
     "Degraded": "see the logs of that replica; mend it and make the job again, or suspend and resume it",
+    STALLED: "see its logs and where it waits (`py-spy dump --pid PID`); with the annotation "
+    "`trainyard.dev/on-stall: restart` such a job is restarted",
     "SpecChangeIgnored": "suspend the job, edit it and resume it; or make a new job",
     "UnknownFields": "check the spelling; `trainyard lint` names each",
 }

@@ -25,7 +25,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -33,9 +33,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trainyard.node.kubelet.api.pod_logs import open_log
+from trainyard.node.kubelet.usage.life_signs import LifeSigns
 from trainyard.node.kubelet.usage.metric_recorder import MetricRecorder
 from trainyard.node.supervisor import safe_paths
 from trainyard.objects.metric_points import NODE_SOURCE, MetricPoint
+from trainyard.objects.no_progress import NoProgress
 from trainyard.objects.printable import without_colours
 from trainyard.objects.usage import Progress
 
@@ -293,12 +295,14 @@ def _size(path: Path) -> int:
 
 
 class ProgressFiles(NamedTuple):
-    """Where a container writes its progress: its log file and, for the other fields, see ProgressReader."""
+    """Where a container writes its progress: its log file and, for the other fields, see ProgressReader. `deadline`: of
+    the pod's progress in seconds, None without one (life_signs.py)."""
 
     folder: Path
     log: Path
     has_patterns: bool = True
     recorder: MetricRecorder | None = None
+    deadline: float | None = None
 
 
 class _Pod(msgspec.Struct):
@@ -306,6 +310,13 @@ class _Pod(msgspec.Struct):
     logs: dict[str, Path] = {}  # by run
     last: Progress | None = None
     read_at: float = 0.0
+    life_signs: LifeSigns | None = None
+
+    def last_step(self) -> tuple[float, float] | None:
+        """The last step and its Unix time; None before the first."""
+        if self.last is None or self.last.step_time is None or "step" not in self.last.values:
+            return None
+        return self.last.values["step"], self.last.step_time
 
 
 class ProgressSampler:
@@ -320,7 +331,12 @@ class ProgressSampler:
         uid = run.partition("/")[0]
         if uid not in self._pods:
             self._pods[uid] = _Pod(ProgressReader(files.folder, files.has_patterns, files.recorder))
-        self._pods[uid].logs[run] = files.log
+        pod = self._pods[uid]
+        pod.logs[run] = files.log
+        if pod.life_signs is not None:
+            pod.life_signs.restart(self._clock(), self._now())
+        elif files.deadline is not None:
+            pod.life_signs = LifeSigns(files.deadline, self._clock(), self._now())
 
     def container_ended(self, run: str) -> None:
         """A container has ended; the progress of its pod is kept as long as another one runs. What its program has
@@ -338,6 +354,31 @@ class ProgressSampler:
         """The progress that was last read; None without any."""
         pod = self._pods.get(uid)
         return pod.last if pod else None
+
+    def no_progress(self, uid: str) -> NoProgress | None:
+        """What a pod with a deadline has missed; None if it has not, or has none."""
+        pod = self._pods.get(uid)
+        return pod.life_signs.no_progress if pod and pod.life_signs else None
+
+    def look_for_life(self) -> Callable[[Mapping[str, Iterable[int]], Set[str]], list[str]]:
+        """A function that looks at all pods with a deadline, for a thread: from the pids by run, and the runs with a
+        process that a signal has stopped, it returns the uids of those whose `no_progress` has changed."""
+        pods = [
+            (uid, pod, signs, dict(pod.logs))
+            for uid, pod in self._pods.items()
+            if (signs := pod.life_signs) is not None
+        ]
+
+        def look(pids: Mapping[str, Iterable[int]], stopped: Set[str]) -> list[str]:
+            changed = []
+            for uid, pod, signs, logs in pods:
+                members = [pid for run in logs for pid in pids.get(run, ())]
+                is_stopped = not stopped.isdisjoint(logs)
+                if signs.look(members, logs.values(), pod.last_step(), is_stopped, self._clock(), self._now()):
+                    changed.append(uid)
+            return changed
+
+        return look
 
     def read_all(self, measured: Mapping[str, Mapping[str, float]] = MappingProxyType({})) -> Callable[[], None]:
         """A function that reads what is new, for a thread: the pods that were read longest ago first, for at most

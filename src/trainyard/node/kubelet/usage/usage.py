@@ -210,6 +210,7 @@ class UsageSampler:
         self.progress = ProgressSampler(clock, now)
         self.device_memory: Callable[[], Mapping[int, int]] = dict  # pid -> bytes on GPUs
         self.device_use: Callable[[], Mapping[str, Mapping[str, float]]] = dict  # uid -> name in the metrics -> value
+        self.on_no_progress: Callable[[str], object] = lambda uid: None  # ProgressSampler.no_progress has changed
         self._runs: dict[str, _Run] = {}  # by run: uid/container/number
         self._device_peaks: dict[str, int] = {}  # of ended runs that used a GPU, the last MAX_PEAKS
         self._has_runs = asyncio.Event()
@@ -230,13 +231,17 @@ class UsageSampler:
         if not inits:
             return
         read_progress, device_memory = self.progress.read_all(self.device_use()), self.device_memory()
+        look_for_life = self.progress.look_for_life()
 
-        def read() -> tuple[float, dict[str, Measurement]]:
-            measured = self._meter.measure(inits, device_memory)
+        def read() -> tuple[float, dict[str, Measurement], list[str]]:
+            at, measurements = self._meter.measure(inits, device_memory)
             read_progress()
-            return measured
+            stopped = {run for run, measurement in measurements.items() if measurement.stopped_pid}
+            return at, measurements, look_for_life(self._meter.members(), stopped)
 
-        at, measurements = await asyncio.to_thread(read)
+        at, measurements, changed = await asyncio.to_thread(read)
+        for uid in changed:
+            self.on_no_progress(uid)
         now = self._now() - (self._clock() - at)
         for run, measurement in measurements.items():
             if state := self._runs.get(run):  # it has not ended meanwhile

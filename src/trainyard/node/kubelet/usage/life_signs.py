@@ -1,0 +1,140 @@
+"""Whether the program of a pod makes progress, and whether it is alive: for pods with the annotation PROGRESS_DEADLINE.
+
+Rules:
+- Signs of life are a step, output, and a write to a file by a process of the pod, wherever the file lies. What a
+  process writes is in /proc/PID/io, with what the children that it has waited for have written: a pass costs one small
+  file for each process of such a pod, and touches none of the files, whose disk may not answer.
+- Wakeups of a thread are writes, too, of at most eight bytes (eventfd, a pipe to itself): they are no sign of life.
+- Silence is measured by the monotonic clock. A pass that comes late counts as a sign of life: this process was stopped.
+- A program that maps a file into memory is seen to write where the file has a disk, and not on tmpfs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from trainyard.node.kubelet.api.pod_logs import open_log
+from trainyard.objects.no_progress import NoProgress
+
+LATE_SECONDS = 10.0  # between two passes, of which one comes every two seconds
+_CLOCK_DRIFT = 1.0  # seconds
+_WAKEUP_BYTES = 8  # that one wakeup of a thread writes at most
+
+
+class Written(NamedTuple):
+    """What a process has written since its start: bytes and calls of write(2), and bytes that went to disks."""
+
+    characters: int
+    calls: int
+    disk_bytes: int
+
+    def wrote_since(self, before: Written) -> bool:
+        """Whether it has written more than wakeups."""
+        characters, calls = self.characters - before.characters, self.calls - before.calls
+        return characters > _WAKEUP_BYTES * calls or self.disk_bytes > before.disk_bytes
+
+
+NOTHING = Written(0, 0, 0)
+
+
+def parse_io(text: bytes) -> Written:
+    """The content of /proc/PID/io. Raises KeyError, ValueError."""
+    fields = dict(line.split(b": ", 1) for line in text.splitlines())
+    return Written(int(fields[b"wchar"]), int(fields[b"syscw"]), int(fields[b"write_bytes"]))
+
+
+def read_io(pid: int) -> Written:
+    """What the process has written. Raises OSError, KeyError, ValueError: it has ended, or is somebody else's."""
+    with open(f"/proc/{pid}/io", "rb") as file:
+        return parse_io(file.read())
+
+
+class LifeSigns:
+    """The signs of life of one pod. `deadline`: in seconds; `at`: monotonic, `now`: Unix time of its start."""
+
+    def __init__(self, deadline: float, at: float, now: float, written: Callable[[int], Written] = read_io) -> None:
+        self._deadline, self._written = deadline, written
+        self._processes: dict[int, Written] = {}
+        self._logs: dict[Path, tuple[int, int]] = {}  # size and mtime_ns
+        self.no_progress: NoProgress | None = None
+        self.restart(at, now)
+
+    def restart(self, at: float, now: float) -> None:
+        """A container starts: what was before does not count."""
+        self._step: float | None = None
+        self._started = now
+        self._step_time = 0.0  # Unix time of the last step
+        self._step_at = self._alive_at = self._looked_at = at
+        self._alive_time = now
+
+    def look(
+        self,
+        pids: Iterable[int],
+        logs: Iterable[Path],
+        step: tuple[float, float] | None,
+        stopped: bool,
+        at: float,
+        now: float,
+    ) -> bool:
+        """Look at the processes and logs. `step`: the last one that the program has reported, and its Unix time;
+        `stopped`: a signal has stopped a process. Returns whether `no_progress` is another one."""
+        is_late, self._looked_at = at - self._looked_at > LATE_SECONDS, at
+        has_stepped = step is not None and self._is_new(*step)
+        if has_stepped and step is not None:
+            self._step, self._step_time = step
+            self._step_at = at
+        output_time = self._output_time(logs, now)
+        has_written = self._has_written(pids)
+        if output_time or has_written or has_stepped or is_late:
+            self._alive_at, self._alive_time = at, output_time or now
+        if is_late:
+            self._step_at = at
+        before, self.no_progress = self.no_progress, self._judge(stopped, at)
+        return before is not self.no_progress
+
+    def _is_new(self, step: float, step_time: float) -> bool:
+        """Not one of an earlier run. The time of the same step differs by the drift of two clocks from pass to pass."""
+        return step_time > self._started and (step != self._step or step_time > self._step_time + _CLOCK_DRIFT)
+
+    def _judge(self, stopped: bool, at: float) -> NoProgress | None:
+        is_silent = at - self._alive_at >= self._deadline
+        is_overdue = is_silent if self._step is None else at - self._step_at >= self._deadline
+        if not is_overdue:
+            return None
+        state = NoProgress(self._alive_time, is_silent, self._step, stopped)
+        last = self.no_progress
+        # While it is not silent, the time of its last sign changes with each pass, and is not worth a write.
+        is_same = last is not None and (is_silent, self._step, stopped) == (last.silent, last.step, last.stopped)
+        return last if is_same else state
+
+    def _has_written(self, pids: Iterable[int]) -> bool:
+        processes: dict[int, Written] = {}
+        has_written = False
+        for pid in pids:
+            try:
+                processes[pid] = written = self._written(pid)
+            except (OSError, KeyError, ValueError):
+                continue
+            has_written |= written.wrote_since(self._processes.get(pid, NOTHING))
+        self._processes = processes
+        return has_written
+
+    def _output_time(self, logs: Iterable[Path], now: float) -> float:
+        """When the last output was written, if there is some since the last pass; else 0."""
+        newest = 0.0
+        for path in logs:
+            try:
+                fd = open_log(path)
+            except OSError:
+                continue
+            try:
+                entry = os.fstat(fd)
+            finally:
+                os.close(fd)
+            if (entry.st_size, entry.st_mtime_ns) != self._logs.get(path):
+                self._logs[path] = entry.st_size, entry.st_mtime_ns
+                newest = max(newest, entry.st_mtime)
+        return min(newest, now)

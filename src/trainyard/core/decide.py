@@ -109,9 +109,8 @@ def _evaluate(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
     if outcome.is_finished:
         return Evaluation(job, after, replicas, owned, outcome, failed=counted.replicas)
     grace_end = success_policy.grace_end(after, replicas, now)
-    stall = progress.stall_of(after, replicas, owned)
-    stall_restart = progress.stall_text(job, stall) if stall and progress.restarts(job) else ""
-    restarted = restart.plan_restarts(job, replicas, owned, after.status, outcome, now, stall_restart)
+    stalled, stall = progress.stalled(after, replicas, owned)
+    restarted = restart.plan_restarts(job, replicas, owned, after.status, outcome, now, stall)
     after = after.with_status(restarted.status)
     if (ended := restart.ended_slots(job, replicas, after.status)) != after.ended:
         after = replace(after, ended=ended)
@@ -126,7 +125,7 @@ def _evaluate(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
         blocks.outcome or outcome,
         failed=counted.replicas,
         slot_restarts=restarted.slots,
-        conditions=(restarting, progress.condition(job, stall), *blocks.conditions),
+        conditions=(restarting, stalled, *blocks.conditions),
         wakeups=(*wakeups, *restarted.wakeups, *blocks.wakeups, *filter(None, (grace_end,))),
     )
 

@@ -1,5 +1,5 @@
 """Condition Stalled: a job with the annotation PROGRESS_DEADLINE that makes no progress, and the replica that stopped
-first (docs/rules.md S38).
+first (docs/rules.md S46).
 
 Rules:
 - A job is judged while each of its replicas runs or has succeeded, and from its first step on: imports, downloads and
@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -80,13 +81,27 @@ def _is_behind(first: NoProgress, others: Sequence[NoProgress]) -> bool:
     return first.step is not None and bool(steps) and all(first.step < step for step in steps)
 
 
-def stall_of(job: Job, replicas: Sequence[Replica], owned: OwnedObjects) -> Stall | None:
-    """The stall of a job with the annotation, by the pods of its current attempt."""
-    if progress_deadline(annotations_of(job.obj)) is None or job.status.suspended:
-        return None
-    if any(replica.state not in ("Running", "Succeeded") for replica in replicas):
-        return None
-    return find_stall([_heartbeat(pod) for pod in _running_pods(job, owned)])
+class Stalled(NamedTuple):
+    """Condition Stalled, and why the stall restarts all replicas that have not ended, "" if it does not."""
+
+    condition: Condition
+    restart_text: str = ""
+
+
+def stalled(job: Job, replicas: Sequence[Replica], owned: OwnedObjects) -> Stalled:
+    """Whether a job with the annotation is stalled, by the pods of its current attempt."""
+    annotations = annotations_of(job.obj)
+    deadline = progress_deadline(annotations)
+    runs = all(replica.state in ("Running", "Succeeded") for replica in replicas)
+    if deadline is None or job.status.suspended or not runs:
+        return Stalled(Condition(STALLED, False, "Progressing", ""))
+    stall = find_stall([_heartbeat(pod) for pod in _running_pods(job, owned)])
+    if stall is None:
+        return Stalled(Condition(STALLED, False, "Progressing", ""))
+    text = _stall_text(stall, annotations[PROGRESS_DEADLINE])
+    is_restarted = annotations.get(ON_STALL) == RESTART
+    condition = Condition(STALLED, True, "ProgressDeadlineExceeded", text)
+    return Stalled(condition, f"{text}: all replicas restart" if is_restarted else "")
 
 
 def _running_pods(job: Job, owned: OwnedObjects) -> Iterable[Child]:
@@ -99,21 +114,9 @@ def _heartbeat(pod: Child) -> Heartbeat:
     return Heartbeat(pod.name, parse_no_progress(pod.status.no_progress))
 
 
-def restarts(job: Job) -> bool:
-    """Whether a stall restarts the job."""
-    return annotations_of(job.obj).get(ON_STALL) == RESTART
-
-
-def condition(job: Job, stall: Stall | None) -> Condition:
-    """Condition Stalled."""
-    if stall is None:
-        return Condition(STALLED, False, "Progressing", "")
-    return Condition(STALLED, True, "ProgressDeadlineExceeded", stall_text(job, stall))
-
-
-def stall_text(job: Job, stall: Stall) -> str:
+def _stall_text(stall: Stall, deadline: str) -> str:
     """The replica that stopped first, since when, and what others do."""
-    state, deadline = stall.no_progress, annotations_of(job.obj).get(PROGRESS_DEADLINE)
+    state = stall.no_progress
     last_step = "no step" if state.step is None else f"no step after {number_text(state.step)}"
     stopped = ": a signal has stopped it" if state.stopped else ""
     others = {0: "", 1: "; 1 other waits"}.get(stall.others, f"; {stall.others} others wait")

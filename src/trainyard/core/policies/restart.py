@@ -66,9 +66,7 @@ def plan_restarts(
             slots.append(replica)
         else:
             roles |= _next_attempts(status, roles if job.restarts_gang() else (replica.slot.role,), roles)
-    lost = "" if is_kept or failed else _lost_member(job, replicas, owned, status)
-    if stall and not (is_kept or failed or lost):
-        lost = f"{stall}: all replicas restart"
+    lost = "" if is_kept or failed else stall or _lost_member(job, replicas, owned, status)
     if lost:
         roles |= _next_attempts(status, roles, roles)
     status = replace(status, roles=roles)

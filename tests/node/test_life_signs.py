@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.node.kubelet.usage.life_signs import LATE_SECONDS, NOTHING, LifeSigns, Written, parse_io, read_io
+from trainyard.node.kubelet.usage.life_signs import LATE_SECONDS, LifeSigns
+from trainyard.node.kubelet.usage.process_table import NOTHING_WRITTEN, Written, parse_io, read_io
 from trainyard.objects.no_progress import NoProgress, parse_no_progress, progress_deadline
 
 DEADLINE, PID, UNIX = 10.0, 7, 1_800_000_000.0
@@ -21,7 +22,7 @@ class Pod:
 
     def __init__(self, tmp_path: Path) -> None:
         self.at = 0.0
-        self.written: Written | None = NOTHING
+        self.written: Written | None = NOTHING_WRITTEN
         self.log = tmp_path / "main" / "1.log"
         self.log.parent.mkdir()
         self.step: tuple[float, float] | None = None

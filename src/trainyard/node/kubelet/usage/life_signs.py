@@ -14,42 +14,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from trainyard.node.kubelet.api.pod_logs import open_log
+from trainyard.node.kubelet.usage.process_table import NOTHING_WRITTEN, Written, read_io
 from trainyard.objects.no_progress import NoProgress
 
 LATE_SECONDS = 10.0  # between two passes, of which one comes every two seconds
 _CLOCK_DRIFT = 1.0  # seconds
-_WAKEUP_BYTES = 8  # that one wakeup of a thread writes at most
-
-
-class Written(NamedTuple):
-    """What a process has written since its start: bytes and calls of write(2), and bytes that went to disks."""
-
-    characters: int
-    calls: int
-    disk_bytes: int
-
-    def wrote_since(self, before: Written) -> bool:
-        """Whether it has written more than wakeups."""
-        characters, calls = self.characters - before.characters, self.calls - before.calls
-        return characters > _WAKEUP_BYTES * calls or self.disk_bytes > before.disk_bytes
-
-
-NOTHING = Written(0, 0, 0)
-
-
-def parse_io(text: bytes) -> Written:
-    """The content of /proc/PID/io. Raises KeyError, ValueError."""
-    fields = dict(line.split(b": ", 1) for line in text.splitlines())
-    return Written(int(fields[b"wchar"]), int(fields[b"syscw"]), int(fields[b"write_bytes"]))
-
-
-def read_io(pid: int) -> Written:
-    """What the process has written. Raises OSError, KeyError, ValueError: it has ended, or is somebody else's."""
-    with open(f"/proc/{pid}/io", "rb") as file:
-        return parse_io(file.read())
 
 
 class LifeSigns:
@@ -118,7 +89,7 @@ class LifeSigns:
                 processes[pid] = written = self._written(pid)
             except (OSError, KeyError, ValueError):
                 continue
-            has_written |= written.wrote_since(self._processes.get(pid, NOTHING))
+            has_written |= written.wrote_since(self._processes.get(pid, NOTHING_WRITTEN))
         self._processes = processes
         return has_written
 

@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_WAKEUP_BYTES = 8  # that one wakeup of a thread writes at most
 _LONGEST_STAT = 1024  # bytes; /proc/PID/stat has about 350
 
 
@@ -33,6 +34,22 @@ class ProcessEntry(NamedTuple):
     rss: int
     is_stopped: bool = False
     is_blocked: bool = False
+
+
+class Written(NamedTuple):
+    """What a process has written since its start: bytes and calls of write(2), and bytes that went to disks."""
+
+    characters: int
+    calls: int
+    disk_bytes: int
+
+    def wrote_since(self, before: Written) -> bool:
+        """Whether it has written more than wakeups."""
+        characters, calls = self.characters - before.characters, self.calls - before.calls
+        return characters > _WAKEUP_BYTES * calls or self.disk_bytes > before.disk_bytes
+
+
+NOTHING_WRITTEN = Written(0, 0, 0)
 
 
 class MachineEntry(NamedTuple):
@@ -87,6 +104,17 @@ def parse_pss(smaps_rollup: bytes) -> int | None:
         if line.startswith(b"Pss:"):
             return int(line.split()[1]) * 1024
     return None
+
+
+def parse_io(text: bytes) -> Written:
+    """The content of /proc/PID/io. Raises KeyError, ValueError."""
+    fields = dict(line.split(b": ", 1) for line in text.splitlines())
+    return Written(int(fields[b"wchar"]), int(fields[b"syscw"]), int(fields[b"write_bytes"]))
+
+
+def read_io(pid: int) -> Written:
+    """What the process has written. Raises OSError, KeyError, ValueError: it has ended, or is somebody else's."""
+    return parse_io(_read(f"/proc/{pid}/io"))
 
 
 def parse_machine(stat: bytes, meminfo: bytes) -> MachineEntry:

@@ -149,7 +149,7 @@ def test_a_job_that_asks_for_more_than_there_is_does_not_start(folder: Path, mon
     ],
 )
 def test_the_devices_that_have_to_be_free_are_those_of_the_replicas_that_start_together(spec: Json, count: int) -> None:
-    """As the scheduler counts them (workloads/gangs.py)."""
+    """As the PodGroup says that the job will have."""
     container = {"name": "pytorch", "image": "x", "resources": {"limits": {GPU: 2}}}
     worker = {"replicas": 4, "template": {"spec": {"containers": [container]}}}
     job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "train"}}

@@ -281,3 +281,30 @@ def _pods_to_come(simulated: SimulatedJob) -> int:
 
 def _is_live(simulated: SimulatedJob, pod: str) -> bool:
     return (simulated.get("Pod", pod).get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+
+
+def _with_gpus(count: int) -> Json:
+    template = pods("jax")
+    template["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": count}}
+    return kubeflow_job("JAXJob", Worker={"replicas": 2, "template": template})
+
+
+@pytest.mark.parametrize(("gpus", "groups"), [(0, []), (1, ["example-0"])])
+def test_on_one_machine_a_job_has_a_group_where_it_asks_for_devices(gpus: int, groups: list[str]) -> None:
+    config = Config(gang_scheduler=NATIVE, gangs_need_devices=True)
+    simulated = SimulatedJob(JAXJOB, _with_gpus(gpus), config=config)
+    simulated.settle()
+    assert simulated.names("PodGroup") == groups
+    assert {group_of(pod) for pod in members(simulated)} == {"".join(groups)}
+
+
+def test_on_one_machine_roles_of_several_priorities_are_a_gang() -> None:
+    """No priority counts there."""
+    config = Config(gang_scheduler=NATIVE, gangs_need_devices=True)
+    template = {**_with_gpus(1)["spec"]["jaxReplicaSpecs"]["Worker"]["template"]}
+    template["spec"] = {**template["spec"], "priorityClassName": "high"}
+    template["spec"]["containers"] = [{**template["spec"]["containers"][0], "name": "pytorch"}]
+    master = {"replicas": 1, "template": template}
+    simulated = SimulatedJob(PYTORCHJOB, kubeflow_job("PyTorchJob", Master=master, Worker=2), config=config)
+    simulated.settle()
+    assert simulated.names("PodGroup") == ["example-0"]

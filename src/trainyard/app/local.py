@@ -45,6 +45,7 @@ from trainyard.app.watchdog import Stall, Watchdog
 from trainyard.client import AlreadyExists, ApiClient
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.core import Config, Kind
+from trainyard.kinds.native_gang import NATIVE
 from trainyard.node.images import Images
 from trainyard.node.kubelet.node import LOG_SIZE, Node
 from trainyard.node.sandbox.supervisor_process import SupervisorProcess, start_supervisor
@@ -290,14 +291,10 @@ class LocalCluster:
         """Start an operator, with its own ApiClient if one is passed. It continues the work of the operator before it,
         which is stopped."""
         await self.stop_operator()
-        config = replace(self._options.config, missing_resources=NOT_SERVED)
+        options = self._options
+        config = replace(options.config, missing_resources=NOT_SERVED, gang_scheduler=NATIVE, gangs_need_devices=True)
         self._operator = Operator(
-            api or self.api,
-            kinds.ALL,
-            config,
-            now=self._now,
-            report=self._options.say,
-            concurrent_writes=CONCURRENT_WRITES,
+            api or self.api, kinds.ALL, config, now=self._now, report=options.say, concurrent_writes=CONCURRENT_WRITES
         )
         await self._operator.start()
         return self._operator

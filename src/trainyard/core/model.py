@@ -177,6 +177,8 @@ class Config(msgspec.Struct, frozen=True):
     # "": no PodGroups; "native": those of Kubernetes itself; "volcano": those of Volcano; any other: those of
     # scheduler-plugins, whose schedulerName it is
     gang_scheduler: str = ""
+    # with "native": only jobs that request extended resources have a PodGroup
+    gangs_need_devices: bool = False
     master_wait: MasterWait = msgspec.field(default_factory=MasterWait)
     kubectl_delivery_image: str = ""  # of the launcher's init container of an MPIJob v1; "": it has none
     missing_resources: frozenset[GVK] = frozenset()  # of RoleTable.optional_resources, those that are not served

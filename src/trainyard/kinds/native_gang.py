@@ -18,6 +18,7 @@ from trainyard.core.names import digest
 from trainyard.kinds.gang_members import living_members, pods_of, start_together
 from trainyard.kinds.pods.templates import spec_of
 from trainyard.objects import GVK, Json, Problem
+from trainyard.objects.extended_resources import pod_requests
 from trainyard.objects.resources import NATIVE_POD_GROUP
 from trainyard.objects.structs import replace
 
@@ -49,6 +50,10 @@ def with_native_gangs(
     def uses(config: Config, gvk: GVK) -> bool:
         return config.gang_scheduler == NATIVE if gvk == NATIVE_POD_GROUP else kind.roles.uses(config, gvk)
 
+    def config_problem(job: Job) -> Problem | None:
+        is_asked = _has_own_group(job) and not job.config.gangs_need_devices  # there no priority counts
+        return _priority_problem(job, priority_class(job)) if is_asked else None
+
     table = replace(
         kind.roles,
         child_resources=(*kind.roles.child_resources, NATIVE_POD_GROUP),
@@ -60,7 +65,7 @@ def with_native_gangs(
         auxiliary=auxiliary,
         pods=replace(kind.pods, mutate_pod_template=mutate_pod_template),
         roles=table,
-        config_problem=lambda job: _priority_problem(job, priority_class(job)) if _has_own_group(job) else None,
+        config_problem=config_problem,
     )
 
 
@@ -76,6 +81,15 @@ def group_name(job: Job) -> str:
     attempts = (role.attempt for role in job.status.roles.values())
     number = max(attempts, default=0) if job.restarts_gang() else job.status.resume_count
     return f"{job.key.name}-{number}"
+
+
+def pods_that_start_together(job: Job) -> int:
+    """`minCount` of the job's group. `job` is parsed with NATIVE; of one with a group of the user's own, all its
+    pods."""
+    groups = [auxiliary.body() for auxiliary in job.kind.auxiliary(job) if auxiliary.gvk == NATIVE_POD_GROUP]
+    if not groups:
+        return sum(living_members(job).values())
+    return int(groups[0]["spec"]["schedulingPolicy"]["gang"]["minCount"])
 
 
 def _pod_group(job: Job, min_members: int | None, priority_class: str) -> AuxiliaryObject:
@@ -103,9 +117,14 @@ def _pod_group(job: Job, min_members: int | None, priority_class: str) -> Auxili
 
 
 def _has_own_group(job: Job) -> bool:
-    if job.config.gang_scheduler != NATIVE:
+    templates = [role.template for role in job.roles]
+    if job.config.gang_scheduler != NATIVE or any(spec_of(template).get("schedulingGroup") for template in templates):
         return False
-    return not any(spec_of(role.template).get("schedulingGroup") for role in job.roles)
+    return not job.config.gangs_need_devices or any(map(_requests_devices, templates))
+
+
+def _requests_devices(template: object) -> bool:
+    return isinstance(template, dict) and bool(pod_requests(template))
 
 
 def _priority_class(job: Job, stated: str) -> str:

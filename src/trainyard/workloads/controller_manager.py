@@ -23,7 +23,7 @@ from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.controller import Controller, Latch
 from trainyard.controller_runtime.reflector import ListReplaced, Reflector, StoreEvent, WatchTarget
 from trainyard.objects import GVK, Json, key_of, namespace_of, uid_of
-from trainyard.objects.resources import CRD, NAMESPACE, NODE, POD
+from trainyard.objects.resources import CRD, NAMESPACE, NATIVE_POD_GROUP, NODE, POD
 from trainyard.workloads import decisions, events, pod_groups, scheduler
 from trainyard.workloads.decision_executor import CreateFailed, DecisionExecutor
 from trainyard.workloads.discovery import RESTMapper, awaited, discover
@@ -192,6 +192,9 @@ class ControllerManager:
                 return decisions.decide_namespace(self._graph, obj, self._root_ca)
             case "pod group protection":
                 return await self._decide_protection(obj)
+            case "scheduler" if item.gvk == NATIVE_POD_GROUP:
+                assumed = self._executor.assumed
+                return decisions.decide_group_placement(self._graph, obj, now, self._local_claims, assumed)
             case "scheduler":
                 if uid_of(obj) in self._executor.assumed:
                     return Decision()
@@ -224,6 +227,8 @@ class ControllerManager:
         if first_error:
             raise first_error
         self._executor.record_events(obj, *decision.events)
+        for pod, event in decision.pod_events:
+            self._executor.record_events(pod, event)
 
     def _relist_overdue(self, uid: str) -> float | None:
         """List the resources again whose stores do not show our writes for `uid` in time.

@@ -6,9 +6,9 @@ garbage_collector.py has the decisions of the garbage collector, which also read
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 
-from trainyard.objects import GVK, Json, NamespacedName, name_of, namespace_of, uid_of
+from trainyard.objects import GVK, Json, NamespacedName, key_of, name_of, namespace_of, uid_of
 from trainyard.objects.extended_resources import is_device_resource, pod_requests
 from trainyard.objects.resources import (
     JOB,
@@ -24,14 +24,17 @@ from trainyard.workloads import (
     endpoint_slices,
     jobs,
     namespaces,
+    pod_groups,
     replicasets,
     scheduler,
     statefulsets,
 )
 from trainyard.workloads.gangs import Gangs
 from trainyard.workloads.graph import Graph
+from trainyard.workloads.pod_groups import group_of
 from trainyard.workloads.pods import spec_of
-from trainyard.workloads.writes import Decision
+from trainyard.workloads.scheduler import DeviceChoice
+from trainyard.workloads.writes import Bind, Decision
 
 POD_CONTROLLERS = {
     JOB: jobs.decide,
@@ -70,38 +73,101 @@ def decide_endpoint_slices(graph: Graph, service: Json) -> Decision:
 def decide_placement(
     graph: Graph, pod: Json, now: float, local_claims: Container[str], assumed: Mapping[str, str]
 ) -> Decision:
-    """The binding of a pod to a node, or its condition PodScheduled False. `local_claims`: names of claims that the
-    nodes provide themselves, without a PersistentVolumeClaim. `assumed`: uid -> node of the pods whose binding was sent
-    and that the graph shows without a node."""
+    """The binding of a pod of no PodGroup to a node, or its condition PodScheduled False. `local_claims`: names of
+    claims that the nodes provide themselves, without a PersistentVolumeClaim. `assumed`: uid -> node of the pods whose
+    binding was sent and that the graph shows without a node."""
+    nodes, load, usable = _nodes(graph)
+    requests = pod_requests(pod)
+    if any(map(is_device_resource, requests)) and any(map(device_admission.is_finding_devices, usable)):
+        return Decision()  # it is decided again when the Node has changed
+    claims = _claims(graph, pod, local_claims)
+    choice = None
+    resources = device_admission.node_resources(usable)
+    if counted := device_admission.counted_requests(pod, resources):
+        attempts = device_admission.attempts(_candidates(graph, resources, assumed), resources)
+        attempt = attempts.get(uid_of(pod))
+        choice = DeviceChoice(attempt.nodes.get(uid_of(pod), "") if attempt else "", tuple(sorted(counted)))
+    return scheduler.decide(pod, nodes, load, now, claims, choice)
+
+
+def decide_group_placement(
+    graph: Graph, group: Json, now: float, local_claims: Container[str], assumed: Mapping[str, str]
+) -> Decision:
+    """The bindings of all pending members of a PodGroup, or their conditions and that of the group. Parameters as
+    above."""
+    members = graph.members_of(key_of(group))
+    pending = [pod for pod in members if scheduler.needs_scheduling(pod) and uid_of(pod) not in assumed]
+    nodes, load, usable = _nodes(graph)
+    if not pending or pod_groups.is_held(group, members):
+        return Decision()
+    needs_devices = any(is_device_resource(name) for pod in pending for name in pod_requests(pod))
+    if needs_devices and any(map(device_admission.is_finding_devices, usable)):
+        return Decision()
+    claims = {uid_of(pod): _claims(graph, pod, local_claims) for pod in pending}
+    blocked = {uid for uid, claims_of_pod in claims.items() if scheduler.claim_problem(claims_of_pod)}
+    resources = device_admission.node_resources(usable)
+    candidates = _candidates(graph, resources, assumed, key_of(group), blocked)
+    attempt = device_admission.attempts(candidates, resources).get(uid_of(group))
+    if attempt is None:
+        return Decision()
+    decided = []
+    for pod in pending:
+        choice = _choice_in_group(pod, group, attempt, resources)
+        decision = scheduler.decide(pod, nodes, load, now, claims[uid_of(pod)], choice)
+        load.update(write.node for write in decision.writes if isinstance(write, Bind))
+        decided.append((pod, decision))
+    writes = [write for _, decision in decided for write in decision.writes]
+    return Decision(
+        (
+            # Until the first binding is sent, another decision may take the room.
+            *sorted(writes, key=lambda write: not isinstance(write, Bind)),
+            *(pod_groups.decide_condition(group, attempt, now) if usable else ()),
+        ),
+        pod_events=tuple((pod, event) for pod, decision in decided for event in decision.events),
+    )
+
+
+def _choice_in_group(
+    pod: Json, group: Json, attempt: device_admission.Attempt, resources: Mapping[str, Counter[str]]
+) -> DeviceChoice | None:
+    counted = device_admission.counted_requests(pod, resources)
+    if not attempt.is_admitted:
+        return DeviceChoice("", tuple(sorted(counted)), pod_groups.member_message(pod, group, attempt))
+    if not counted:
+        return None
+    return DeviceChoice(attempt.nodes.get(uid_of(pod), ""), tuple(sorted(counted)))
+
+
+def _nodes(graph: Graph) -> tuple[list[Json], Counter[str], list[Json]]:
+    """All nodes, the number of pods by node name (of several nodes), and the nodes to which pods may be bound, those
+    with the fewest pods first."""
     nodes = list(graph.all(NODE))
     load: Counter[str] = Counter()
     if len(nodes) > 1:
         load.update(str(spec_of(other_pod).get("nodeName") or "") for other_pod in graph.all(POD))
-    claims = {
+    usable = sorted(filter(scheduler.is_schedulable, nodes), key=lambda node: (load[name_of(node)], name_of(node)))
+    return nodes, load, usable
+
+
+def _claims(graph: Graph, pod: Json, local_claims: Container[str]) -> dict[str, Json | None]:
+    return {
         name: graph.get(PERSISTENT_VOLUME_CLAIM, NamespacedName(namespace_of(pod), name))
         for name in scheduler.claim_names(pod)
         if name not in local_claims
     }
-    usable = sorted(filter(scheduler.is_schedulable, nodes), key=lambda node: (load[name_of(node)], name_of(node)))
-    requests = pod_requests(pod)
-    if any(map(is_device_resource, requests)) and any(map(device_admission.is_finding_devices, usable)):
-        return Decision()  # it is decided again when the Node has changed
-    return scheduler.decide(pod, nodes, load, now, claims, _device_choice(graph, pod, usable, assumed))
 
 
-def _device_choice(
-    graph: Graph, pod: Json, nodes: Sequence[Json], assumed: Mapping[str, str]
-) -> scheduler.DeviceChoice | None:
-    """None for a pod that requests nothing that these nodes list."""
-    resources = device_admission.node_resources(nodes)
-    requests = device_admission.counted_requests(pod, resources)
-    if not requests:
-        return None
-    gangs = Gangs(graph, {name for counts in resources.values() for name in counts})
-    candidates = [
-        device_admission.gang_pod(other, *gangs.of(other), counted, assumed)
-        for other in graph.all(POD)
-        if (counted := device_admission.counted_requests(other, resources))
+def _candidates(
+    graph: Graph,
+    resources: Mapping[str, Counter[str]],
+    assumed: Mapping[str, str],
+    group: NamespacedName | None = None,
+    blocked: Container[str] = (),
+) -> list[device_admission.GangPod]:
+    """The pods that request something that these nodes list, and all of the PodGroup."""
+    gangs = Gangs(graph)
+    return [
+        device_admission.gang_pod(pod, gangs.of(pod), counted, assumed, uid_of(pod) in blocked)
+        for pod in graph.all(POD)
+        if (counted := device_admission.counted_requests(pod, resources)) or (group and group_of(pod) == group)
     ]
-    node = device_admission.placements(candidates, resources).get(uid_of(pod), "")
-    return scheduler.DeviceChoice(node, tuple(sorted(requests)), len(gangs.of(pod)[0].members))

@@ -3,17 +3,18 @@
 Rules:
 - A node has of each extended resource what its allocatable lists, less the requests of the pods that are bound to it
   and have not ended. A resource that no node lists is not counted: its pods run without it.
-- The pods of a training job are a gang. The gang is admitted when all of its replicas fit at once, or the first
-  `minAvailable` of them; until they exist, its devices are kept for those of its replicas that do not exist yet.
-- Gangs are admitted in the order in which their jobs were created. A gang that waits holds back all later ones that
-  request the same resource, unless it can never fit: so a large job is not overtaken for ever.
-- A pod of no job is a gang of one.
+- The pods of a PodGroup are a gang (pod_groups.py), any other pod is a gang of one. Its pending pods are placed in
+  their order; they are bound if with the bound ones at least `min_count` are placed, otherwise none is.
+- Gangs are placed in the order of their creation, those of which a pod is bound before all others. A gang that waits
+  holds back all later ones that request the same resource, unless it can never fit: so a large job is not overtaken
+  for ever. kube-scheduler has no such rule.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,24 +28,37 @@ Requests = Mapping[str, int]  # resource -> number
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """Pods that are admitted together. `order`: of two gangs the one with the smaller value came first. `members`: the
-    requests of each replica that has to fit, by its key; empty for a pod of no job."""
+    """Pods that are placed together. `order`: of two gangs the one with the smaller value came first. `is_held`: its
+    pending pods are not to be placed yet."""
 
     key: str
     order: tuple[float, int, str]
-    members: Mapping[str, Requests] = {}
+    min_count: int = 1
+    is_held: bool = False
 
 
 class GangPod(msgspec.Struct, frozen=True):
-    """A pod that requests devices: its gang, which of the members it is, and the node to which it is bound, or "".
-    `has_ended`: it uses and needs nothing, because it has ended, or is deleted without a node."""
+    """A pod of a gang, and the node to which it is bound, or "". `has_ended`: it uses and needs nothing, because it has
+    ended, or is deleted without a node. `is_blocked`: it fits nowhere, for another reason than its requests."""
 
     uid: str
     gang: Gang
-    member: str
     requests: Requests
     node: str = ""
     has_ended: bool = False
+    is_blocked: bool = False
+
+
+class Attempt(NamedTuple):
+    """The placement of the pending pods of one gang. `nodes`: uid -> node of those that fit. `failed`: the uids of
+    those that do not; `remaining`: the number of those that were not tried, because too few could be placed any more.
+    `scheduled`: the bound and the placed ones together."""
+
+    nodes: Mapping[str, str]
+    failed: frozenset[str]
+    scheduled: int
+    remaining: int
+    is_admitted: bool
 
 
 def node_resources(nodes: Iterable[Json]) -> dict[str, Counter[str]]:
@@ -74,11 +88,13 @@ def counted_requests(pod: Json, resources: Mapping[str, Collection[str]]) -> dic
     return {name: count for name, count in pod_requests(pod).items() if name in listed}
 
 
-def gang_pod(pod: Json, gang: Gang, member: str, requests: Requests, assumed: Mapping[str, str]) -> GangPod:
+def gang_pod(
+    pod: Json, gang: Gang, requests: Requests, assumed: Mapping[str, str], is_blocked: bool = False
+) -> GangPod:
     """`assumed`: uid -> node of the pods whose binding was sent and is not shown yet."""
     node = str(spec_of(pod).get("nodeName") or assumed.get(uid_of(pod)) or "")
     has_ended = pod_facts.is_finished(pod) or (is_deleting(pod) and not node)
-    return GangPod(uid_of(pod), gang, member, requests, node, has_ended)
+    return GangPod(uid_of(pod), gang, requests, node, has_ended, is_blocked)
 
 
 def changes_what_is_free(before: Json | None, after: Json | None) -> bool:
@@ -90,68 +106,60 @@ def _use(pod: Json | None) -> tuple[object, ...]:
     return (spec_of(pod).get("nodeName"), pod_facts.is_finished(pod), is_deleting(pod)) if pod is not None else ()
 
 
-def placements(pods: Sequence[GangPod], resources: Mapping[str, Mapping[str, int]]) -> dict[str, str]:
-    """uid -> node of the pods that may be bound now. `resources`: node -> resource -> number that can be allocated;
-    of several nodes the first that has enough is taken."""
-    free = {node: Counter(counts) for node, counts in resources.items()}
-    for pod in pods:
-        if pod.node in free and not pod.has_ended:
-            free[pod.node].subtract(pod.requests)
+def attempts(pods: Sequence[GangPod], resources: Mapping[str, Mapping[str, int]]) -> dict[str, Attempt]:
+    """Key -> attempt of each gang that has pending pods and is not held. `resources`: node -> resource -> number that
+    can be allocated; of several nodes the first that has enough is taken."""
+    free = _copied(resources)
     gangs: dict[str, list[GangPod]] = {}
     for pod in pods:
-        gangs.setdefault(pod.gang.key, []).append(pod)
-    placed: dict[str, str] = {}
-    waiting = []
-    for members in sorted(gangs.values(), key=lambda members: members[0].gang.order):
-        if any(pod.node and not pod.has_ended for pod in members):
-            _place(_pending(members), free, placed)
-            for requests in _missing(members):
-                _take(requests, free)
-        else:
-            waiting.append(members)
-    held_back: set[str] = set()
-    for members in waiting:
-        pending, missing = _pending(members), _missing(members)
-        if not pending:
+        if not pod.has_ended:
+            gangs.setdefault(pod.gang.key, []).append(pod)
+            if pod.node in free:
+                free[pod.node].subtract(pod.requests)
+    results: dict[str, Attempt] = {}
+    for members in sorted(gangs.values(), key=lambda pods: (not any(pod.node for pod in pods), pods[0].gang.order)):
+        gang, pending = members[0].gang, [pod for pod in members if not pod.node]
+        if gang.is_held or not pending:
             continue
-        names = {name for pod in pending for name in pod.requests}
-        needed = [*(pod.requests for pod in _required(pending)), *missing]
-        if not held_back & names and _fit(needed, free):
-            _place(pending, free, placed)
-            for requests in missing:
-                _take(requests, free)
-        elif _fit(needed, resources):
-            held_back |= names
-    return placed
+        attempt = results[gang.key] = _attempt(pending, len(members) - len(pending), free)
+        if attempt.is_admitted:
+            for pod in pending:
+                if pod.uid in attempt.nodes:
+                    free[attempt.nodes[pod.uid]].subtract(pod.requests)
+        elif _attempt(members, 0, resources).is_admitted:
+            _hold_back({name for pod in pending for name in pod.requests}, free)
+    return results
 
 
-def _pending(members: Sequence[GangPod]) -> list[GangPod]:
-    """The pods of a gang that are not bound, first those that have to fit."""
-    pending = [pod for pod in members if not pod.node and not pod.has_ended]
-    required = _required(pending)
-    return [*required, *(pod for pod in pending if pod not in required)]
+def placements(pods: Sequence[GangPod], resources: Mapping[str, Mapping[str, int]]) -> dict[str, str]:
+    """uid -> node of the pods that may be bound now."""
+    admitted = (attempt for attempt in attempts(pods, resources).values() if attempt.is_admitted)
+    return {uid: node for attempt in admitted for uid, node in attempt.nodes.items()}
 
 
-def _required(pending: Sequence[GangPod]) -> list[GangPod]:
-    """Of these pods of a gang those that have to fit at once."""
-    return [pod for pod in pending if not pod.gang.members or pod.member in pod.gang.members]
-
-
-def _missing(members: Sequence[GangPod]) -> list[Requests]:
-    """The requests of the replicas that have to fit and do not exist yet."""
-    existing = {pod.member for pod in members if pod.node or not pod.has_ended}
-    return [requests for member, requests in members[0].gang.members.items() if member not in existing]
-
-
-def _place(pending: Iterable[GangPod], free: Mapping[str, Counter[str]], placed: dict[str, str]) -> None:
+def _attempt(pending: Sequence[GangPod], bound: int, free: Mapping[str, Mapping[str, int]]) -> Attempt:
+    """Ends, as kube-scheduler's, at the pod after which too few can be placed."""
+    left, min_count = _copied(free), pending[0].gang.min_count
+    nodes: dict[str, str] = {}
+    failed: set[str] = set()
+    remaining = len(pending)
     for pod in pending:
-        if node := _take(pod.requests, free):
-            placed[pod.uid] = node
+        remaining -= 1
+        if not pod.is_blocked and (node := _take(pod.requests, left)):
+            nodes[pod.uid] = node
+        else:
+            failed.add(pod.uid)
+        if bound + len(nodes) + remaining < min_count:
+            break
+    scheduled = bound + len(nodes)
+    return Attempt(nodes, frozenset(failed), scheduled, remaining, scheduled >= min_count)
 
 
-def _fit(needed: Iterable[Requests], free: Mapping[str, Mapping[str, int]]) -> bool:
-    left = _copied(free)
-    return all(_take(requests, left) for requests in needed)
+def _hold_back(names: Iterable[str], free: Mapping[str, Counter[str]]) -> None:
+    """Leave nothing of these resources to the gangs after one that waits for them."""
+    for counts in free.values():
+        for name in names:
+            counts[name] = min(counts[name], 0)
 
 
 def _take(requests: Requests, free: Mapping[str, Counter[str]]) -> str:

@@ -1,6 +1,7 @@
 """The scheduler: binds a pod to the ready node that has the fewest pods.
 
-Pods that request devices wait until these are free (device_admission.py). Node selectors, affinities, taints and all
+Pods that request devices wait until these are free (device_admission.py), those of a PodGroup for each other
+(pod_groups.py). Node selectors, affinities, taints and all
 other requests are ignored: on a laptop there is one node, and a manifest with a GPU node pool is to run there too. So
 is the `schedulerName`: a cluster in one process has no other scheduler, and a pod that names Volcano would wait for
 ever. Pods with scheduling gates are not scheduled. A pod whose PersistentVolumeClaim does not exist stays Pending; its
@@ -34,12 +35,12 @@ SCHEDULER_NAME = "default-scheduler"
 
 
 class DeviceChoice(NamedTuple):
-    """For a pod that requests devices: the node that has them, "" while it has to wait, and then for which resources.
-    `gang_size`: the replicas of its job that start together."""
+    """For a pod that requests devices, or is in a gang: the node for it, "" while it has to wait, and then for which
+    resources. `message`: of a pod that waits for others of its gang."""
 
     node: str
     lacking: tuple[str, ...] = ()
-    gang_size: int = 1
+    message: str = ""
 
 
 def needs_scheduling(pod: Json) -> bool:
@@ -59,13 +60,14 @@ def decide(
     """The writes and events for one pod.
 
     `pods_per_node` has the number of pods by node name. `claims` maps the name of each PersistentVolumeClaim of the pod
-    to its object, None for a claim that does not exist. `devices`: None for a pod that requests none.
+    to its object, None for a claim that does not exist. `devices`: None for a pod that requests none and is in
+    no gang.
     """
     if not needs_scheduling(pod):
         return Decision()
     nodes = list(nodes)
     feasible = [name_of(node) for node in nodes if is_schedulable(node)]
-    problem = _claim_problem(claims or {})
+    problem = claim_problem(claims or {})
     insufficient = ""
     if devices is not None and feasible:
         insufficient = "" if devices.node else _insufficient_message(len(nodes), len(feasible), devices)
@@ -91,7 +93,8 @@ def claim_names(pod: Json) -> list[str]:
     return [str(source["claimName"]) for source in sources if isinstance(source, dict) and source.get("claimName")]
 
 
-def _claim_problem(claims: Mapping[str, Json | None]) -> str:
+def claim_problem(claims: Mapping[str, Json | None]) -> str:
+    """Why a pod with these claims fits on no node, "" for none. `claims`: as for `decide`."""
     for name, claim in claims.items():
         if claim is None:
             return f'persistentvolumeclaim "{name}" not found'
@@ -110,8 +113,7 @@ def _unschedulable_message(node_count: int, problem: str) -> str:
 def _insufficient_message(node_count: int, feasible: int, devices: DeviceChoice) -> str:
     """The message of kube-scheduler. It does not change while the pod waits, so that there is one event."""
     lacking = ", ".join(f"{feasible} Insufficient {resource}" for resource in devices.lacking)
-    gang = f" The {devices.gang_size} replicas of its job with devices start together." if devices.gang_size > 1 else ""
-    return f"0/{node_count} nodes are available: {lacking}.{gang}"
+    return devices.message or f"0/{node_count} nodes are available: {lacking}."
 
 
 def is_ready(node: Json) -> bool:

@@ -53,9 +53,9 @@ class WorkItem(NamedTuple):
     """An item of the work queue: an object, and the controller that reconciles it.
 
     `controller` is "workload" (the controller of Job, Deployment, ReplicaSet or StatefulSet), "endpoints"
-    (EndpointSlices of a Service), "namespace" (default objects of a Namespace), "scheduler" (binding of a Pod), "pod
-    group protection" (the finalizer of a PodGroup), "garbage collector" (of any object) or "discovery" (of the API; the
-    key is empty).
+    (EndpointSlices of a Service), "namespace" (default objects of a Namespace), "scheduler" (binding of a Pod, or of
+    all pods of a PodGroup), "pod group protection" (the finalizer of a PodGroup), "garbage collector" (of any object)
+    or "discovery" (of the API; the key is empty).
     """
 
     controller: ControllerName
@@ -127,7 +127,13 @@ def _unscheduled_pod_items(graph: Graph, namespace: str, with_devices: bool = Fa
     some."""
     for pod in filter(scheduler.needs_scheduling, graph.all(POD)):
         if namespace in ("", namespace_of(pod)) and (not with_devices or pod_requests(pod)):
-            yield WorkItem("scheduler", POD, key_of(pod))
+            yield _scheduler_item(pod)
+
+
+def _scheduler_item(pod: Json) -> WorkItem:
+    """The pod, or its PodGroup, whose pods are placed at once."""
+    group_key = group_of(pod)
+    return WorkItem("scheduler", NATIVE_POD_GROUP, group_key) if group_key else WorkItem("scheduler", POD, key_of(pod))
 
 
 def _group_items(gvk: GVK, obj: Json, after: Json | None) -> Iterator[WorkItem]:
@@ -136,6 +142,8 @@ def _group_items(gvk: GVK, obj: Json, after: Json | None) -> Iterator[WorkItem]:
     is_released = after is None or pod_facts.is_finished(after) if gvk == POD else after is not None
     if group_key is not None and is_released:
         yield WorkItem("pod group protection", NATIVE_POD_GROUP, group_key)
+    if gvk == NATIVE_POD_GROUP and after is not None:
+        yield WorkItem("scheduler", gvk, key_of(after))
 
 
 def _owner_items(mapper: RESTMapper, obj: Json) -> list[WorkItem]:
@@ -154,7 +162,7 @@ def _pod_items(graph: Graph, mapper: RESTMapper, pod: Json, after: Json | None) 
         if owner is not None and owner.get("kind") == "ReplicaSet":
             yield from _owner_items(mapper, owner)  # a Deployment scales up when the pods of older templates have gone
     if after is not None and not spec_of(after).get("nodeName") and scheduler.needs_scheduling(after):
-        yield WorkItem("scheduler", POD, key_of(after))
+        yield _scheduler_item(after)
 
 
 def _gc_items(graph: Graph, gvk: GVK, obj: Json, after: Json | None) -> Iterator[WorkItem]:

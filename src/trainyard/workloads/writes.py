@@ -42,6 +42,7 @@ class Decision(msgspec.Struct, frozen=True):
     writes: tuple[Write, ...] = ()
     requeue_at: float | None = None  # requeue at this time (seconds since the epoch), even without an event
     events: tuple[Event, ...] = ()  # recorded, best effort, when all writes have succeeded
+    pod_events: tuple[tuple[Json, Event], ...] = ()  # the same, about pods instead of the reconciled object
 
 
 def delete_of(gvk: GVK, obj: Json, propagation: Propagation = "Background") -> Delete:

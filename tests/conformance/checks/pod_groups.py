@@ -241,3 +241,57 @@ async def columns(cluster: Cluster) -> None:
         ["c", "Gang", "<none>", "Pending"],
         ["d", "Basic", "w", "Pending"],
     ]
+
+
+CHIP = "example.com/chip"
+
+
+@check(
+    "A gang without room is bound not at all, and says why; with a lower minCount those are bound that fit.",
+    area=AREA,
+    mutation=drops("spec.schedulingGroup"),
+    needs=(*NEEDS, "controllers", "pods"),
+)
+async def scheduling(cluster: Cluster) -> None:
+    node, capacity = cluster.unique_name("node"), {CHIP: "4", "cpu": "8", "memory": "8Gi", "pods": "10"}
+    ready = {"type": "Ready", "status": "True"}
+    status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
+    cluster.delete_at_end(cluster.path("nodes", node))
+    await create(cluster, "nodes", manifest("v1", "Node", node, status=status))
+    await create(cluster, "podgroups", group("a", schedulingPolicy={"gang": {"minCount": 3}}))
+    containers = [{"name": "main", "image": "busybox:1", "resources": {"limits": {CHIP: "2"}}}]
+    for name in ("p", "q", "r"):
+        await cluster.create_pod(name, schedulingGroup={"podGroupName": "a"}, containers=containers)
+
+    async def condition(expected: str) -> Json | None:
+        stored = (await cluster.request("GET", cluster.path("podgroups", "a"))).expect(200)
+        conditions: list[Json] = stored["status"].get("conditions") or []
+        return next((condition for condition in conditions if condition["status"] == expected), None)
+
+    async def pods() -> list[Json]:
+        return list((await cluster.request("GET", cluster.path("pods"))).expect(200)["items"])
+
+    async def messages() -> list[str]:
+        conditions_of_pods = [pod["status"].get("conditions") or [{}] for pod in await pods()]
+        return sorted(conditions[0].get("message", "") for conditions in conditions_of_pods)
+
+    waiting = await cluster.wait_until(lambda: condition("False"), "the group waits")
+    reason = "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"
+    text = f"{reason}, pod group preemption: No preemption victims found for incoming preemptor"
+    assert (waiting["type"], waiting["reason"], waiting["message"]) == (SCHEDULED["type"], "Unschedulable", text)
+    own = "0/1 nodes are available: 1 Insufficient example.com/chip."
+
+    async def all_tell() -> bool:
+        return await messages() == [own, *[f"pod group is unschedulable, {text}"] * 2]
+
+    await cluster.wait_until(all_tell)
+    assert not [pod for pod in await pods() if "nodeName" in pod["spec"]]
+    patch = {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+    (await cluster.request("PATCH", cluster.path("podgroups", "a"), patch)).expect(200)
+    placed = await cluster.wait_until(lambda: condition("True"), "the group is placed")
+    assert placed["reason"] == "Scheduled"
+
+    async def two_are_bound() -> bool:
+        return [pod["spec"].get("nodeName") for pod in await pods()].count(node) == 2
+
+    await cluster.wait_until(two_are_bound)

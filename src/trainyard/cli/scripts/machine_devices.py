@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from trainyard.core import Config, Kind, parse_job
+from trainyard.kinds.native_gang import NATIVE, pods_that_start_together
 from trainyard.objects import Json, Problem
 from trainyard.objects.extended_resources import is_device_resource, pod_requests
 
@@ -31,14 +32,15 @@ def machine_devices() -> Mapping[str, int]:
 def device_requests(kind: Kind, job: Json) -> dict[str, int]:
     """Resource -> number of devices that have to be free together before a job starts: those of all its replicas, of an
     elastic job the smallest number of them, and of a gang its `minAvailable`."""
-    parsed = parse_job(kind, job, Config())
-    if not any(is_device_resource(name) for role in parsed.roles for name in pod_requests(role.template or {})):
-        return {}
-    from trainyard.workloads.gangs import gang_members
-
+    parsed = parse_job(kind, job, Config(gang_scheduler=NATIVE))
     requests: Counter[str] = Counter()
-    for requested in gang_members(parsed).values():
-        requests.update({name: count for name, count in requested.items() if is_device_resource(name)})
+    left = pods_that_start_together(parsed)
+    for role in parsed.roles:
+        count = min(role.replicas, left)
+        left -= count
+        for name, number in pod_requests(role.template or {}).items():
+            if is_device_resource(name) and count:
+                requests[name] += number * count
     return dict(requests)
 
 

@@ -16,6 +16,7 @@ from trainyard.cli.device_checks import (
     framework_builds,
     has_code_for,
     mismatch,
+    shared_memory_problem,
     torch_architectures,
 )
 from trainyard.node.devices.device import Device, Inventory
@@ -146,3 +147,19 @@ async def test_a_torch_that_cannot_be_imported_tells_nothing(tmp_path: Path) -> 
     (tmp_path / "python").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "python").chmod(0o755)
     assert await torch_architectures(str(tmp_path / "python")) == ()
+
+
+@pytest.mark.parametrize(
+    ("size", "resources", "is_problem"),
+    [
+        (64 << 20, ["nvidia.com/gpu"] * 2, True),
+        (64 << 20, ["nvidia.com/gpu"], False),
+        (64 << 20, ["nvidia.com/gpu", "amd.com/gpu"], False),
+        (1 << 30, ["nvidia.com/gpu"] * 8, False),
+    ],
+)
+def test_little_shared_memory_is_a_problem_between_gpus(size: int, resources: list[str], is_problem: bool) -> None:
+    shared = os.statvfs_result((4096, 4096, size // 4096, 0, 0, 0, 0, 0, 0, 255))
+    problem = shared_memory_problem(shared, [Device(name, str(index), index) for index, name in enumerate(resources)])
+    assert (problem is not None) == is_problem
+    assert problem is None or "/dev/shm has 64 MiB" in problem[0]

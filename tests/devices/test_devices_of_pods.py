@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -216,3 +217,27 @@ async def test_a_container_does_not_restart_on_a_lost_device(shared: NodeCluster
     assert (status["reason"], status["message"]) == ("DeviceLost", lost)
     (disruption,) = (condition for condition in status["conditions"] if condition["type"] == "DisruptionTarget")
     assert (disruption["status"], disruption["message"]) == ("True", lost)
+
+
+NCCL = """
+import json, os
+shared = os.statvfs("/dev/shm")
+print(json.dumps({"variable": os.environ.get("NCCL_SOCKET_IFNAME"), "interfaces": os.listdir("/sys/class/net"),
+      "shared memory": [shared.f_blocks * shared.f_frsize, os.stat("/dev/shm").st_dev]}))
+"""
+
+
+async def test_nccl_finds_its_interface_and_shared_memory_in_both_networks(cluster: NodeCluster) -> None:
+    variable = [{"name": "NCCL_SOCKET_IFNAME", "value": "eth0"}]
+    await cluster.pod("p", NCCL, container=asking(2, env=variable))
+    await cluster.phase("p", "Succeeded", SECONDS)
+    printed = json.loads((await cluster.logs("p")).splitlines()[-1])
+    machine = os.statvfs("/dev/shm")
+    size, device = printed["shared memory"]
+    is_left_out = [line for line in cluster.lines if line.startswith("node: NCCL_SOCKET_IFNAME=eth0 is left out")]
+    if cluster.node.network == "namespace":
+        assert printed["variable"] == "eth0" in printed["interfaces"] and not is_left_out
+        assert device != os.stat("/dev/shm").st_dev and size >= min(1 << 30, machine.f_blocks * machine.f_frsize)
+    else:
+        assert printed["variable"] is None and len(is_left_out) == 1
+        assert device == os.stat("/dev/shm").st_dev

@@ -6,6 +6,7 @@ alone, which is asked in a process of its own, on machines with NVIDIA's GPUs.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -14,9 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainyard.node.devices.device import Device, Inventory
+from trainyard.objects.extended_resources import AMD_GPU
 from trainyard.objects.usage import DeviceUsage
 
 _LIST_TIMEOUT = 5.0  # seconds
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108  (where NCCL puts its segments)
+_LEAST_SHARED_MEMORY = 1 << 30
+"""Bytes of it for eight GPUs; NVIDIA's own advice for containers with NCCL. Docker gives 64 MiB."""
 MINIMUM_DRIVERS = {11: "450.80", 12: "525.60", 13: "580.65"}
 """The oldest driver of Linux for each major version of CUDA, whose minor versions it serves, too
 (docs.nvidia.com/deploy/cuda-compatibility)."""
@@ -151,6 +156,15 @@ def package_folders(interpreters: Sequence[str]) -> list[Path]:
     return list(dict.fromkeys(filter(Path.is_dir, [*folders, Path("/usr/lib/python3/dist-packages")])))
 
 
+def shared_memory_problem(shared: os.statvfs_result, devices: Sequence[Device]) -> tuple[str, str] | None:
+    """The problem and its fix where /dev/shm is too small for NCCL between several of NVIDIA's GPUs."""
+    size = shared.f_blocks * shared.f_frsize
+    if sum(device.resource != AMD_GPU for device in devices) < 2 or size >= _LEAST_SHARED_MEMORY:
+        return None
+    text = f"{_SHARED_MEMORY} has {size >> 20} MiB: NCCL between GPUs without NVLink or PCIe peer access needs more"
+    return text, "start this container with --shm-size=1g, or an emptyDir with medium Memory there"
+
+
 class DeviceFindings(NamedTuple):
     """What `doctor` says about GPUs: lines (name, text) and problems (text, fix)."""
 
@@ -173,6 +187,9 @@ async def device_findings(interpreters: Sequence[str]) -> DeviceFindings:
     samples = with_owners(await sample_once(os.environ), await _pods_by_pid()) if inventory.devices else ()
     builds = [build for folder in package_folders(interpreters) for build in framework_builds(folder)]
     result = findings(inventory, len(allowed), [*inventory.problems, *problems], samples, builds)
+    with contextlib.suppress(OSError):
+        if problem := shared_memory_problem(os.statvfs(_SHARED_MEMORY), allowed):
+            result.problems.append(problem)
     for build in builds if any(device.capability for device in inventory.devices) else ():
         python = next((path for path in interpreters if build.folder.is_relative_to(Path(path).parent.parent)), "")
         if build.name == "torch" and build.cuda and python:

@@ -43,7 +43,7 @@ from trainyard.node.kubelet.volumes.volumes import FatalStartError, Volume, Volu
 from trainyard.node.network import host_ports
 from trainyard.node.network.address_rewrite import is_hostfile
 from trainyard.node.network.directory import hostname_of, own_hostname_of
-from trainyard.node.network.interface_variables import without_pod_interface
+from trainyard.node.network.interface_variables import left_out, without_pod_interface
 from trainyard.node.network.pod_network import Rewrite
 from trainyard.node.sandbox.inherited_environment import CPU_ONLY, for_devices, for_other_user, inherited
 from trainyard.node.sandbox.supervisor_client import Mount, Process, StartError, User
@@ -339,6 +339,8 @@ class ContainerRuntime:
             rewrite_paths(rewrite_names(argument)) for argument in host_ports.arguments(process.argv, rewrite_names)
         ]
         cwd = rewrite_paths(process.cwd)
+        if note := left_out(env):
+            self._context.print_once(note)
         return replace(process, argv=argv, env=without_pod_interface(env), cwd=cwd, mounts=[])
 
     def _volume_mounts(self, container: Json, env: Mapping[str, str]) -> list[Mount]:

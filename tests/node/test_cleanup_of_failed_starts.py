@@ -60,6 +60,6 @@ async def test_a_pod_that_cannot_be_furnished_leaves_no_namespaces(state: Path) 
     (supervisor,) = supervisors(str(state))[1]
     before = held(supervisor)
     with pytest.raises(StartError, match="mount tmpfs on /there/is/none"):
-        await sandbox.add_pod("uid", "host", "10.244.0.2", ["/there/is/none"])
+        await sandbox.add_pod("uid", "host", "10.244.0.2", {"/there/is/none": -1})
     assert held(supervisor) == before
     await sandbox.close()

@@ -90,7 +90,7 @@ async def test_a_send_that_waits_for_buffer_space_fails_when_the_supervisor_is_g
     ours.setblocking(False)
     sandbox._channel = Channel(ours)
     large = "x" * (1 << 20)  # more than fits into a socket that nobody reads
-    asking = [asyncio.create_task(sandbox.add_pod(large, "host", "10.244.0.2", [])) for _ in range(3)]
+    asking = [asyncio.create_task(sandbox.add_pod(large, "host", "10.244.0.2", {})) for _ in range(3)]
     await until_async(lambda: sandbox._writable is not None, "a send waits for space in the buffer")
     await sandbox.close()
     async with asyncio.timeout(20):

@@ -964,6 +964,19 @@ SECURITY = (
         as_root=True,
         differs=FILES_LOST,
     ),
+    Row(
+        name="fs-group-memory",
+        spec=pod(
+            sh(
+                f"stat -c '%a %u %g' /of-the-pod; echo x >/of-the-pod/a; stat -c '%u %g' /of-the-pod/a; {SLEEP}",
+                securityContext={"runAsUser": USER},
+                volumeMounts=[{"name": "v", "mountPath": "/of-the-pod"}],
+            ),
+            volumes=_volume(emptyDir={"medium": "Memory"}),
+            securityContext={"fsGroup": GROUP},
+        ),
+        as_root=True,
+    ),
 )
 
 HOSTS = (

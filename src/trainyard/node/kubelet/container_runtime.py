@@ -212,14 +212,16 @@ class ContainerRuntime:
                 mounted_volumes(self._pod), key=lambda spec: "configMap" in spec or "projected" in spec
             ):
                 self._volumes[str(volume.get("name"))] = build(volume, volume_context)
-            memory = [*volume_context.tmpfs_folders, str(self._folder / "shm")]
+            group = fs_group(self._pod) if self._context.sandbox.changes_users else None
+            tmpfs_group = -1 if group is None else group
+            memory = {**dict.fromkeys(volume_context.tmpfs_folders, tmpfs_group), str(self._folder / "shm"): -1}
             try:
                 await self._context.sandbox.add_pod(self._uid, own_hostname_of(self._pod), self._record.address, memory)
             except asyncio.CancelledError:
                 self._sandbox_ready = True  # the supervisor has created the pod or will: `remove_pod` removes it
                 raise
-            if self._context.sandbox.changes_users:
-                await asyncio.to_thread(give_to_group, self._volumes.values(), fs_group(self._pod))
+            if group is not None:
+                await asyncio.to_thread(give_to_group, self._volumes.values(), group)
             self._sandbox_ready = True
             self._tokens.start_renewal(volume_context.folder)
 

@@ -97,7 +97,7 @@ class NetworkStarter:
 async def _probe(sandbox: Sandbox, folder: Path, exit_code: asyncio.Future[int]) -> None:
     """Start a program as a container would be started, and wait for its end. Raises OSError, StartError,
     SandboxError."""
-    await sandbox.add_pod("probe", "probe", "10.244.255.254", [])
+    await sandbox.add_pod("probe", "probe", "10.244.255.254", {})
     with open("/dev/null", "wb") as devnull:  # noqa: ASYNC230  (a device)
         process = Process("probe", "probe", ["/bin/sh", "-c", "exit 0"], {}, "/", str(folder))
         await sandbox.spawn(process, devnull.fileno())

@@ -16,7 +16,7 @@ import os
 import resource
 import socket
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -243,7 +243,7 @@ class Sandbox:
             if not remaining:
                 return
 
-    async def add_pod(self, pod: str, hostname: str, address: str, memory: list[str]) -> None:
+    async def add_pod(self, pod: str, hostname: str, address: str, memory: Mapping[str, int]) -> None:
         """Create the pod's network namespace, hostname and memory-backed folders. Raises SandboxError."""
         await self._request("add_pod", pod=pod, hostname=hostname, address=address, memory=memory)
 

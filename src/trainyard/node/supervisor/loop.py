@@ -4,7 +4,7 @@ Messages are JSON with four bytes of length before them; file descriptors are se
 whose `fds` is their number. Every request of the node process has `do` and `id`; its response has `re` and maybe
 `error`.
 
-    add_pod    pod, hostname, address, memory: [folder]      create a pod's namespaces; tmpfs on `memory`
+    add_pod    pod, hostname, address, memory: {folder: group}    create a pod's namespaces; tmpfs at folders
     remove_pod pod
     spawn      container, pod, argv, env, cwd, root, mounts, memory (bytes, 0 for no limit), user (uid, gid, groups;
                None for that of the node; only if the event "ready" says `changes_users`)

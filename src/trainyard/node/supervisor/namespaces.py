@@ -43,16 +43,16 @@ class PodNamespaces:
             if error.errno != errno.EEXIST:
                 raise
 
-    def add(self, pod: str, hostname: str, address: str, memory: list[str]) -> None:
-        """Create the namespaces of a pod: network with `address`, hostname, and a tmpfs at each folder of `memory`. If
-        it fails, nothing stays. Raises OSError."""
+    def add(self, pod: str, hostname: str, address: str, memory: dict[str, int]) -> None:
+        """Create the namespaces of a pod: network with `address`, hostname, and a tmpfs at each folder of `memory`, for
+        its group (-1: for none). If it fails, nothing stays. Raises OSError."""
         try:
             self._create(pod, hostname, address, memory)
         except BaseException:
             self.remove(pod)
             raise
 
-    def _create(self, pod: str, hostname: str, address: str, memory: list[str]) -> None:
+    def _create(self, pod: str, hostname: str, address: str, memory: dict[str, int]) -> None:
         """Create the namespaces, the veth pair and the tmpfs mounts; each is recorded at once, for `remove`."""
         fds: dict[int, int] = {}
         mounted: list[str] = []
@@ -84,8 +84,9 @@ class PodNamespaces:
         inside.up("eth0")
         inside.default_route(GATEWAY)
         inside.close()
-        for folder in memory:
-            syscalls.mount("tmpfs", folder, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=1777")
+        for folder, group in memory.items():
+            options = "mode=1777" if group < 0 else f"mode=3777,gid={group}"
+            syscalls.mount("tmpfs", folder, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
             mounted.append(folder)
 
     def remove(self, pod: str) -> None:

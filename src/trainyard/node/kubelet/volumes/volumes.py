@@ -88,11 +88,12 @@ def build(volume: Json, context: VolumeContext) -> Volume:
     )
 
 
-def give_to_group(volumes: Iterable[Volume], group: int | None) -> None:
+def give_to_group(volumes: Iterable[Volume], group: int) -> None:
     """Let the group (`fsGroup`) read the files of volumes in the pod's own folder, or in the cluster's claims, and
-    write them where the volume is writable; new ones become the group's. As the kubelet does. Raises OSError."""
+    write them where the volume is writable; new ones become the group's. As the kubelet does. The supervisor gives it
+    the volumes in memory. Raises OSError."""
     for volume in volumes:
-        if volume.pod_owned and group is not None:
+        if volume.pod_owned:
             _give_to_group(volume, group)
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.real_node.image_pods import HEAD, MODULES, with_rows
+from tests.real_node.image_pods import HEAD, MODULES, is_ready, with_rows
 from tests.support import container_images, real_node_build
-from tests.support.container_images import BASES, IMAGES, OPERATOR_IMAGE, ROOT, Recipe, built, missing
+from tests.support.container_images import BASES, IMAGES, OPERATOR_IMAGE, ROOT, Recipe, built, missing, mounts
 from trainyard.app.install.installation import IMAGE
 
 
@@ -27,6 +27,11 @@ def test_every_stage_that_no_other_begins_with_is_an_image() -> None:
         stages = set(re.findall(r" AS (\S+)$", dockerfile.read_text(), re.MULTILINE)) - {"base"}
         assert stages == {recipe.target for recipe in IMAGES.values() if recipe.dockerfile == dockerfile}
     assert {f"trainyard/{target}:1" for target in MODULES} == IMAGES.keys() - {OPERATOR_IMAGE}
+
+
+def test_certificates_are_read_only_where_no_step_installs_some() -> None:
+    names = {name for name, recipe in {**BASES, **IMAGES}.items() if not mounts(recipe)}
+    assert names == {*BASES, "trainyard/torchelastic:1"}
 
 
 @pytest.fixture
@@ -88,6 +93,11 @@ def test_a_machine_without_a_program_is_told_so(monkeypatch: pytest.MonkeyPatch)
     assert missing() == "building images needs wget, gpgv in PATH"
     monkeypatch.setattr(real_node_build, "missing", lambda: "a real node needs root, to mount file systems")
     assert missing() == "building images needs root, to mount file systems"
+
+
+def test_a_pod_works_when_it_says_so_after_what_its_framework_logs() -> None:
+    log = "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
+    assert [is_ready(text) for text in ("", log, f"{log}ready\n", "ready\n")] == [False, False, True, True]
 
 
 def test_a_row_of_the_page_is_replaced_and_the_others_stay() -> None:

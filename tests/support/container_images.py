@@ -212,6 +212,12 @@ def _debootstrap(name: str, work: Path, target: Path, say: Say) -> None:
     archive.write([Image({**image.config, "history": history}, image.layers)], name, target)
 
 
+def mounts(recipe: Recipe) -> list[str]:
+    """The options that let steps see the certificates of this machine: over a base with Python, for pip. Over Debian
+    alone the package of certificates may be installed, which writes to their folder."""
+    return [f"--volume={CERTIFICATES}:{CERTIFICATES}:ro"] if recipe.bases & BASES.keys() else []
+
+
 def _buildah(name: str, recipe: Recipe, bases: Sequence[Path], work: Path, say: Say) -> None:
     programs = _programs(say)
     environment = {
@@ -236,8 +242,7 @@ def _buildah(name: str, recipe: Recipe, bases: Sequence[Path], work: Path, say: 
     for path in bases:
         run("pull", policy, f"oci-archive:{path}")
     words = [f"--build-arg={key}={value}" for key, value in (recipe.arguments or {}).items()]
-    if name in IMAGES:  # a base installs certificates of its own
-        words.append(f"--volume={CERTIFICATES}:{CERTIFICATES}:ro")
+    words += mounts(recipe)
     if recipe.target:
         words.append(f"--target={recipe.target}")
     build = ["build", policy, "--pull-never", "--network=host", "--timestamp=0", *words]

@@ -15,7 +15,7 @@
 # of downloads. A minute after that. Ends with 1 when the behaviour has changed.
 set -euo pipefail
 folder=$(mktemp -d)
-trap 'kill -9 $(jobs -p) 2>/dev/null; rm -rf "$folder"' EXIT
+trap 'kill -9 $(jobs -p) 2>/dev/null || true; rm -rf "$folder"' EXIT
 cd "$folder"
 cat >worker.py <<'PY'
 import os, time

@@ -12,7 +12,7 @@
 # Needs Python 3.11 to 3.13 with venv, and PyPI: 600 MB. A minute after that. Ends with 1 when the behaviour has changed.
 set -euo pipefail
 folder=$(mktemp -d)
-trap 'kill -9 $(jobs -p) 2>/dev/null; rm -rf "$folder"' EXIT
+trap 'kill -9 $(jobs -p) 2>/dev/null || true; rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
 python=$folder/venv/bin/python
 "$python" -m pip install -q --disable-pip-version-check tensorflow-cpu==2.21.0

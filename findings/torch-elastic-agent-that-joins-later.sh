@@ -13,7 +13,7 @@
 # of downloads. Two to three minutes after that. Ends with 1 when the behaviour has changed.
 set -euo pipefail
 folder=$(mktemp -d)
-trap 'kill -9 $(jobs -p) 2>/dev/null; rm -rf "$folder"' EXIT
+trap 'kill -9 $(jobs -p) 2>/dev/null || true; rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
 python=$folder/venv/bin/python
 "$python" -m pip install -q --disable-pip-version-check torch==2.15.0 numpy==2.4.6

@@ -5,7 +5,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 DOCS := $(VENV)/docs
-KUBEFLOW_SDK := $(VENV)/kubeflow-training
+KUBEFLOW_SDKS := $(VENV)/kubeflow-training/ready $(VENV)/kubeflow/ready
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of programs: each would be compiled anew
 
 # The first interpreter that TensorFlow 2.21 serves: 3.11 to 3.13. Name another with PYTHON=... A distribution builds its
@@ -54,11 +54,11 @@ $(DOCS)/ready: $(VENV)/python requirements/docs.lock
 	@$(DOCS)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/docs.lock
 	@touch $@
 
-# What users of the Training Operator have: its SDK, with nothing of ours.
-$(KUBEFLOW_SDK)/ready: $(VENV)/python requirements/kubeflow-training.lock
-	@echo "make: installing the SDK of the Training Operator into $(KUBEFLOW_SDK)" >&2
-	@$(BIN)/python -m venv $(KUBEFLOW_SDK)
-	@$(KUBEFLOW_SDK)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/kubeflow-training.lock
+# What users of the Training Operator, and of Kubeflow Trainer, have: its SDK, with nothing of ours.
+$(KUBEFLOW_SDKS): $(VENV)/%/ready: $(VENV)/python requirements/%.lock
+	@echo "make: installing the SDK $* into $(@D)" >&2
+	@$(BIN)/python -m venv $(@D)
+	@$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/$*.lock
 	@touch $@
 
 demo: $(VENV)/runtime ## train a distributed TensorFlow job on this machine, from nothing
@@ -116,7 +116,7 @@ test: ## every test, all frameworks trained for real included
 	@$(MAKE) --no-print-directory test-local
 	@$(MAKE) --no-print-directory test-frameworks
 
-test-local: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks browser ## every test that needs neither a framework nor a real control plane
+test-local: $(VENV)/dev $(KUBEFLOW_SDKS) frameworks browser ## every test that needs neither a framework nor a real control plane
 	@$(PYTEST) -n 4 --dist worksteal -m "not frameworks and not cluster and not node"
 
 # With stand-ins for the CUDA libraries, which are four times as large: docs/decisions/0023-torch-without-cuda.md
@@ -124,7 +124,7 @@ torch-environment: $(VENV)/dev ## build or find an environment with the torch of
 	@$(BIN)/python -m tests.support.torch_environments
 
 # By file: tests of one file have jobs of one name, and kill processes that they find by it.
-test-frameworks: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks torch-environment ## the tests that train with real frameworks, as processes
+test-frameworks: $(VENV)/dev $(KUBEFLOW_SDKS) frameworks torch-environment ## the tests that train with real frameworks, as processes
 	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "frameworks and not cluster and not nightly" $(FRAMEWORK_FILES)
 
 # One after the other: a process of these libraries needs ten seconds of CPU before it trains.
@@ -338,6 +338,7 @@ lock: $(VENV)/dev ## write the lock files anew from pyproject.toml
 	@$(BIN)/uv pip compile $(COMPILE) --group build -o requirements/build.lock
 	@$(BIN)/uv pip compile $(COMPILE) --group docs -o requirements/docs.lock
 	@$(BIN)/uv pip compile $(COMPILE) --group kubeflow-training -o requirements/kubeflow-training.lock
+	@$(BIN)/uv pip compile $(COMPILE) --group kubeflow -o requirements/kubeflow.lock
 	@$(BIN)/uv pip compile $(COMPILE) $(WITHOUT_CUDA) --group torch -o requirements/torch.lock
 	@$(BIN)/uv pip compile $(COMPILE) $(WITHOUT_CUDA) --group torch-libraries -o requirements/torch-libraries.lock
 

@@ -25,7 +25,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parents[1]
 PREPARATION = (
     *("frameworks", "torch-environment", "browser"),
-    *(".venv/kubeflow-training/ready", ".venv/docs/ready", "control-plane", "real-node-build"),
+    *(".venv/kubeflow-training/ready", ".venv/kubeflow/ready", ".venv/docs/ready", "control-plane", "real-node-build"),
 )
 """Downloads and builds, each once on a machine. They are measured apart: the steps after them use what is there."""
 STAGES = (

@@ -1,5 +1,6 @@
-"""The Python SDK `kubeflow-training` of the Training Operator, unchanged, beside Trainyard.
+"""The Python SDKs of Kubeflow, unchanged, beside Trainyard: `kubeflow-training` of the Training Operator, `kubeflow` of
+Kubeflow Trainer.
 
-client_program.py runs in an environment of its own, `.venv/kubeflow-training`, which has the SDK and nothing of ours
-(`make .venv/kubeflow-training/ready`, docs/decisions/0017-kubeflow-training-sdk.md).
+client_program.py and trainer_program.py run in environments of their own, `.venv/kubeflow-training` and
+`.venv/kubeflow`, each of which has its SDK and nothing of ours (docs/decisions/0017-kubeflow-sdks.md).
 """

@@ -308,3 +308,33 @@ def test_on_one_machine_roles_of_several_priorities_are_a_gang() -> None:
     simulated = SimulatedJob(PYTORCHJOB, kubeflow_job("PyTorchJob", Master=master, Worker=2), config=config)
     simulated.settle()
     assert simulated.names("PodGroup") == ["example-0"]
+
+
+def _in_one(key: str) -> Json:
+    job = kubeflow_job("JAXJob", Worker=2)
+    job["metadata"]["annotations"] = {"trainyard.dev/topology-key": key}
+    return job
+
+
+def test_a_topology_key_is_a_constraint_of_the_group_and_follows_an_edit_with_the_next_one() -> None:
+    simulated = started(JAXJOB, _in_one("example.com/rack"))
+    constraints = simulated.get("PodGroup", "example-0")["spec"]["schedulingConstraints"]
+    assert constraints == {"topology": [{"key": "example.com/rack"}]}
+    simulated.job["metadata"]["annotations"]["trainyard.dev/topology-key"] = "example.com/row"
+    simulated.settle()
+    assert simulated.get("PodGroup", "example-0")["spec"]["schedulingConstraints"] == constraints
+    simulated.edit(suspend=True)
+    simulated.settle()
+    simulated.edit(suspend=False)
+    simulated.settle()
+    (name,) = simulated.names("PodGroup")
+    topology = simulated.get("PodGroup", name)["spec"]["schedulingConstraints"]["topology"]
+    assert (name, topology) == ("example-1", [{"key": "example.com/row"}])
+
+
+def test_a_topology_key_that_is_no_label_key_is_told() -> None:
+    simulated = submitted(JAXJOB, _in_one("no good"))
+    failed = find_condition(simulated.job["status"]["conditions"], "Failed")
+    assert failed is not None and not simulated.names()
+    assert "'no good' is no key of a label" in failed["message"]
+    assert "(metadata.annotations[trainyard.dev/topology-key])" in failed["message"]

@@ -17,6 +17,19 @@ from trainyard.views.diagnosis import BLOCK, FINE, Facts, why
 GROUP_TEXT = "pod group is unschedulable, minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"
 
 
+PLACEMENTS = (
+    "pod group is unschedulable, 0/2 placements are available, first placement status: minCount (3) cannot be "
+    "satisfied: 0 scheduled, 3 remaining"
+)
+NODES: tuple[Json, ...] = tuple(
+    {
+        "metadata": {"name": f"node-{index}", "labels": {"rack": rack}},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    for index, rack in enumerate(("west", "west", "east"))
+)
+
+
 def _pending() -> SimulatedJob:
     simulated = SimulatedJob(JAXJOB, kubeflow_job("JAXJob", Worker=3), config=Config(gang_scheduler="native"))
     simulated.settle()
@@ -27,8 +40,8 @@ def _running() -> SimulatedJob:
     simulated = _pending()
     simulated.run()
     simulated.settle()
-    for pod in _pods(simulated):
-        pod["spec"]["nodeName"] = "node"
+    for index, pod in enumerate(_pods(simulated)):
+        pod["spec"]["nodeName"] = f"node-{index}"
     return simulated
 
 
@@ -48,10 +61,10 @@ def _with_a_gate() -> SimulatedJob:
     return simulated
 
 
-def _unschedulable() -> SimulatedJob:
+def _unschedulable(*texts: str) -> SimulatedJob:
     simulated = _pending()
     own = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
-    for index, text in enumerate((GROUP_TEXT, GROUP_TEXT, own)):
+    for index, text in enumerate(texts or (GROUP_TEXT, GROUP_TEXT, own)):
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": text}
         simulated.get("Pod", f"example-worker-{index}")["status"] = {"phase": "Pending", "conditions": [condition]}
     return simulated
@@ -67,6 +80,12 @@ def _dropped() -> SimulatedJob:
     simulated = _running()
     for pod in _pods(simulated):
         del pod["spec"]["schedulingGroup"]
+    return simulated
+
+
+def _in_one_rack(simulated: SimulatedJob, topology: list[Json]) -> SimulatedJob:
+    simulated.job["metadata"]["annotations"] = {"trainyard.dev/topology-key": "rack"}
+    simulated.get("PodGroup", "example-0")["spec"]["schedulingConstraints"] = {"topology": topology}
     return simulated
 
 
@@ -96,6 +115,21 @@ CASES: dict[str, tuple[Callable[[], SimulatedJob], int, tuple[str, ...]]] = {
         FINE,
         ("kube-scheduler does not serve gangs: it has placed the pods one by one", "GenericWorkload=true"),
     ),
+    "no rack has room": (
+        lambda: _in_one_rack(_unschedulable(*[PLACEMENTS] * 3), [{"key": "rack"}]),
+        BLOCK,
+        ("its gang waits for room for all 3 pods in one rack", "one value of the label rack"),
+    ),
+    "the API server drops the topology": (
+        lambda: _in_one_rack(_running(), []),
+        FINE,
+        ("the API server has dropped the topology of its gang: its pods need not be in one rack",),
+    ),
+    "the scheduler ignores the topology": (
+        lambda: _in_one_rack(_running(), [{"key": "rack"}]),
+        FINE,
+        ("kube-scheduler ignores the topology of its gang: its pods are in 2 values of rack", "TopologyAware"),
+    ),
     "the API server drops the field": (_dropped, FINE, ("the API server has dropped schedulingGroup of its pods",)),
 }
 
@@ -106,7 +140,8 @@ def test_what_cannot_be_seen_is_said(name: str) -> None:
     simulated = make()
     simulated.job["metadata"]["creationTimestamp"] = format_time(NOW)
     children = tuple(obj for ref, obj in simulated.objects.items() if ref.kind != "Pod")
-    findings = why(Facts(JAXJOB, simulated.job, NOW + 60, tuple(_pods(simulated)), children=children))
+    facts = Facts(JAXJOB, simulated.job, NOW + 60, tuple(_pods(simulated)), children=children, nodes=NODES)
+    findings = why(facts)
     answer = everything(findings)
     assert not [text for text in texts if text not in answer], answer
     assert findings[0].level == level, answer

@@ -13,17 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from trainyard.api_types.names import key_texts
 from trainyard.core import AuxiliaryObject, Config, Job, Kind, Slot
 from trainyard.core.names import digest
 from trainyard.kinds.gang_members import living_members, pods_of, start_together
 from trainyard.kinds.pods.templates import spec_of
 from trainyard.objects import GVK, Json, Problem
 from trainyard.objects.extended_resources import pod_requests
+from trainyard.objects.labels import PREFIX
+from trainyard.objects.meta import annotations_of
 from trainyard.objects.resources import NATIVE_POD_GROUP
 from trainyard.objects.structs import replace
 
 NATIVE = "native"
 """The value of Config.gang_scheduler."""
+TOPOLOGY_KEY = PREFIX + "topology-key"
+"""Annotation of a job: the key of a node label. All pods of the gang run on nodes with one value of it, such as those
+of one rack. The group of a started attempt keeps the key that it was created with."""
 
 
 def with_native_gangs(
@@ -50,10 +56,6 @@ def with_native_gangs(
     def uses(config: Config, gvk: GVK) -> bool:
         return config.gang_scheduler == NATIVE if gvk == NATIVE_POD_GROUP else kind.roles.uses(config, gvk)
 
-    def config_problem(job: Job) -> Problem | None:
-        is_asked = _has_own_group(job) and not job.config.gangs_need_devices  # there no priority counts
-        return _priority_problem(job, priority_class(job)) if is_asked else None
-
     table = replace(
         kind.roles,
         child_resources=(*kind.roles.child_resources, NATIVE_POD_GROUP),
@@ -65,7 +67,7 @@ def with_native_gangs(
         auxiliary=auxiliary,
         pods=replace(kind.pods, mutate_pod_template=mutate_pod_template),
         roles=table,
-        config_problem=config_problem,
+        config_problem=lambda job: _config_problem(job, priority_class(job)),
     )
 
 
@@ -101,6 +103,8 @@ def _pod_group(job: Job, min_members: int | None, priority_class: str) -> Auxili
     }
     if priority_class:
         spec["priorityClassName"] = priority_class
+    if key := topology_key(job.obj):
+        spec["schedulingConstraints"] = {"topology": [{"key": key}]}
 
     def body() -> Json:
         return {"apiVersion": NATIVE_POD_GROUP.api_version, "kind": NATIVE_POD_GROUP.kind, "metadata": {}, "spec": spec}
@@ -112,7 +116,28 @@ def _pod_group(job: Job, min_members: int | None, priority_class: str) -> Auxili
         digest=digest(spec),
         deleted_on_suspend=True,
         deleted_at_end=True,
-        fixed_fields=frozenset({"disruptionMode", "priorityClassName"}),
+        fixed_fields=frozenset({"disruptionMode", "priorityClassName", "schedulingConstraints"}),
+    )
+
+
+def topology_key(job: Json) -> str:
+    """The annotation TOPOLOGY_KEY, "" without it."""
+    return str(annotations_of(job).get(TOPOLOGY_KEY) or "")
+
+
+def _config_problem(job: Job, stated_class: str) -> Problem | None:
+    if not _has_own_group(job):
+        return None
+    if problem := _topology_problem(job):
+        return problem
+    # With `gangs_need_devices` no priority counts.
+    return None if job.config.gangs_need_devices else _priority_problem(job, stated_class)
+
+
+def _topology_problem(job: Job) -> Problem | None:
+    texts = key_texts(key) if (key := topology_key(job.obj)) else []
+    return (
+        Problem(f"metadata.annotations[{TOPOLOGY_KEY}]", f"{key!r} is no key of a label: {texts[0]}") if texts else None
     )
 
 

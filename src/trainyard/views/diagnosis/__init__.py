@@ -57,6 +57,7 @@ ACTIVE_JOB_RULES: tuple[DiagnosisRule, ...] = (
     children.slots_without_pods,
     job_rules.restarting,
     gangs.scheduler_without_groups,
+    gangs.ignored_topology,
     job_rules.lost_output,
     job_rules.ineffective,
 )

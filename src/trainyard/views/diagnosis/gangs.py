@@ -13,16 +13,19 @@ from dataclasses import dataclass
 
 from trainyard.core.children import GROUP_SCHEDULED
 from trainyard.core.diagnosis import BLOCK, NOTE, Finding
-from trainyard.objects import Json, as_dict, find_condition, name_of, uid_of
+from trainyard.kinds.native_gang import topology_key
+from trainyard.objects import Json, as_dict, find_condition, labels_of, name_of, uid_of
 from trainyard.views.diagnosis.inputs import Facts
 
 GATE = "--feature-gates=GenericWorkload=true"
+TOPOLOGY_GATE = f"{GATE},TopologyAwareWorkloadScheduling=true"
 NATIVE, VOLCANO, PLUGINS = "scheduling.k8s.io/", "scheduling.volcano.sh/", "scheduling.x-k8s.io/"
 """The API groups of PodGroups."""
 VOLCANO_ANNOTATION, PLUGINS_LABEL = "scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group"
 
 _ABOUT_THE_GANG = re.compile(
-    r"pod group is (unschedulable|not ready|ready)|can possibly be assigned to|once resource is released"
+    r"pod group is (unschedulable|not ready|ready)|^minCount \(\d+\) cannot be satisfied"
+    r"|can possibly be assigned to|once resource is released"
     r"|has already predicated failed|cannot find enough sibling pods|resource gap: |rejection in (PostFilter|Unreserve)"
     r"|at plugin Coscheduling"
 )
@@ -128,6 +131,9 @@ def gang_wait(gang: Gang, message: str) -> tuple[str, str]:
         return "its gang waits for room", _WAIT_FIX
     count = f"{gang.least} of its {len(gang.members)}" if gang.least < len(gang.members) else f"all {gang.least}"
     summary = f"its gang waits for room for {count} pods" + (f", of which {placed} have a node" if placed else "")
+    if key := _topology_key(gang.group or {}):
+        fix = f"free room on nodes with one value of the label {key}, or let the job ask for less"
+        return f"{summary} in one {key}", fix
     return summary, next((fix for text, fix in _GANG_FIXES if text in message), _WAIT_FIX)
 
 
@@ -158,6 +164,32 @@ def scheduler_without_groups(facts: Facts) -> Iterator[Finding]:
             summary = "the API server has dropped schedulingGroup of its pods, so they are no gang"
             fix = f"start kube-apiserver with {GATE}, and submit the job again"
             yield Finding(NOTE, summary, f"pod {name_of(own[0])}: spec.schedulingGroup", (), fix)
+
+
+def ignored_topology(facts: Facts) -> Iterator[Finding]:
+    """Signs of a cluster in which a part does not know topology constraints: the annotation has no effect."""
+    key = topology_key(facts.job)
+    for group in _groups(facts, NATIVE) if key else ():
+        name, field = name_of(group), "spec.schedulingConstraints"
+        if not _topology_key(group):
+            summary = f"the API server has dropped the topology of its gang: its pods need not be in one {key}"
+            fix = f"start kube-apiserver and kube-scheduler with {TOPOLOGY_GATE}; then suspend and resume the job"
+            yield Finding(NOTE, summary, f"PodGroup {name}: {field}", (), fix)
+            continue
+        labels = {name_of(node): labels_of(node).get(key) for node in facts.nodes or ()}
+        members = (pod for pod in facts.pods if _group_name(pod, NATIVE) == name and _is_living(pod))
+        used = {str(as_dict(pod.get("spec")).get("nodeName") or "") for pod in members} & labels.keys()
+        values = sorted({str(labels[node]) for node in used if labels[node]})
+        if len(values) > 1:
+            summary = f"kube-scheduler ignores the topology of its gang: its pods are in {len(values)} values of {key}"
+            fix = f"start kube-scheduler with {TOPOLOGY_GATE}; then suspend and resume the job"
+            yield Finding(NOTE, summary, f"PodGroup {name}: {field}", tuple(values), fix)
+
+
+def _topology_key(group: Json) -> str:
+    """The label of which all nodes of the gang have one value; "" for any nodes."""
+    constraints = as_dict(as_dict(group.get("spec")).get("schedulingConstraints")).get("topology")
+    return str(as_dict(constraints[0]).get("key") or "") if isinstance(constraints, list) and constraints else ""
 
 
 def _groups(facts: Facts, api: str) -> list[Json]:

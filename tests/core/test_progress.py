@@ -13,13 +13,13 @@ from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.core.policies.progress import Heartbeat, annotation_problems, find_stall
 from trainyard.objects import Json, find_condition
-from trainyard.objects.no_progress import NO_PROGRESS, ON_STALL, PROGRESS_DEADLINE, NoProgress
+from trainyard.objects.no_progress import NO_PROGRESS, ON_STALL, PROGRESS_DEADLINE, Activity, NoProgress
 
 RUNS = Heartbeat("a")  # it makes steps, or has made none and is alive
 
 
-def silent(name: str, step: float | None = 5.0, at: float = 100.0, stopped: bool = False) -> Heartbeat:
-    return Heartbeat(name, NoProgress(at, True, step, stopped))
+def silent(name: str, step: float | None = 5.0, at: float = 100.0, activity: Activity = "waits") -> Heartbeat:
+    return Heartbeat(name, NoProgress(at, True, step, activity))
 
 
 def alive(name: str, step: float = 5.0) -> Heartbeat:
@@ -35,15 +35,34 @@ CASES: list[tuple[str, list[Heartbeat], str]] = [
     ("alone, with output", [alive("a")], ""),
     ("the one that made fewer steps", [silent("a", 6), silent("b", 5), silent("c", 6)], "b"),
     ("the one whose last sign is oldest", [silent("a", at=11), silent("b", at=10), silent("c", at=12)], "b"),
-    ("the one that a signal has stopped", [silent("a", 5, 10), silent("b", 6, 11, stopped=True)], "b"),
-    ("one that makes no steps was stopped", [silent("a"), silent("b", None, stopped=True)], "b"),
+    ("the one that a signal has stopped", [silent("a", 5, 10), silent("b", 6, 11, activity="stopped")], "b"),
+    ("the one that sleeps", [silent("a", at=10), silent("b", at=12, activity="sleep")], "b"),
+    ("the one that waits for a disk", [silent("a", at=10), silent("b", at=12, activity="disk")], "b"),
+    ("all wait by sleeping", [silent(name, at=at, activity="sleep") for name, at in (("a", 12), ("b", 10))], "b"),
+    (
+        "one computes, and the others wait for it",
+        [silent("a", at=10), silent("b", at=12, activity="computes"), silent("c", at=11)],
+        "b",
+    ),
+    (
+        "one waits, and the others wait for it at full CPU",
+        [silent("a", 5, 10, "computes"), silent("b", 5, 12), silent("c", 5, 11, "computes")],
+        "b",
+    ),
+    (
+        "one polls, and two others",
+        [silent("a", 5, 10, "computes"), silent("b", 5, 12, "sleep"), silent("c", 5, 11, "sleep")],
+        "a",
+    ),
+    ("fewer steps tell more", [silent("a", 4, 12), silent("b", 5, 10, "sleep"), silent("c", 5, 11)], "a"),
+    ("one that makes no steps was stopped", [silent("a"), silent("b", None, activity="stopped")], "b"),
     ("the one that makes steps", [silent("a", None, at=1), silent("b", at=10)], "b"),
     ("one hangs, the others make steps without it", [silent("a"), RUNS], ""),
     ("one writes a checkpoint, the others wait", [alive("a"), silent("b")], ""),
     ("one that makes no steps is alive", [silent("a"), RUNS], ""),
     ("the others say that they wait", [alive("a", 6), silent("b", 5), alive("c", 6)], "b"),
     ("it is not behind each other", [alive("a", 6), silent("b", 5), alive("c", 5)], ""),
-    ("the others say that they wait for one that was stopped", [alive("a"), silent("b", stopped=True)], "b"),
+    ("the others say that they wait for one that was stopped", [alive("a"), silent("b", activity="stopped")], "b"),
 ]
 
 
@@ -54,11 +73,12 @@ def test_who_has_stopped_first(heartbeats: list[Heartbeat], first: str) -> None:
         assert (stall.replica if stall else "") == first
 
 
+SOME_ACTIVITIES: tuple[Activity, ...] = ("stopped", "sleep", "waits")
 STATES = [
     None,
     *(
-        NoProgress(0.0, is_silent, step, stopped)
-        for is_silent, step, stopped in itertools.product((False, True), (None, 5.0, 6.0), (False, True))
+        NoProgress(0.0, is_silent, step, activity)
+        for is_silent, step, activity in itertools.product((False, True), (None, 5.0, 6.0), SOME_ACTIVITIES)
         if is_silent or step is not None
     ),
 ]

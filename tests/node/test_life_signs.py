@@ -12,7 +12,7 @@ import pytest
 
 from trainyard.node.kubelet.usage.life_signs import LATE_SECONDS, LifeSigns
 from trainyard.node.kubelet.usage.process_table import NOTHING_WRITTEN, Written, parse_io, read_io
-from trainyard.objects.no_progress import NoProgress, parse_no_progress, progress_deadline
+from trainyard.objects.no_progress import Activity, NoProgress, parse_no_progress, progress_deadline
 
 DEADLINE, PID, UNIX = 10.0, 7, 1_800_000_000.0
 
@@ -26,7 +26,7 @@ class Pod:
         self.log = tmp_path / "main" / "1.log"
         self.log.parent.mkdir()
         self.step: tuple[float, float] | None = None
-        self.stopped = False
+        self.activity: Activity = "waits"
         self.signs = LifeSigns(DEADLINE, self.at, UNIX, self._read)
         self.changes = 0
 
@@ -39,7 +39,7 @@ class Pod:
         end = self.at + seconds
         while self.at < end:
             self.at += every
-            self.changes += self.signs.look([PID], [self.log], self.step, self.stopped, self.at, UNIX + self.at)
+            self.changes += self.signs.look([PID], [self.log], self.step, self.activity, self.at, UNIX + self.at)
         return self.signs.no_progress
 
     def make_step(self, step: float) -> None:
@@ -67,7 +67,7 @@ def test_a_program_without_a_sign_of_life_is_noted_once_until_its_next_step(pod:
     pod.make_step(3)
     pod.pass_by(2)
     assert pod.pass_by(8) is None
-    assert pod.pass_by(40) == NoProgress(UNIX + 2, True, 3.0, False) and pod.changes == 1
+    assert pod.pass_by(40) == NoProgress(UNIX + 2, True, 3.0, "waits") and pod.changes == 1
     pod.make_step(4)
     assert pod.pass_by(2) is None and pod.changes == 2
 
@@ -128,11 +128,11 @@ def test_a_node_that_was_stopped_blames_no_program(pod: Pod) -> None:
 
 def test_a_stopped_process_and_one_that_has_ended(pod: Pod) -> None:
     pod.make_step(3)
-    pod.stopped, pod.written = True, None
+    pod.activity, pod.written = "stopped", None
     state = pod.pass_by(20)
     assert state is not None and state.stopped and state.silent
     assert parse_no_progress(state.text) == state
-    pod.stopped = False
+    pod.activity = "sleep"
     assert pod.pass_by(2) != state and pod.changes == 2
 
 

@@ -366,6 +366,13 @@ JOB_CASES = (
         ("belongs to TfJob other", "delete or rename", "status.conditions[NameConflict]"),
     ),
     Case(
+        "a stall",
+        tfjob(("Stalled", "ProgressDeadlineExceeded", "pod a-worker-1 stopped first: no step after 41")),
+        (),
+        BLOCK,
+        ("makes no progress", "pod a-worker-1 stopped first", "trainyard.dev/on-stall: restart"),
+    ),
+    Case(
         "a quota on children",
         tfjob(("Blocked", "QuotaExceeded", "exceeded quota: small")),
         (),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -20,21 +21,37 @@ NO_PROGRESS = PREFIX + "no-progress"
 and removed with the next step; so a program that makes steps costs no write."""
 
 
+Activity = Literal["", "stopped", "disk", "sleep", "waits", "computes"]
+"""What the processes of a pod do: a signal has stopped one; the main one waits for a disk, or sleeps; they wait for
+something else; they use a CPU. "": not known."""
+ACTIVITIES: tuple[Activity, ...] = ("stopped", "disk", "sleep", "waits", "computes")
+
+
 class NoProgress(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """A pod whose program has made steps and made none for the deadline, or that has shown no sign of life for that
     long. Times in Unix seconds by the clock of the node. `last_sign`: the last step, output, or write to a file;
-    `silent`: that is longer ago than the deadline; `step`: None if the program has made none; `stopped`: a signal has
-    stopped one of its processes."""
+    `silent`: that is longer ago than the deadline; `step`: None if the program has made none; `activity`: when this was
+    written."""
 
     last_sign: float
     silent: bool = False
     step: float | None = None
-    stopped: bool = False
+    activity: Activity = ""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal has stopped one of its processes."""
+        return self.activity == "stopped"
 
     @property
     def text(self) -> str:
         """The value of the annotation NO_PROGRESS."""
         return msgspec.json.encode(self).decode()
+
+
+def pod_activity(activities: Sequence[Activity]) -> Activity:
+    """What a pod does whose containers do that: the first of ACTIVITIES that one of them does."""
+    return next((activity for activity in ACTIVITIES if activity in activities), "")
 
 
 def parse_no_progress(text: str) -> NoProgress | None:

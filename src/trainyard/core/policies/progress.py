@@ -1,5 +1,5 @@
 """Condition Stalled: a job with the annotation PROGRESS_DEADLINE that makes no progress, and the replica that stopped
-first (docs/rules.md S46).
+first (docs/rules.md S47).
 
 Rules:
 - A job is judged while each of its replicas runs or has succeeded, and from its first step on: imports, downloads and
@@ -14,6 +14,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ from trainyard.objects.no_progress import (
     REPORT,
     RESTART,
     SHORTEST_DEADLINE,
+    Activity,
     NoProgress,
     parse_no_progress,
     progress_deadline,
@@ -62,18 +64,31 @@ def find_stall(heartbeats: Sequence[Heartbeat]) -> Stall | None:
     silent = [entry for entry in overdue if entry[1].silent]
     if not stepped or not silent:
         return None
-    replica, first = min(silent, key=_order)
+    odd = _odd_activity([state for _, state in stepped if state.silent])
+    replica, first = min(silent, key=lambda entry: _order(entry[1], odd))
     is_waited_for = first.stopped or _is_behind(first, [other for name, other in stepped if name != replica])
     if len(silent) < len(overdue) and not is_waited_for:
         return None
     return Stall(replica, first, len([name for name, _ in stepped if name != replica]))
 
 
-def _order(entry: tuple[str, NoProgress]) -> tuple[bool, bool, float, float]:
-    """The order in which replicas have stopped. One that has made no steps is no help to tell, unless it was
-    stopped by a signal."""
-    _, state = entry
-    return not state.stopped, state.step is None, state.step or 0.0, state.last_sign
+def _order(state: NoProgress, odd: Activity) -> tuple[bool, bool, float, bool, bool, float]:
+    """The order in which replicas have stopped. One that has made no steps is no help to tell, unless it was stopped by
+    a signal. Of those with equal steps it is the one that does something else than all others, which wait in one way
+    (by a socket or, on GPUs, at full CPU); else one that sleeps or waits for a disk, else the one that was silent
+    first."""
+    is_asleep = state.activity in ("disk", "sleep")
+    is_odd = bool(odd) and state.activity == odd
+    return not state.stopped, state.step is None, state.step or 0.0, not is_odd, not is_asleep, state.last_sign
+
+
+def _odd_activity(states: Sequence[NoProgress]) -> Activity:
+    """What one of at least three does while all others do one other thing; "" for nothing."""
+    counts = Counter(state.activity for state in states)
+    if len(states) < 3 or len(counts) != 2 or "" in counts:
+        return ""
+    rarest = min(counts, key=lambda activity: counts[activity])
+    return rarest if counts[rarest] == 1 else ""
 
 
 def _is_behind(first: NoProgress, others: Sequence[NoProgress]) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from trainyard.node.kubelet.api.pod_logs import open_log
 from trainyard.node.kubelet.usage.process_table import NOTHING_WRITTEN, Written, read_io
-from trainyard.objects.no_progress import NoProgress
+from trainyard.objects.no_progress import Activity, NoProgress
 
 LATE_SECONDS = 10.0  # between two passes, of which one comes every two seconds
 _CLOCK_DRIFT = 1.0  # seconds
@@ -46,12 +46,12 @@ class LifeSigns:
         pids: Iterable[int],
         logs: Iterable[Path],
         step: tuple[float, float] | None,
-        stopped: bool,
+        activity: Activity,
         at: float,
         now: float,
     ) -> bool:
         """Look at the processes and logs. `step`: the last one that the program has reported, and its Unix time;
-        `stopped`: a signal has stopped a process. Returns whether `no_progress` is another one."""
+        `activity`: of the processes. Returns whether `no_progress` is another one."""
         is_late, self._looked_at = at - self._looked_at > LATE_SECONDS, at
         has_stepped = step is not None and self._is_new(*step)
         if has_stepped and step is not None:
@@ -63,22 +63,23 @@ class LifeSigns:
             self._alive_at, self._alive_time = at, output_time or now
         if is_late:
             self._step_at = at
-        before, self.no_progress = self.no_progress, self._judge(stopped, at)
+        before, self.no_progress = self.no_progress, self._judge(activity, at)
         return before is not self.no_progress
 
     def _is_new(self, step: float, step_time: float) -> bool:
         """Not one of an earlier run. The time of the same step differs by the drift of two clocks from pass to pass."""
         return step_time > self._started and (step != self._step or step_time > self._step_time + _CLOCK_DRIFT)
 
-    def _judge(self, stopped: bool, at: float) -> NoProgress | None:
+    def _judge(self, activity: Activity, at: float) -> NoProgress | None:
         is_silent = at - self._alive_at >= self._deadline
         is_overdue = is_silent if self._step is None else at - self._step_at >= self._deadline
         if not is_overdue:
             return None
-        state = NoProgress(self._alive_time, is_silent, self._step, stopped)
+        state = NoProgress(self._alive_time, is_silent, self._step, activity)
         last = self.no_progress
-        # While it is not silent, the time of its last sign changes with each pass, and is not worth a write.
-        is_same = last is not None and (is_silent, self._step, stopped) == (last.silent, last.step, last.stopped)
+        # The time of its last sign while it is not silent, and what it does, change from pass to pass: no more writes.
+        lasting = is_silent, self._step, state.stopped
+        is_same = last is not None and lasting == (last.silent, last.step, last.stopped)
         return last if is_same else state
 
     def _has_written(self, pids: Iterable[int]) -> bool:

@@ -25,7 +25,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ from trainyard.node.kubelet.usage.life_signs import LifeSigns
 from trainyard.node.kubelet.usage.metric_recorder import MetricRecorder
 from trainyard.node.supervisor import safe_paths
 from trainyard.objects.metric_points import NODE_SOURCE, MetricPoint
-from trainyard.objects.no_progress import NoProgress
+from trainyard.objects.no_progress import Activity, NoProgress, pod_activity
 from trainyard.objects.printable import without_colours
 from trainyard.objects.usage import Progress
 
@@ -360,21 +360,21 @@ class ProgressSampler:
         pod = self._pods.get(uid)
         return pod.life_signs.no_progress if pod and pod.life_signs else None
 
-    def look_for_life(self) -> Callable[[Mapping[str, Iterable[int]], Set[str]], list[str]]:
-        """A function that looks at all pods with a deadline, for a thread: from the pids by run, and the runs with a
-        process that a signal has stopped, it returns the uids of those whose `no_progress` has changed."""
+    def look_for_life(self) -> Callable[[Mapping[str, Iterable[int]], Mapping[str, Activity]], list[str]]:
+        """A function that looks at all pods with a deadline, for a thread: from the pids of each run, and what they do,
+        it returns the uids of those whose `no_progress` has changed."""
         pods = [
             (uid, pod, signs, dict(pod.logs))
             for uid, pod in self._pods.items()
             if (signs := pod.life_signs) is not None
         ]
 
-        def look(pids: Mapping[str, Iterable[int]], stopped: Set[str]) -> list[str]:
+        def look(pids: Mapping[str, Iterable[int]], activities: Mapping[str, Activity]) -> list[str]:
             changed = []
             for uid, pod, signs, logs in pods:
                 members = [pid for run in logs for pid in pids.get(run, ())]
-                is_stopped = not stopped.isdisjoint(logs)
-                if signs.look(members, logs.values(), pod.last_step(), is_stopped, self._clock(), self._now()):
+                activity = pod_activity([activities.get(run, "") for run in logs])
+                if signs.look(members, logs.values(), pod.last_step(), activity, self._clock(), self._now()):
                     changed.append(uid)
             return changed
 

@@ -33,11 +33,13 @@ from trainyard.node.kubelet.usage.process_table import (
     process_reader,
 )
 from trainyard.node.kubelet.usage.progress import ProgressSampler
+from trainyard.objects.no_progress import Activity
 from trainyard.objects.usage import DISK, SLEEP
 
 INTERVAL = 2.0  # seconds between two passes
 PSS_INTERVAL, PSS_BUDGET = 10.0, 0.005  # seconds
 MAX_PEAKS = 1000
+IDLE_CORES = 0.1  # a run that uses less waits
 _SHORTEST_WINDOW = 1.0  # seconds; over less the rate of a process that starts means nothing
 _CPU_SLACK = 1.0  # seconds of CPU time: clocks of the kernel and of this process differ
 _LITTLE_CPU = 0.05  # seconds between two passes
@@ -236,8 +238,8 @@ class UsageSampler:
         def read() -> tuple[float, dict[str, Measurement], list[str]]:
             at, measurements = self._meter.measure(inits, device_memory)
             read_progress()
-            stopped = {run for run, measurement in measurements.items() if measurement.stopped_pid}
-            return at, measurements, look_for_life(self._meter.members(), stopped)
+            activities = {run: self._activity(run, measurement, at) for run, measurement in measurements.items()}
+            return at, measurements, look_for_life(self._meter.members(), activities)
 
         at, measurements, changed = await asyncio.to_thread(read)
         for uid in changed:
@@ -247,6 +249,17 @@ class UsageSampler:
             if state := self._runs.get(run):  # it has not ended meanwhile
                 state.accept(measurement, at, now, os.cpu_count() or 1)
         self.machine()  # so that the next answer is not the mean since the last question
+
+    def _activity(self, run: str, measurement: Measurement, at: float) -> Activity:
+        """What the processes of a run do. Called in another thread."""
+        if measurement.stopped_pid:
+            return "stopped"
+        if measurement.wait:
+            return "disk" if measurement.wait.startswith(DISK) else "sleep"
+        if (state := self._runs.get(run)) is None:
+            return ""
+        used = measurement.cpu + state.lost - state.cpu
+        return "computes" if used > IDLE_CORES * (at - state.at) else "waits"
 
     def container_started(self, run: str, init: int) -> None:
         """A container runs. `run`: uid/container/number; `init`: the pid of its init, 0 if unknown."""

@@ -34,6 +34,7 @@ def test_a_job_whose_device_is_lost_restarts_on_others(tmp_path: Path) -> None:
 
         until(last_devices, "the job continues", accept=lambda last: last == [uuid(0), uuid(2)], seconds=120)
         (restart,) = (event for event in cluster.list(EVENT) if event["reason"] == "PyTorchJobRestarting")
-        assert "DeviceLost; disrupted, tried again" in restart["message"]
+        lost = f"DeviceLost: GPU 1 ({uuid(1)}) is lost: the driver cannot reach it; disrupted, tried again"
+        assert lost in restart["message"]
         assert "1 NVIDIA H100 80GB HBM3: lost: the driver cannot reach it; no pod gets it" in home.say("status")[1]
         (tmp_path / "train").touch()

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.cli.script_values import NOTHING, program_job, script
 from tests.support.fake_nvml import FakeNvml
+from trainyard.cli.command import manifests
 from trainyard.cli.init import init
 from trainyard.cli.lint import lint
 from trainyard.cli.plan import plan
@@ -19,6 +20,7 @@ from trainyard.cli.run import run
 from trainyard.cli.scripts import job_maker, machine_devices
 from trainyard.cli.scripts.worker_devices import worker_devices
 from trainyard.kinds import PYTORCHJOB
+from trainyard.node.devices import drivers
 from trainyard.objects import Json, templates_of
 from trainyard.objects.manifest import ManifestError
 
@@ -157,3 +159,16 @@ def test_the_devices_that_have_to_be_free_are_those_of_the_replicas_that_start_t
     assert machine_devices.device_requests(PYTORCHJOB, job) == {GPU: count}
     worker["template"] = {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}}
     assert machine_devices.device_requests(PYTORCHJOB, job) == {}
+
+
+def test_a_job_that_asks_for_none_is_told_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def notes(gpus: int, *loaded: str) -> list[str]:
+        monkeypatch.setattr(drivers, "has_nvidia_driver", lambda environ: GPU in loaded)
+        monkeypatch.setattr(drivers, "has_amd_driver", lambda: "amd.com/gpu" in loaded)
+        job = program_job("train.py", gpus=gpus).job
+        return [str(problem) for problem in manifests.local_notes(PYTORCHJOB, job) if "GPU" in str(problem)]
+
+    text = "spec: it asks for no GPU, so its programs see none of this machine's; write into the pod template of a role"
+    assert notes(0) == [] == notes(1, GPU)
+    assert notes(0, GPU) == [f"{text}: resources: {{limits: {{nvidia.com/gpu: 1}}}}"]
+    assert notes(0, "amd.com/gpu") == [f"{text}: resources: {{limits: {{amd.com/gpu: 1}}}}"]

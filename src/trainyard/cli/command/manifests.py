@@ -18,6 +18,7 @@ from trainyard.core import Config, Kind, long_variables, parse_job
 from trainyard.core.names import MAX_LABEL_LENGTH, is_dns_label
 from trainyard.kinds.definitions.unknown_kinds import describe_kind, kinds_that_run, unknown_kind_message
 from trainyard.objects import Json, Problem, as_dict, name_of
+from trainyard.objects.extended_resources import AMD_GPU, NVIDIA_GPU, is_device_resource, pod_requests
 from trainyard.objects.manifest import Document, ManifestError, read
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_builder import DOCUMENT
@@ -205,6 +206,18 @@ def _name_problems(obj: Json) -> list[Problem]:
     if namespace is not None and not (isinstance(namespace, str) and is_dns_label(namespace)):
         return [Problem("metadata.namespace", f"{namespace!r} is not a legal namespace")]
     return []
+
+
+def local_notes(kind: Kind, job: Json) -> list[Problem]:
+    """What of a valid job has no effect on this machine, or may surprise there."""
+    notes = [*kinds.notes(kind, job, may_give_out)]
+    resource = next((name for name in (NVIDIA_GPU, AMD_GPU) if may_give_out(name)), "")
+    roles = parse_job(kind, job, Config()).roles if resource else ()
+    requested = {name for role in roles for name in pod_requests(role.template or {})}
+    if resource and not any(map(is_device_resource, requested)):
+        text = "it asks for no GPU, so its programs see none of this machine's; write into the pod template of a role"
+        notes.append(Problem("spec", f"{text}: resources: {{limits: {{{resource}: 1}}}}"))
+    return notes
 
 
 def may_give_out(resource: str) -> bool:

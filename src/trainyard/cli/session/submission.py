@@ -248,7 +248,7 @@ def _add_job(document: Document, kind: Kind, submission: Submission, local: bool
     if not local:
         texts = local_image.warnings(document.obj)
         submission.warnings += [f"{document.object_location}: warning: {text}" for text in texts]
-    notes = kinds.notes(kind, document.obj, manifests.may_give_out) if local else ()
+    notes = manifests.local_notes(kind, document.obj) if local and not problems else ()
     submission.notes += [manifests.remark(document, "note", problem) for problem in notes]
     return problems
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import warnings
 
 from kubeflow.common.types import KubernetesBackendConfig
 from kubeflow.trainer import BuiltinTrainer, CustomTrainer, CustomTrainerContainer, Initializer, TrainerClient
@@ -112,7 +111,6 @@ def main() -> int:
     complaints = Complaints()
     logging.basicConfig(level=logging.WARNING, handlers=[complaints])
     logging.captureWarnings(True)
-    warnings.simplefilter("default")
     (story,) = (story for story in STORIES if story.__name__ == name)
     story(TrainerClient(KubernetesBackendConfig(config_file=kubeconfig)))
     print(*complaints.texts, sep="\n", file=sys.stderr)

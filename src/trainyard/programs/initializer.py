@@ -158,7 +158,8 @@ def initialize(kind, folder):
     print("%s: %s to %s" % (kind, text, folder), flush=True)
     os.makedirs(folder, exist_ok=True)
     SCHEMES[uri.scheme](kind, uri, folder)
-    print("%s: %d files, %d bytes" % (kind, *files_of(folder)), flush=True)
+    count, size = files_of(folder)
+    print("%s: %d file%s, %d bytes" % (kind, count, "" if count == 1 else "s", size), flush=True)
 
 
 def main(arguments):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -216,3 +217,38 @@ def test_only_the_member_count_of_a_native_group_is_patched() -> None:
     simulated.edit(pytorchReplicaSpecs={**job, "Worker": {**job["Worker"], "replicas": 2}})
     set_policy(simulated, priorityClass="silver")
     assert group(simulated) == before
+
+
+def test_a_gang_that_coscheduling_has_put_to_sleep_is_woken() -> None:
+    """A pod that the plugin itself has rejected is looked at again when its PodGroup changes, not when room is free."""
+    simulated = submitted(PYTORCHJOB, workers_of(PYTORCHJOB, 2), PLUGINS)
+    quiet = simulated.look()
+    assert quiet.idle and quiet.requeue_at is None
+    rejected = "0/1 nodes are available: 1 rejection in Unreserve."
+    unschedule(simulated, rejected, rejected, "0/1 nodes are available: 1 Insufficient cpu.")
+    assert simulated.look().idle, "the end of a pod wakes the one that had no room, and it wakes the others"
+    unschedule(simulated, rejected, rejected, rejected)
+    before = copy.deepcopy(group(simulated))
+    patches = 0
+    for _ in range(6):
+        patches += len(simulated.step(later=10).patches)
+    due = simulated.look().requeue_at
+    assert patches == 3 and due is not None and simulated.now < due <= simulated.now + 20
+    assert group(simulated) == before
+    simulated.run()
+    simulated.settle()
+    assert simulated.step(later=100).idle
+
+
+def test_a_gang_of_volcano_is_not_woken() -> None:
+    simulated = submitted(PYTORCHJOB, workers_of(PYTORCHJOB, 2), VOLCANO)
+    unschedule(simulated, *["pod group is not ready, 3 Pending, 3 minAvailable"] * 3)
+    assert simulated.look().idle
+
+
+def unschedule(simulated: SimulatedJob, *messages: str) -> None:
+    """The scheduler writes these messages into the pods."""
+    for name, message in zip(simulated.names("Pod"), messages, strict=True):
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        simulated.get("Pod", name)["status"] = {"phase": "Pending", "conditions": [condition]}
+    simulated.step()

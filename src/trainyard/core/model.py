@@ -7,6 +7,7 @@ Rules for this file:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import ClassVar, NamedTuple
@@ -303,6 +304,8 @@ class AuxiliaryObject(msgspec.Struct, frozen=True):
     exists_with: Ref | None = None
     deferrable: bool = False  # its content follows the pods, so its patches may wait for further changes
     deleted_with_slot: bool = False  # cleanPodPolicy deletes it together with the object of its slot
+    # A scheduler that writes this into every pod that waits looks at none of them again before this object changes.
+    asleep_text: re.Pattern[str] | None = None
     # of its spec, see render.update_patch
     fixed_fields: frozenset[str] = frozenset()  # sent at the creation only: immutable, or the cluster's to change
     optional_fields: frozenset[str] = frozenset()  # removed, with entries of theirs, once body() does not have them

@@ -35,6 +35,7 @@ def plan_writes(
     """All writes, refused ones included. `slot_restarts`: replicas that restart without a new attempt of their role."""
     lost, lost_due = node_lost.force_deletes(job, owned, now)
     creates: Sequence[PlannedCreate] = ()
+    wake_due = None
     if outcome.is_finished:
         clean = clean_pod_policy.effective_policy(job, outcome.reason)
         deletes, patches = clean_pod_policy.clean_pods(job, owned, clean, outcome.reason)
@@ -43,11 +44,12 @@ def plan_writes(
         deletes += changes.suspended_deletes(job, owned, outcome.reason)
     else:
         creates = changes.sendable_creates(job, owned, changes.missing_creates(job, owned), observed)
-        deletes, patches = changes.auxiliary_changes(job, owned, observed)
+        deletes, patches = changes.auxiliary_changes(job, owned, observed, now)
+        wake_due = changes.wake_due(job, owned, now)
         deletes = [*changes.stale_deletes(job, owned), *changes.slot_restart_deletes(job, slot_restarts), *deletes]
         resumes = (job.carrier(replica.slot.role).resume(job, replica) for replica in replicas)
         patches += [patch for patch in resumes if patch]
-    wakeups = () if lost_due is None else (lost_due,)
+    wakeups = tuple(due for due in (lost_due, wake_due) if due is not None)
     return PlannedWrites((*lost, *deletes), tuple(patches), tuple(creates), wakeups)
 
 

@@ -91,13 +91,13 @@ def _is_container(container: object, name: str) -> bool:
     return isinstance(container, dict) and container.get("name") == name
 
 
-def update_patch(auxiliary: AuxiliaryObject, child: Child) -> Patch:
+def update_patch(auxiliary: AuxiliaryObject, child: Child, digest: str) -> Patch:
     """The patch that updates an object rendered from an older spec: all but its name, its owner reference and
-    `fixed_fields`."""
+    `fixed_fields`. `digest`: that of the auxiliary object, or one that a change of it begins with."""
     body = auxiliary.body()
     if isinstance(spec := body.get("spec"), dict):
         body["spec"] = _spec_patch(spec, auxiliary, child)
-    labels = {**body.get("metadata", {}).get("labels", {}), DIGEST: auxiliary.digest}
+    labels = {**body.get("metadata", {}).get("labels", {}), DIGEST: digest}
     fields = {key: value for key, value in body.items() if key not in ("apiVersion", "kind", "metadata")}
     metadata = {"uid": child.uid, "labels": labels}
     body = {"metadata": metadata, **fields}

@@ -6,6 +6,7 @@ is then. Volcano admits a job to its queue before the pods are created; schedule
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 from trainyard.core import AuxiliaryObject, Event, Job, PlannedCreate, Slot
@@ -26,6 +27,9 @@ PLUGINS_POD_GROUP = GVK("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroup
 POD_GROUPS = (VOLCANO_POD_GROUP, PLUGINS_POD_GROUP)
 NOT_ADMITTED = frozenset({"", "Pending"})
 """The phases of a PodGroup that Volcano has not admitted to its queue."""
+ASLEEP = re.compile(r"rejection in (PostFilter|Unreserve)|at plugin Coscheduling|resource gap: ")
+"""What Coscheduling writes into a pod that it has rejected itself. It registers no event of room that becomes free,
+only the creation of a pod and a change of the PodGroup: without them the pod waits for five minutes."""
 NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration", PREFIX)
 
 
@@ -60,6 +64,7 @@ def pod_groups(job: Job) -> tuple[AuxiliaryObject, ...]:
             deleted_on_suspend=True,
             deleted_at_end=True,
             blocking_phases=NOT_ADMITTED if gvk == VOLCANO_POD_GROUP else frozenset(),
+            asleep_text=ASLEEP if gvk == PLUGINS_POD_GROUP else None,
             fixed_fields=frozenset({"queue"}),  # of the job immutable; a webhook of Volcano may have chosen another
             optional_fields=frozenset({"minResources", "priorityClassName", "scheduleTimeoutSeconds"}),
         ),

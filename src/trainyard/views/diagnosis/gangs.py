@@ -34,7 +34,7 @@ _GANG_FIXES = (
     (
         "resource gap: ",
         "free what schedulingPolicy.minResources of the job asks for, or leave it out: a gang that is rejected for it "
-        "waits up to five minutes after its room is free",
+        "waits up to 20 s after its room is free",
     ),
     (
         "at plugin Coscheduling",

@@ -157,7 +157,7 @@ test-cluster: ## every test that needs a real control plane
 	@$(MAKE) --no-print-directory test-pods
 
 test-control-plane: $(VENV)/dev control-plane frameworks ## the tests that need a real control plane and no framework
-	@$(PYTEST) -n 3 --dist worksteal -m "cluster and not frameworks and not drop_in" $(CLUSTER_FILES)
+	@$(PYTEST) -n 3 --dist worksteal -m "cluster and not frameworks and not drop_in and not peers" $(CLUSTER_FILES)
 
 test-pods: $(VENV)/dev control-plane frameworks ## the tests that train in pods of a real control plane
 	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "cluster and frameworks" $(CLUSTER_FILES)
@@ -198,7 +198,7 @@ kept-pods: $(VENV)/dev control-plane ## write testdata/pod_table anew: what a re
 # Both back ends, a real node, the operators that ours replaces, the attacks, and every answer that testdata/kept has,
 # asked for again.
 test-nightly: $(VENV)/dev control-plane frameworks ## every test, and the real API server is asked everything that testdata/kept has
-	@TRAINYARD_KEPT=compare $(MAKE) --no-print-directory -k test test-long-trainings test-cluster test-drop-in test-node attack
+	@TRAINYARD_KEPT=compare $(MAKE) --no-print-directory -k test test-long-trainings test-cluster test-drop-in test-gangs test-node attack
 
 ci-times: $(VENV)/dev ## write what the last .ci/run took into docs/testing-ci.md
 	@$(BIN)/python -m tools.ci_steps --page
@@ -211,6 +211,10 @@ test-gpu: $(VENV)/dev ## trainings on the GPUs of this machine, if it has some; 
 test-drop-in: $(VENV)/dev control-plane ## our operator beside Kubeflow's: their answers are as recorded, and ours as theirs
 	@$(BIN)/python -m tests.drop_in check
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/drop_in
+
+# scheduler-plugins is built once: eight to fifteen minutes on two cores.
+test-gangs: $(VENV)/dev control-plane ## our gangs beside real scheduler-plugins, and Volcano: TRAINYARD_VOLCANO names a folder with its programs
+	@$(PYTEST) -m peers tests/gangs
 
 record-drop-in: $(VENV)/dev control-plane ## write testdata/drop_in anew: the answers of Kubeflow's operators to every scenario
 	@$(BIN)/python -m tests.drop_in record
@@ -254,6 +258,9 @@ bench-peers: $(VENV)/dev control-plane ## our operator beside training-operator 
 
 bench-failover: $(VENV)/dev control-plane ## how long a job waits when the leader is killed or stopped: ours, training-operator, JobSet
 	@$(BIN)/python -m bench.failover --json build/bench/failover.json --page docs/performance.md
+
+bench-gangs: $(VENV)/dev control-plane ## how long the second of two gangs waits with scheduler-plugins, beside a PodGroup of 1.9.4: seven minutes
+	@$(BIN)/python -m bench.gangs --json build/bench/gangs.json
 
 bench-node-times: $(VENV)/dev control-plane ## a pod on our node beside a real kubelet, a job behind a DNS that caches: needs root, docs/real-node.md
 	@$(BIN)/python -m bench.node_times --json build/bench/node_times.json --page docs/performance.md

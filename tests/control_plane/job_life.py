@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from tests.support.control_plane import ControlPlane
 from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard import kinds
-from trainyard.app.config import shipped_files
+from trainyard.app.config import shipped_config
 from trainyard.core import Config, Kind
 from trainyard.objects import Json, is_condition_true, labels_of, name_of
+from trainyard.objects.structs import replace
 from trainyard.operator import Operator
 
 SECONDS = 90.0
@@ -21,7 +22,7 @@ SECONDS = 90.0
 async def operated(plane: ControlPlane, gang_scheduler: str = "") -> AsyncIterator[None]:
     """Our operator, for all kinds and namespaces."""
     async with plane.api() as api:
-        config = Config(program_files=shipped_files(), gang_scheduler=gang_scheduler)
+        config = replace(shipped_config(), gang_scheduler=gang_scheduler)
         operator = Operator(api, kinds.ALL, config)
         await operator.start()
         try:

@@ -78,6 +78,10 @@ TRAINER_MODULE = Module(
     "h1:Je+e7zvTLzB4qW09J1fB7pZrqvPtWuGng2NqdN5p5QU=",
     "./cmd/trainer-controller-manager",
 )
+SCHEDULER_PLUGINS_MODULE = Module(
+    "sigs.k8s.io/scheduler-plugins", "v0.33.5", "h1:9u4QAYbuoxa59aStrJKP4Bii2EQrZmGPN2tzvfs2gL0=", "./cmd/scheduler"
+)
+KUEUE_MODULE = Module("sigs.k8s.io/kueue", "v0.17.1", "h1:r4cwg3ZFF75l7RjVbdCJgM+0RpU0MJGp7t3rLH8Zyh4=", "./cmd/kueue")
 
 
 def operators(say: Say, modules: Sequence[Module] = MODULES) -> Path:
@@ -102,7 +106,7 @@ def _build(go: Go, place: Path, modules: Sequence[Module], say: Say) -> None:
     shutil.rmtree(part, ignore_errors=True)  # of a build that was killed
     (part / "bin").mkdir(parents=True)
     names = " and ".join(module.name for module in modules)
-    say(f"building {names}: two to three minutes each on two cores, once")
+    say(f"building {names}: two to eight minutes each on two cores, once")
     for module in modules:
         source = _download(go, module)
         for folder in ("manifests", "examples", "config"):

@@ -17,7 +17,7 @@ from tests.support.control_plane_fixtures import create_namespace, install
 from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.core import Kind
-from trainyard.kinds import JAXJOB
+from trainyard.kinds import JAXJOB, PYTORCHJOB
 from trainyard.kinds.native_gang import NATIVE
 from trainyard.objects import Json, find_condition, is_condition_true, name_of
 
@@ -143,3 +143,61 @@ async def test_a_suspended_gang_leaves_its_group_and_runs_again_as_another(plane
         plane.ask("PATCH", path, {"spec": {"runPolicy": {"suspend": False}}})
         await until_holds(lambda: len(running(plane, namespace)) == 2, "the gang runs again", looks)
         assert list(groups(plane, namespace)) == ["pause-1"]
+
+
+async def test_a_preemption_takes_the_whole_gang_which_runs_whole_again(plane: ControlPlane, namespace: str) -> None:
+    name = f"high-{namespace}"
+    priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 9}
+    assert plane.ask("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority)[0] == 201
+    submit(plane, JAXJOB, namespace, jax_job("low", 3))
+    looks = state_of(plane, namespace)
+    async with operated(plane, NATIVE):
+        await until_holds(
+            lambda: (plane.ask("GET", path_of(JAXJOB, namespace, "low"))[1].get("status") or {}).get("gang"),
+            "the low gang runs",
+            looks,
+        )
+        submit(plane, JAXJOB, namespace, jax_job("high", 1, schedulingPolicy={"priorityClass": name}))
+        await until_holds(lambda: len(running(plane, namespace, "high")) == 1, "the high one runs", looks)
+        assert not running(plane, namespace, "low"), "a part of the gang is left"
+        await asyncio.to_thread(plane.ask, "DELETE", path_of(JAXJOB, namespace, "high"))
+        await until_holds(lambda: len(running(plane, namespace, "low")) == 3, "the low gang runs again", looks)
+        assert list(groups(plane, namespace)) == ["low-1"]
+    plane.ask("DELETE", f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}")
+
+
+async def test_a_gang_that_waits_runs_after_a_restart_of_the_scheduler(plane: ControlPlane, namespace: str) -> None:
+    submit(plane, JAXJOB, namespace, jax_job("first", 2))
+    looks = state_of(plane, namespace)
+    async with operated(plane, NATIVE):
+        await until_holds(lambda: len(running(plane, namespace, "first")) == 2, "the first gang runs", looks)
+        submit(plane, JAXJOB, namespace, jax_job("second", 3))
+        await until_holds(
+            lambda: (groups(plane, namespace).get("second-0") or {}).get("status", {}).get("conditions"),
+            "the second waits",
+            looks,
+        )
+        plane.restart("kube-scheduler")  # in this thread: the program ends with the one that has started it
+        for pod in running(plane, namespace, "first"):
+            end(plane, f"/api/v1/namespaces/{namespace}/pods/{name_of(pod)}", pod)
+        await until_holds(lambda: len(running(plane, namespace, "second")) == 3, "the second runs", looks)
+
+
+async def test_an_elastic_job_grows_into_the_room_that_there_is(plane: ControlPlane, namespace: str) -> None:
+    job = jax_job("grows", 2)
+    worker = job["spec"]["jaxReplicaSpecs"]["Worker"]
+    worker["template"]["spec"]["containers"][0]["name"] = "pytorch"
+    elastic = {"minReplicas": 1, "maxReplicas": 4}
+    spec = {"pytorchReplicaSpecs": {"Worker": worker}, "elasticPolicy": elastic}
+    submit(plane, PYTORCHJOB, namespace, {**job, "kind": "PyTorchJob", "spec": spec})
+    looks = state_of(plane, namespace)
+    async with operated(plane, NATIVE):
+        await until_holds(lambda: len(running(plane, namespace)) == 2, "two workers run", looks)
+        patch = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 4}}}}
+        assert plane.ask("PATCH", path_of(PYTORCHJOB, namespace, "grows"), patch)[0] == 200
+        await until_holds(
+            lambda: (len(running(plane, namespace)), len(listed_pods(plane, namespace))) == (3, 4),
+            "the third has room, the fourth waits",
+            looks,
+        )
+        assert groups(plane, namespace)["grows-0"]["spec"]["schedulingPolicy"]["gang"]["minCount"] == 1

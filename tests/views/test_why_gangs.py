@@ -76,6 +76,14 @@ def _one_by_one() -> SimulatedJob:
     return simulated
 
 
+def _released() -> SimulatedJob:
+    simulated = _running()
+    simulated.get("PodGroup", "example-0")["metadata"]["deletionTimestamp"] = format_time(NOW)
+    for pod in _pods(simulated):
+        pod["status"] = {"phase": "Succeeded"}
+    return simulated
+
+
 def _dropped() -> SimulatedJob:
     simulated = _running()
     for pod in _pods(simulated):
@@ -129,6 +137,11 @@ CASES: dict[str, tuple[Callable[[], SimulatedJob], int, tuple[str, ...]]] = {
         lambda: _in_one_rack(_running(), [{"key": "rack"}]),
         FINE,
         ("kube-scheduler ignores the topology of its gang: its pods are in 2 values of rack", "TopologyAware"),
+    ),
+    "a deleted group stays": (
+        _released,
+        FINE,
+        ("kube-controller-manager does not release its PodGroup example-0", "GenericWorkload=true"),
     ),
     "the API server drops the field": (_dropped, FINE, ("the API server has dropped schedulingGroup of its pods",)),
 }

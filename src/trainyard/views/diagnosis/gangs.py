@@ -19,6 +19,8 @@ from trainyard.views.diagnosis.inputs import Facts
 
 GATE = "--feature-gates=GenericWorkload=true"
 TOPOLOGY_GATE = f"{GATE},TopologyAwareWorkloadScheduling=true"
+RELEASE_SECONDS = 30.0
+"""A deleted group without members is gone after a moment."""
 NATIVE, VOLCANO, PLUGINS = "scheduling.k8s.io/", "scheduling.volcano.sh/", "scheduling.x-k8s.io/"
 """The API groups of PodGroups."""
 VOLCANO_ANNOTATION, PLUGINS_LABEL = "scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group"
@@ -159,6 +161,11 @@ def scheduler_without_groups(facts: Facts) -> Iterator[Finding]:
             summary = "kube-scheduler does not serve gangs: it has placed the pods one by one"
             fix = f"start kube-scheduler with {GATE}"
             yield Finding(NOTE, summary, f"PodGroup {name}: status.conditions", (), fix)
+        deleted = facts.age(as_dict(group.get("metadata")).get("deletionTimestamp"))
+        if deleted is not None and deleted > RELEASE_SECONDS and not members:
+            summary = f"kube-controller-manager does not release its PodGroup {name}, which is deleted and stays"
+            fix = f"start kube-controller-manager with {GATE}, or remove the finalizer of the group"
+            yield Finding(NOTE, summary, f"PodGroup {name}: metadata.finalizers", (), fix)
         own = [pod for pod in facts.pods if not _group_name(pod, NATIVE)]
         if own and not members and not as_dict(group.get("metadata")).get("deletionTimestamp"):
             summary = "the API server has dropped schedulingGroup of its pods, so they are no gang"

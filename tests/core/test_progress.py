@@ -207,3 +207,12 @@ def test_values_that_are_not_understood(annotations: dict[str, str], problem: st
     assert len(problems) == bool(problem)
     for entry in problems:
         assert problem in entry.text and entry.path.startswith("metadata.annotations[trainyard.dev/")
+
+
+@every_kind
+def test_lint_and_submit_refuse_a_value_that_is_not_understood(kind: Kind) -> None:
+    job = sample(kind.gvk.kind)
+    annotated = {**job, "metadata": {**job["metadata"], "annotations": {PROGRESS_DEADLINE: 10, ON_STALL: None}}}
+    before = kinds.admit(kind, job)[1]
+    (problem,) = [entry for entry in kinds.admit(kind, annotated)[1] if entry not in before]
+    assert str(problem).startswith("metadata.annotations[trainyard.dev/progress-deadline]: is 10: write a duration")

@@ -15,7 +15,7 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -24,7 +24,6 @@ from trainyard.core.job_state import STALLED, OwnedObjects, Replica
 from trainyard.core.kind import Job
 from trainyard.core.model import Child, Condition
 from trainyard.objects import Problem, format_time
-from trainyard.objects.durations import parse_duration
 from trainyard.objects.meta import annotations_of
 from trainyard.objects.no_progress import (
     ON_STALL,
@@ -141,11 +140,11 @@ def _stall_text(stall: Stall, deadline: str) -> str:
     )
 
 
-def annotation_problems(annotations: dict[str, str]) -> tuple[Problem, ...]:
+def annotation_problems(annotations: Mapping[str, object]) -> tuple[Problem, ...]:
     """The values of the annotations that are not understood."""
     problems = []
     deadline, action = annotations.get(PROGRESS_DEADLINE), annotations.get(ON_STALL)
-    if deadline is not None and (parse_duration(deadline) or 0) < SHORTEST_DEADLINE:
+    if deadline is not None and progress_deadline(annotations) is None:
         text = f"is {deadline!r}: write a duration such as 10m or 1h30m, of at least {SHORTEST_DEADLINE}s"
         problems.append(Problem(f"metadata.annotations[{PROGRESS_DEADLINE}]", text))
     if action is not None and action not in (REPORT, RESTART):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from trainyard.core import Config, Job, Kind, Rule, parse_job, violations, with_aliases
+from trainyard.core.policies import progress
 from trainyard.core.policies.managed_by import KNOWN_CONTROLLERS, is_managed_here
 from trainyard.core.rules import field_and_items
 from trainyard.kinds.definitions import misplaced_fields
@@ -12,7 +13,7 @@ from trainyard.kinds.definitions.immutability import rules_of
 from trainyard.kinds.definitions.misspellings import misspelt_fields
 from trainyard.kinds.definitions.pod_checks import pod_problems_of
 from trainyard.kinds.definitions.size_variables import size_warnings
-from trainyard.objects import GVK, Json, Problem, templates_of
+from trainyard.objects import GVK, Json, Problem, annotations_of, templates_of
 from trainyard.objects.ineffective_fields import ineffective_fields
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_scalars import shorten
@@ -118,11 +119,12 @@ def _schemas_of(kind: Kind) -> tuple[Json, Schema]:
 
 def admit(kind: Kind, obj: Json) -> tuple[Json, list[Problem]]:
     """Admission of a new object as in an API server: the object with defaults, and every problem. In addition the
-    problems that the API server reports only for the pods."""
+    problems that the API server reports only for the pods, and annotations that it does not know."""
     compiled = _schemas_of(kind)[1]
     defaulted = compiled.default(obj)
     problems = [*compiled.validate(defaulted), *rules_check(kind)(defaulted, None)]
-    return defaulted, [*problems, *pod_problems_of(kind, defaulted, problems)]
+    problems += pod_problems_of(kind, defaulted, problems)
+    return defaulted, [*problems, *progress.annotation_problems(annotations_of(defaulted))]
 
 
 def misspelling_problems(kind: Kind, wire: Json) -> tuple[list[Problem], Json]:

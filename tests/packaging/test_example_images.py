@@ -34,7 +34,8 @@ TARGETS = {
 """(folder, target) -> the entry of the catalogue."""
 
 OPENSSH = {f"{folder}/{name}" for folder in ("/usr/bin", "/usr/sbin", "/usr/lib/openssh") for name in ("ssh", "sshd")}
-"""On one machine in front of its OpenSSH, whose settings stay as they are; in an image the settings are in /etc/ssh."""
+OPENSSH |= {"/home/mpiuser/.sshd_config"}
+"""On one machine in front of its OpenSSH, whose settings stay as they are; an image has its settings in these files."""
 
 
 class Stage(NamedTuple):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ import yaml
 
 from tests.real_node import image_pods
 from tests.real_node.conftest import import_image
-from tests.real_node.image_pods import ENFORCE, RESTRICTED
+from tests.real_node.image_pods import ENFORCE, PAGE, RESTRICTED
 from tests.support.container_images import ROOT
 from tests.support.control_plane_fixtures import create_namespace
 from tests.support.real_node import RealNode
@@ -51,19 +52,52 @@ def test_an_image_works_as_an_ordinary_user_without_capabilities(
 def test_an_mpijob_trains_in_its_own_image_under_restricted(
     real_node: RealNode, operator: None, namespace: str
 ) -> None:
-    """The example, with the tag of the image. Its ranks are in both workers."""
-    import_image(real_node, "trainyard/mpi-train:1")
-    real_node.kubectl("label", f"namespace/{namespace}", f"{ENFORCE}=restricted")
+    """The example, with the tag of the image."""
     job = example("mpi_job.yaml")
     for container in containers(job):
-        container |= {"image": f"{container['image']}:1", "securityContext": RESTRICTED}
-    real_node.kubectl("-n", namespace, "create", "-f", "-", stdin=encode(job).decode())
+        container["securityContext"] = RESTRICTED
+    assert_trains_in_both_workers(real_node, namespace, job, "trainyard/mpi-train:1")
+
+
+def test_an_mpijob_over_ssh_trains_as_an_ordinary_user_under_restricted(
+    real_node: RealNode, operator: None, namespace: str
+) -> None:
+    """The example with the fields that the page adds to it."""
+    job = with_fields(example("mpi_job_v2beta1.yaml"), yaml.safe_load(page_block("sshAuthMountPath")))
+    assert_trains_in_both_workers(real_node, namespace, job, "trainyard/mpi-ssh-train:1")
+
+
+def assert_trains_in_both_workers(node: RealNode, namespace: str, job: Json, image: str) -> None:
+    import_image(node, image)
+    node.kubectl("label", f"namespace/{namespace}", f"{ENFORCE}=restricted")
+    for container in containers(job):
+        container["image"] = image
+    node.kubectl("-n", namespace, "create", "-f", "-", stdin=encode(job).decode())
     name = "mpijobs.kubeflow.org/mpi-train"
-    real_node.kubectl("-n", namespace, "wait", name, "--for=condition=Succeeded", "--timeout=100s")
-    log = real_node.kubectl("-n", namespace, "logs", "mpi-train-launcher")
+    node.kubectl("-n", namespace, "wait", name, "--for=condition=Succeeded", "--timeout=100s")
+    names = node.kubectl("-n", namespace, "get", "pods", "-o", "name").split()
+    (launcher,) = (name for name in names if "-launcher" in name)
+    log = node.kubectl("-n", namespace, "logs", launcher)
     assert {"rank 0 of 2 on mpi-train-worker-0", "rank 1 of 2 on mpi-train-worker-1"} <= {
         line.partition(":")[0] for line in log.splitlines()
     }
+
+
+def page_block(containing: str) -> str:
+    """The block of YAML of the page that has this text."""
+    (block,) = re.findall(
+        rf"^```yaml\n((?:(?!^```).)*{containing}.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )
+    return str(block)
+
+
+def with_fields(value: Any, fields: Any) -> Any:
+    """The value with these fields added; of a list the items by their order."""
+    if isinstance(fields, dict):
+        return {**value, **{name: with_fields(value.get(name, {}), field) for name, field in fields.items()}}
+    if isinstance(fields, list) and fields and isinstance(fields[0], dict):
+        return [with_fields(item, more) for item, more in zip(value, fields, strict=True)]
+    return fields
 
 
 def example(name: str) -> Json:

@@ -44,7 +44,8 @@ SSH = Diagnosis(
         OutputPattern(
             r"ssh: connect to host (\S+) port \d+: Connection refused",
             "no sshd answers in the worker {name}",
-            "leave out the worker's command, which is /usr/sbin/sshd -De then; its log tells why sshd ended",
+            "leave out the worker's command, which is /usr/sbin/sshd -De then; without root it needs -f and settings "
+            "of that user (docs/container-images.md); its log tells why sshd ended",
             anywhere=True,
         ),
         OutputPattern(

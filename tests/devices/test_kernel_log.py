@@ -14,7 +14,7 @@ import pytest
 from tests.support.waiting import until_async
 from trainyard.node.devices import drivers
 from trainyard.node.devices.device import Device, Inventory
-from trainyard.node.devices.kernel_log import KernelLog, affected, xid_errors
+from trainyard.node.devices.kernel_log import KernelLog, affected, unreadable_reason, xid_errors
 from trainyard.node.devices.manager import DeviceManager
 
 GPU = "nvidia.com/gpu"
@@ -47,7 +47,6 @@ def test_an_error_of_a_gpu_is_one_of_all_its_mig_devices() -> None:
 class World(NamedTuple):
     manager: DeviceManager
     reports: list[tuple[str, str]]
-    lines: list[str]
     descriptor: int  # to write records to
 
     def write(self, message: str) -> None:
@@ -59,15 +58,14 @@ async def running(folder: Path, path: Path) -> AsyncIterator[World]:
     async def discover(environ: object) -> Inventory:
         return Inventory(DEVICES)
 
-    lines: list[str] = []
     reports: list[tuple[str, str]] = []
-    manager = DeviceManager(folder, {}, lines.append, discover=discover)
-    log = KernelLog(manager, lambda uid, text: reports.append((uid, text)), lines.append, path)
+    manager = DeviceManager(folder, {}, lambda _: None, discover=discover)
+    log = KernelLog(manager, lambda uid, text: reports.append((uid, text)), path)
     descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
     tasks = [asyncio.create_task(manager.run()), asyncio.create_task(log.run())]
     try:
         await manager.known.wait()
-        yield World(manager, reports, lines, descriptor)
+        yield World(manager, reports, descriptor)
     finally:
         for task in tasks:
             task.cancel()
@@ -96,9 +94,16 @@ async def test_the_pod_of_the_device_learns_of_the_error_and_hardware_errors_los
         assert (world.manager.lost_of_pod("a"), world.manager.lost_of_pod("b", "samples")) == ("", "")
 
 
-async def test_a_kernel_log_that_cannot_be_read_costs_a_sentence(tmp_path: Path) -> None:
+async def test_a_kernel_log_that_cannot_be_read_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "kmsg").write_bytes(b"")  # epoll refuses regular files, as the kernel a user without CAP_SYSLOG
-    async with running(tmp_path, tmp_path / "kmsg") as world:
-        await until_async(lambda: world.lines, "the sentence")
-        problem = f"{tmp_path}/kmsg cannot be read: Operation not permitted"
-        assert world.lines == [f"devices: Xid errors are not seen: {problem}"]
+    with caplog.at_level("INFO", "trainyard.node.devices.kernel_log"):
+        async with running(tmp_path, tmp_path / "kmsg") as world:
+            await until_async(lambda: caplog.messages, "the line of the log")
+            assert "Xid errors are not seen: the kernel log cannot be read" in caplog.messages[0]
+            assert world.manager.lost == {}
+
+
+def test_why_the_kernel_log_cannot_be_read(tmp_path: Path) -> None:
+    assert unreadable_reason(tmp_path / "kmsg") == f"{tmp_path}/kmsg: No such file or directory"
+    (tmp_path / "kmsg").touch()
+    assert unreadable_reason(tmp_path / "kmsg") == ""

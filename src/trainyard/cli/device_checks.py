@@ -176,6 +176,7 @@ async def device_findings(interpreters: Sequence[str]) -> DeviceFindings:
     """Asks the driver, in a process of its own; nothing is started without one."""
     from trainyard.node.devices.discovery import discover
     from trainyard.node.devices.drivers import has_amd_driver, has_nvidia_driver
+    from trainyard.node.devices.kernel_log import unreadable_reason
     from trainyard.node.devices.processes import with_owners
     from trainyard.node.devices.sampler import sample_once
     from trainyard.node.devices.visibility import visible
@@ -187,6 +188,9 @@ async def device_findings(interpreters: Sequence[str]) -> DeviceFindings:
     samples = with_owners(await sample_once(os.environ), await _pods_by_pid()) if inventory.devices else ()
     builds = [build for folder in package_folders(interpreters) for build in framework_builds(folder)]
     result = findings(inventory, len(allowed), [*inventory.problems, *problems], samples, builds)
+    is_of_nvidia = any(device.resource != AMD_GPU for device in allowed)
+    if is_of_nvidia and (reason := unreadable_reason()):
+        result.lines.append(("  kernel log", f"cannot be read ({reason}): `why` does not see the driver's Xid errors"))
     with contextlib.suppress(OSError):
         if problem := shared_memory_problem(os.statvfs(_SHARED_MEMORY), allowed):
             result.problems.append(problem)

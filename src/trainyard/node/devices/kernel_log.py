@@ -1,7 +1,8 @@
 """NVIDIA's Xid errors, as the driver writes them to the kernel log while the node runs.
 
 Rules:
-- Where the kernel log cannot be read (kernel.dmesg_restrict, a container without it), one sentence says so.
+- Where the kernel log cannot be read (kernel.dmesg_restrict, a container without it), a line of the log says so, and
+  `doctor`: it is so for most users, and no program fails by it.
 - An Xid of the hardware makes its device lost: no pod gets it until this node starts again, as with NVIDIA's device
   plugin. An Xid that a program causes does not.
 - Only what is written after the start counts: an older error may have been mended by a reset.
@@ -12,6 +13,7 @@ A record is `PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;MESSAGE` (Documentation/ABI/te
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -21,6 +23,8 @@ from typing import NamedTuple
 from trainyard.node.devices.device import Device
 from trainyard.node.devices.manager import DeviceManager
 from trainyard.objects.extended_resources import AMD_GPU
+
+log = logging.getLogger(__name__)
 
 KERNEL_LOG = Path("/dev/kmsg")
 OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
@@ -63,6 +67,15 @@ def _address(text: str) -> str:
     return f"{domain[-4:]}:{rest.partition('.')[0]}"
 
 
+def unreadable_reason(path: Path = KERNEL_LOG) -> str:
+    """Why this process cannot read the kernel log; "" if it can."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return ""
+
+
 class KernelLog:
     """Reads the kernel log for the devices of `manager`. `report`: called with the uid of each pod that has a device of
     an error, and the text."""
@@ -71,10 +84,9 @@ class KernelLog:
         self,
         manager: DeviceManager,
         report: Callable[[str, str], object],
-        say: Callable[[str], object],
         path: Path = KERNEL_LOG,
     ) -> None:
-        self._manager, self._report, self._say, self._path = manager, report, say, path
+        self._manager, self._report, self._path = manager, report, path
         self._lost: dict[str, str] = {}  # uuid -> reason
 
     async def run(self) -> None:
@@ -84,7 +96,7 @@ class KernelLog:
             try:
                 await self._read()
             except OSError as error:
-                self._say(f"devices: Xid errors are not seen: {self._path} cannot be read: {error.strerror or error}")
+                log.info("Xid errors are not seen: the kernel log cannot be read error=%s", error)
         await asyncio.Event().wait()
 
     async def _read(self) -> None:

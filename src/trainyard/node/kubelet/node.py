@@ -148,7 +148,7 @@ class Node:
         if self._context.device_sampler:
             self.tasks.start("find devices", self._context.devices.run)
             self.tasks.start("sample devices", self._context.device_sampler.run)
-            kernel_log = KernelLog(self._context.devices, self._pods.report_xid, self._say)
+            kernel_log = KernelLog(self._context.devices, self._pods.report_xid)
             self.tasks.start("read the kernel log", kernel_log.run)
         if self._member.joined:
             node_status = self._node_status

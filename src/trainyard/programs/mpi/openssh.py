@@ -39,25 +39,28 @@ def key_folder():
     return ""
 
 
-def private_copy(folder):
-    """A copy of the private key that only this user can read; the same path for each call in a pod."""
-    with open(os.path.join(folder, PRIVATE), "rb") as file:
-        key = file.read()
+def private_file(name, content):
+    """A file that only this user can read; the same path for each call in a pod."""
     handle, fresh = tempfile.mkstemp()
     with os.fdopen(handle, "wb") as file:
-        file.write(key)
-    target = os.path.join(tempfile.gettempdir(), "mpi-ssh-key")
+        file.write(content)
+    target = os.path.join(tempfile.gettempdir(), name)
     os.replace(fresh, target)
     return target
 
 
-def port():
-    """The port of the image's settings, "" for that of ssh."""
-    if not os.path.exists(SETTINGS):
-        return ""
-    with open(SETTINGS) as file:
-        words = [line.split() for line in file]
-    return next((line[1] for line in words if line[:1] == ["Port"]), "")
+def private_copy(folder):
+    with open(os.path.join(folder, PRIVATE), "rb") as file:
+        return private_file("mpi-ssh-key", file.read())
+
+
+def client_settings():
+    """A file with the port of the image's settings, which an option -p overrides."""
+    ports = []
+    if os.path.exists(SETTINGS):
+        with open(SETTINGS, "rb") as file:
+            ports = [line for line in file if line.split()[:1] == [b"Port"]]
+    return private_file("mpi-ssh-config", b"".join(ports))
 
 
 def options(settings):
@@ -98,8 +101,7 @@ def main(name, words):
             "start with --network namespace, or use MPIJob of kubeflow.org/v1, which needs no ssh" % name
         )
     if name == "ssh":
-        own = ["-F", "none", "-i", private_copy(folder), *options(CLIENT)] if folder else []
-        own += ["-p", port()] if port() and "-p" not in words else []
+        own = ["-F", client_settings(), "-i", private_copy(folder), *options(CLIENT)] if folder else []
         os.execv(program, [program, *own, *words])
     if not folder:
         raise SystemExit("sshd: no volume has %s and %s, with which an MPIJob's launcher logs in" % (PRIVATE, AUTHORIZED))

@@ -81,7 +81,6 @@ TRAINER_MODULE = Module(
 SCHEDULER_PLUGINS_MODULE = Module(
     "sigs.k8s.io/scheduler-plugins", "v0.33.5", "h1:9u4QAYbuoxa59aStrJKP4Bii2EQrZmGPN2tzvfs2gL0=", "./cmd/scheduler"
 )
-KUEUE_MODULE = Module("sigs.k8s.io/kueue", "v0.17.1", "h1:r4cwg3ZFF75l7RjVbdCJgM+0RpU0MJGp7t3rLH8Zyh4=", "./cmd/kueue")
 
 
 def operators(say: Say, modules: Sequence[Module] = MODULES) -> Path:

@@ -817,6 +817,10 @@ VOLUMES = (
         objects=(config_map("volume-config-map", a="one\n", b="two\n"),),
     ),
     Row(
+        name="volume-not-mounted",
+        spec=pod(sh(f"echo ran; {SLEEP}"), volumes=_volume(configMap={"name": "absent"})),
+    ),
+    Row(
         name="volume-config-map-items",
         spec=pod(
             _mounting(_LIST),

@@ -63,8 +63,11 @@ def test_a_drained_job_goes_on_when_the_node_is_back_and_the_drain_is_no_failure
         "why says that the node is cordoned",
         accept=lambda text: "kubectl uncordon" in " ".join(text.split()),
     )
-    events = " ".join(stage.trainyard("events", "drained").stdout.split())
-    assert "was deleted while it ran (EvictionByEvictionAPI: Eviction API: evicting)" in events, events
+    until(
+        lambda: stage.trainyard("events", "drained").stdout,
+        "an event says what has ended the pod",
+        accept=lambda text: "(EvictionByEvictionAPI: Eviction API: evicting)" in " ".join(text.split()),
+    )
     real_node.kubectl("uncordon", NAME)
     stage.until_running(job, 1, but=first)
     assert not stage.job(job)["status"].get("restarts")

@@ -11,7 +11,7 @@ from tests.control_plane.job_life import path_of
 from tests.control_plane.test_definitions_on_a_real_server import wire
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_process import ControlPlaneError
-from tests.support.samples import KUBEFLOW_ROLES, elasticjob, sample
+from tests.support.samples import ALL_WITH_TEMPLATES, KUBEFLOW_ROLES, elasticjob, sample
 from tools import generate_pod_types
 from trainyard import kinds
 from trainyard.core import Kind
@@ -19,7 +19,7 @@ from trainyard.kinds.pods.pod_templates import fields_of_types
 from trainyard.objects import Json, encode
 
 pytestmark = pytest.mark.cluster
-every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
+every_kind = pytest.mark.parametrize("kind", ALL_WITH_TEMPLATES, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
 PLACE = {
     "TfJob": "replicaSpecs.template",
     "MxJob": "replicaSpecs.template",

@@ -17,7 +17,7 @@ from tests.control_plane.job_life import operated, path_of, succeeds
 from tests.control_plane.test_definitions_on_a_real_server import wire
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace, install
-from tests.support.samples import sample
+from tests.support.samples import ALL_WITH_TEMPLATES, sample
 from tests.support.waiting import SLOW_PAUSE, until_async
 from trainyard import kinds
 from trainyard.core import Kind
@@ -71,7 +71,7 @@ def templates(spec: Json) -> Iterator[Json]:
 def old() -> Iterator[ControlPlane]:
     """A cluster with the old operators' CRDs and no operator."""
     with ControlPlane() as plane:
-        items = [old_crd(kind) for kind in kinds.ALL]
+        items = [old_crd(kind) for kind in ALL_WITH_TEMPLATES]
         plane.kubectl("create", "-f", "-", stdin=encode({"apiVersion": "v1", "kind": "List", "items": items}).decode())
         for item in items:
             plane.kubectl("wait", f"crd/{item['metadata']['name']}", "--for=condition=Established", "--timeout=60s")
@@ -84,7 +84,7 @@ STATUS: Json = {"conditions": None, "phase": "Creating", "state": "", "reason": 
 
 async def test_every_object_keeps_every_field_and_is_finished_by_our_operator(old: ControlPlane) -> None:
     stored: list[tuple[Kind, str, Json]] = []
-    for kind in kinds.ALL:
+    for kind in ALL_WITH_TEMPLATES:
         namespace = f"{kind.gvk.plural}-{kind.gvk.group.replace('.', '-')}"
         create_namespace(old, namespace)
         for number, job in enumerate((sample(kind.gvk.kind), odd(sample(kind.gvk.kind)))):

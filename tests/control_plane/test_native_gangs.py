@@ -14,8 +14,7 @@ from tests.control_plane.job_life import end, operated, path_of, succeeds
 from tests.control_plane.test_definitions_on_a_real_server import wire
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace, install
-from tests.support.samples import sample
-from trainyard import kinds
+from tests.support.samples import KINDS_WITH_TEMPLATES, sample
 from trainyard.core import Kind
 from trainyard.kinds import JAXJOB, PYTORCHJOB
 from trainyard.kinds.native_gang import NATIVE
@@ -39,7 +38,7 @@ def namespace(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[s
     plane.ask("DELETE", f"/api/v1/namespaces/{name}")
 
 
-@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
+@pytest.mark.parametrize("kind", KINDS_WITH_TEMPLATES, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
 async def test_a_job_runs_as_one_gang_and_leaves_no_group(plane: ControlPlane, namespace: str, kind: Kind) -> None:
     job = wire(kind, sample(kind.gvk.kind))
     submit(plane, kind, namespace, job)

@@ -11,14 +11,14 @@ from tests.control_plane.test_definitions_on_a_real_server import wire
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace, install
 from tests.support.control_plane_flags import Options
-from tests.support.samples import sample
+from tests.support.samples import ALL_WITH_TEMPLATES, sample
 from trainyard import kinds
 from trainyard.core import Kind
 
 pytestmark = pytest.mark.cluster
 OLDER = "1.34"
 
-every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
+every_kind = pytest.mark.parametrize("kind", ALL_WITH_TEMPLATES, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
 
 
 @pytest.fixture(scope="module")

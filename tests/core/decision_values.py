@@ -9,8 +9,7 @@ import pytest
 from tests.model.scenarios import gang
 from tests.model.simulated_job import SimulatedJob, simulate
 from tests.support.builders import NOW, UID
-from tests.support.samples import elasticjob
-from trainyard import kinds
+from tests.support.samples import KINDS_WITH_TEMPLATES, elasticjob
 from trainyard.core import Kind, Observed, Plan, Refusal, decode_child, plan, render_object
 from trainyard.kinds import ELASTICJOB, MXJOB
 from trainyard.objects import Json, find_condition, format_time, is_condition_true
@@ -104,7 +103,7 @@ def attempts_of(planned: Plan) -> set[int]:
     return {role["attempt"] for role in planned.status["roles"].values()}
 
 
-every_kind = pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
+every_kind = pytest.mark.parametrize("kind", KINDS_WITH_TEMPLATES, ids=lambda kind: kind.gvk.kind)
 
 
 def failed_condition(status: Json) -> Json:

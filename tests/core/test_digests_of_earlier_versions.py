@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.model.simulated_job import SimulatedJob, simulate
-from tests.support.samples import sample
+from tests.support.samples import KINDS_WITH_TEMPLATES, sample
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.objects import Json, decode, encode
@@ -19,7 +19,7 @@ def without_letters(obj: Json) -> Json:
     return stored
 
 
-@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.api.singular)
+@pytest.mark.parametrize("kind", KINDS_WITH_TEMPLATES, ids=lambda kind: kind.api.singular)
 @pytest.mark.parametrize("suspended", [False, True])
 def test_a_running_job_of_an_earlier_version_does_not_count_as_edited(kind: Kind, suspended: bool) -> None:
     simulated = simulate(kind, sample(kind.gvk.kind))
@@ -36,7 +36,7 @@ def test_a_running_job_of_an_earlier_version_does_not_count_as_edited(kind: Kind
     assert planned.idle and planned.status == upgraded.job["status"], "and it is not rewritten either"
 
 
-@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.api.singular)
+@pytest.mark.parametrize("kind", KINDS_WITH_TEMPLATES, ids=lambda kind: kind.api.singular)
 def test_an_edit_of_a_job_of_an_earlier_version_is_detected(kind: Kind) -> None:
     simulated = simulate(kind, sample(kind.gvk.kind))
     simulated.run()

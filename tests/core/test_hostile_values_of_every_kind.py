@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.core.test_hostile_values import ANY, SCALARS, STATUSES
 from tests.model.simulated_job import NOW, simulate
-from tests.support.samples import KUBEFLOW_ROLES, pods, sample
+from tests.support.samples import KINDS_WITH_TEMPLATES, KUBEFLOW_ROLES, pods, sample
 from trainyard import kinds
 from trainyard.core import Child, Kind, Observed, decode_child, plan, render_child, render_object
 from trainyard.core.decide import decide
@@ -104,7 +104,7 @@ for _kind, (_field, _, _roles) in KUBEFLOW_ROLES.items():
         "successPolicy": SCALARS,
         "enableDynamicWorker": SCALARS,
     }
-every_kind = pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
+every_kind = pytest.mark.parametrize("kind", KINDS_WITH_TEMPLATES, ids=lambda kind: kind.gvk.kind)
 
 
 def specs(kind: Kind) -> st.SearchStrategy[Any]:

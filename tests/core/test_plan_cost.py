@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support import samples
-from trainyard import core, kinds
+from tests.support.samples import ALL_WITH_TEMPLATES
+from trainyard import core
 from trainyard.core import Job, Kind, Observed, changes
 from trainyard.objects.structs import replace
 
@@ -32,14 +33,14 @@ def test_what_blocks_creates_is_worked_out_a_bounded_number_of_times(
         if kind == "PyTorchJob":
             job = samples.sample(kind)
             job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = replicas - 1
-        served = next(candidate for candidate in kinds.ALL if candidate.gvk.kind == kind)
+        served = next(candidate for candidate in ALL_WITH_TEMPLATES if candidate.gvk.kind == kind)
         plan = core.plan(served, job, Observed(()), 0.0)
         assert len(plan.creates) >= 2 * replicas
         numbers.append(len(calls))
     assert numbers[0] == numbers[1] > 0
 
 
-@pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
+@pytest.mark.parametrize("kind", ALL_WITH_TEMPLATES, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
 def test_what_is_kept_for_the_spec_reads_neither_the_status_nor_the_children(
     kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,15 +9,14 @@ import pytest
 import yaml
 
 from tests.model.simulated_job import SimulatedJob, simulate
-from tests.support.samples import sample
-from trainyard import kinds
+from tests.support.samples import ALL_WITH_TEMPLATES, sample
 from trainyard.core import Kind
 from trainyard.kinds.definitions.crds import crd, warnings
 from trainyard.objects import Json, is_condition_true
 from trainyard.objects.labels import OWNER
 
 ROOT = Path(__file__).parents[2]
-every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
+every_kind = pytest.mark.parametrize("kind", ALL_WITH_TEMPLATES, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
 
 
 def runs(kind: Kind) -> SimulatedJob:

@@ -6,13 +6,12 @@ import copy
 
 import pytest
 
-from tests.support.samples import sample
-from trainyard import kinds
+from tests.support.samples import ALL_WITH_TEMPLATES, sample
 from trainyard.core import Config, Kind, Observed, plan, render_object
 from trainyard.objects import Json
 from trainyard.objects.labels import WORKING_DIRECTORY
 
-BY_NAME = {kind.gvk.kind: kind for kind in kinds.ALL}
+BY_NAME = {kind.gvk.kind: kind for kind in ALL_WITH_TEMPLATES}
 
 
 def children(kind: Kind, job: Json) -> list[Json]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.samples import ALL_WITH_TEMPLATES
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.kinds.definitions.immutability import rules_of
@@ -38,7 +39,7 @@ def root(kind: Kind) -> Json:
     return schema
 
 
-every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.gvk.kind)
+every_kind = pytest.mark.parametrize("kind", ALL_WITH_TEMPLATES, ids=lambda kind: kind.gvk.kind)
 
 
 @every_kind
@@ -164,7 +165,7 @@ def test_the_definition_names_the_resource_and_its_status(kind: Kind) -> None:
 
 def test_a_kind_is_served_under_each_of_its_groups() -> None:
     names = [kinds.crd(kind)["metadata"]["name"] for kind in kinds.ALL]
-    assert "mxjobs.mlkube.io" in names and "mxjobs.mxnet.mlkube.io" in names and len(names) == len(set(names)) == 11
+    assert "mxjobs.mlkube.io" in names and "mxjobs.mxnet.mlkube.io" in names and len(names) == len(set(names)) == 12
     first, other = (kinds.crd(kind) for kind in kinds.ALL if kind.gvk.kind == "MxJob")
     assert first["spec"]["versions"] == other["spec"]["versions"]
 

@@ -6,13 +6,15 @@ import copy
 
 import pytest
 
-from tests.support.samples import sample
+from tests.support.samples import ALL_WITH_TEMPLATES, sample
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.objects import Json
 
 POLICIES = {"suspend": True, "backoffLimit": 1, "activeDeadlineSeconds": 9, "ttlSecondsAfterFinished": 9}
-of_every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
+of_every_kind = pytest.mark.parametrize(
+    "kind", ALL_WITH_TEMPLATES, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}"
+)
 
 
 def warnings_with(kind: Kind, **fields: object) -> dict[str, str]:

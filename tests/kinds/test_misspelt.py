@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import replicas, template, tfjob
-from tests.support.samples import chainerjob, elasticjob, mxjob, sample
+from tests.support.samples import KINDS_WITH_TEMPLATES, chainerjob, elasticjob, mxjob, sample
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.kinds.definitions.crds import schema
@@ -88,7 +88,7 @@ def test_slips_below_a_slip_are_found_as_well() -> None:
     assert corrected == TF
 
 
-@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
+@pytest.mark.parametrize("kind", KINDS_WITH_TEMPLATES, ids=lambda kind: kind.gvk.kind)
 @pytest.mark.parametrize("name", ["shardCount", "evictionThreshold", "x", "owner"])
 def test_an_unknown_field_that_resembles_none_is_only_a_warning(kind: Kind, name: str) -> None:
     job = copy.deepcopy(sample(kind.gvk.kind))
@@ -105,7 +105,7 @@ def test_no_kubernetes_field_counts_as_a_misspelling_of_another_of_its_type(name
     assert not {field: other for field, other in taken.items() if other}
 
 
-@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
+@pytest.mark.parametrize("kind", KINDS_WITH_TEMPLATES, ids=lambda kind: kind.gvk.kind)
 def test_every_field_of_a_kind_is_known(kind: Kind) -> None:
     def whole(node: Json) -> Any:
         """A value that has every field of the schema."""

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.model.simulated_job import SimulatedJob
-from tests.support.samples import elasticjob, kubeflow_job, pods, sample
+from tests.support.samples import KINDS_WITH_TEMPLATES, elasticjob, kubeflow_job, pods, sample
 from trainyard.core import Config, Kind, parse_job
 from trainyard.kinds import (
     CHAINERJOB,
     ELASTICJOB,
     JAXJOB,
-    KINDS,
     MXJOB,
     PYTORCHJOB,
     TFJOB,
@@ -23,7 +22,9 @@ from trainyard.kinds.kubeflow_v1.mpijob_v2beta1 import MPIJOB_V2BETA1
 from trainyard.kinds.native_gang import NATIVE
 from trainyard.objects import Json, find_condition, name_of
 
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.gvk.api_version + kind.gvk.kind)
+every_kind = pytest.mark.parametrize(
+    "kind", KINDS_WITH_TEMPLATES, ids=lambda kind: kind.gvk.api_version + kind.gvk.kind
+)
 
 
 def submitted(kind: Kind, job: Json | None = None) -> SimulatedJob:

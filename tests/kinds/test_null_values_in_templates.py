@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.builders import NOW, replicas, tfjob
 from tests.support.samples import (
+    KINDS_WITH_TEMPLATES,
     KUBEFLOW_ROLES,
     chainerjob,
     elasticjob,
@@ -54,7 +55,7 @@ JOBS: dict[str, Callable[[Any], Json]] = {
 @pytest.mark.parametrize(
     "meta", [{"labels": 5}, {"labels": ["a"]}, {"annotations": "x"}, {"labels": {"a": 5}}], ids=str
 )
-@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
+@pytest.mark.parametrize("kind", KINDS_WITH_TEMPLATES, ids=lambda kind: kind.gvk.kind)
 def test_labels_that_are_none_fail_the_job_with_their_path(kind: Kind, meta: Json) -> None:
     job = JOBS[kind.gvk.kind](meta)
     assert any("template.metadata" in problem.path for problem in kinds.admit(kind, job)[1])
@@ -62,7 +63,7 @@ def test_labels_that_are_none_fail_the_job_with_their_path(kind: Kind, meta: Jso
     assert problems.status["state"] == "Failed" and not children
 
 
-@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
+@pytest.mark.parametrize("kind", KINDS_WITH_TEMPLATES, ids=lambda kind: kind.gvk.kind)
 def test_null_values_that_the_old_operators_stored_in_a_template_are_accepted(kind: Kind) -> None:
     job = JOBS[kind.gvk.kind]({"creationTimestamp": None, "labels": None, "annotations": None})
     assert not kinds.admit(kind, job)[1]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import tfjob
-from tests.support.samples import sample
+from tests.support.samples import ALL_WITH_TEMPLATES, sample
 from trainyard import kinds
 from trainyard.cli.command import manifests
 from trainyard.core import Kind
@@ -65,7 +65,9 @@ GOOD: dict[str, tuple[Json, Json]] = {
     ),
     "native sidecar": ({"initContainers": [{"name": "s", "image": "i", "restartPolicy": "Always"}]}, {}),
 }
-of_every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
+of_every_kind = pytest.mark.parametrize(
+    "kind", ALL_WITH_TEMPLATES, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}"
+)
 
 
 def job_with(kind: Kind, pod: Json, container: Json, **meta: Any) -> tuple[Json, str]:

@@ -12,7 +12,7 @@ ROWS = [
     ("kubeflow.org/v1", "MXJob", (OPERATOR, "write it as an MxJob")),
     ("kubeflow.org/v1", "TfJob", ("write apiVersion: kubeflow.org/v1 and kind: TFJob",)),
     ("kubeflow.org/v1beta1", "PyTorchJobs", ("write apiVersion: kubeflow.org/v1 and kind: PyTorchJob",)),
-    ("trainer.kubeflow.org/v1alpha1", "TrainJob", ("is a kind of the Kubeflow Trainer",)),
+    ("trainer.kubeflow.org/v1", "TrainJob", ("write apiVersion: trainer.kubeflow.org/v1alpha1 and kind: TrainJob",)),
     ("batch.volcano.sh/v1alpha1", "Job", ("is a kind of Volcano",)),
     ("ray.io/v1", "RayJob", ("is a kind of KubeRay",)),
     ("argoproj.io/v1alpha1", "Workflow", ("is a kind of Argo Workflows",)),
@@ -55,6 +55,11 @@ def test_no_listed_foreign_kind_is_one_of_ours(group: str, kind: str) -> None:
 def test_a_built_in_kind_is_no_job_and_no_misspelling(api_version: str, kind: str) -> None:
     assert unknown_kind_message(api_version, kind, kinds.ALL) == ""
     assert describe_kind(api_version, kind) == f"{kind} ({api_version}), a built-in kind of Kubernetes"
+
+
+@pytest.mark.parametrize("kind", ["TrainingRuntime", "ClusterTrainingRuntime"])
+def test_a_kind_that_has_the_templates_of_jobs_is_no_misspelt_job(kind: str) -> None:
+    assert unknown_kind_message("trainer.kubeflow.org/v1alpha1", kind, kinds.ALL) == ""
 
 
 def test_an_unknown_kind_is_only_named() -> None:

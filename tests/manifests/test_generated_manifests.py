@@ -76,7 +76,11 @@ def test_three_kinds_need_at_most_45_permissions_and_none_that_is_sensitive() ->
     parts = {part for permission in held for part in permission}
     assert not any("*" in part for part in parts)
     assert not parts & {"secrets", "pods/exec", "roles", "rolebindings", "clusterroles", "serviceaccounts", "escalate"}
-    assert {kind.gvk.kind for kind in kinds.KINDS if operator_rbac.is_opt_in(kind)} == {"ChainerJob", "MPIJob"}
+    assert {kind.gvk.kind for kind in kinds.KINDS if operator_rbac.is_opt_in(kind)} == {
+        "ChainerJob",
+        "MPIJob",
+        "TrainJob",
+    }
 
 
 def test_the_rbac_rules_are_exactly_the_permissions() -> None:

@@ -11,6 +11,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainyard import kinds
 from trainyard.core import Config, Kind, Observed, Plan, Refusal, decode_child, parse_job, plan, render_child
 from trainyard.kinds.policies import Policies
 from trainyard.objects import Json, Ref, controller_reference, format_time, name_of, uid_of
@@ -225,8 +226,15 @@ def owner_of(obj: Json) -> str:
     return str(owners[0].get("uid", ""))
 
 
+def shipped_source(kind: Kind, job: Json) -> Json | None:
+    """The object that has the job's templates, if it is one that comes with the kind."""
+    reference = kind.template_source.reference(job) if kind.template_source else None
+    named = (obj for _, obj in kinds.shipped_objects(kind) if reference and name_of(obj) == reference[1].name)
+    return next(named, None)
+
+
 def simulate(kind: Kind, job: Json, config: Config | None = None, at: float = NOW) -> SimulatedJob:
     """A job that was just taken and whose children exist."""
-    simulated = SimulatedJob(kind, job, at, config=config or Config())
+    simulated = SimulatedJob(kind, job, at, config=config or Config(), template_source=shipped_source(kind, job))
     simulated.settle()
     return simulated

@@ -16,7 +16,7 @@ import pytest
 from tests.stories.harness import Cluster, Harness, Noted, looked, replicas, tf_job
 from tests.stories.job_fixtures import PLAYS, chainer_job, elastic_job, mx_job, worker_set
 from tests.stories.test_tensorboard import board
-from tests.support.samples import KUBEFLOW_ROLES, kubeflow_job
+from tests.support.samples import KINDS_WITH_TEMPLATES, KUBEFLOW_ROLES, kubeflow_job
 from tests.support.watched_objects import until_objects
 from trainyard import kinds
 from trainyard.app.config import shipped_config
@@ -220,7 +220,7 @@ async def repeats_an_event(harness: Harness, started: Operator) -> None:
 
 
 @pytest.mark.parametrize("namespaced", [False, True], ids=["cluster", "namespaced"])
-@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
+@pytest.mark.parametrize("kind", KINDS_WITH_TEMPLATES, ids=lambda kind: kind.gvk.kind)
 async def test_the_life_of_a_job_uses_every_permission_of_its_kind_and_no_other(
     harness: Harness, kind: Kind, namespaced: bool
 ) -> None:

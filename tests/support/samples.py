@@ -9,9 +9,14 @@ from typing import Any
 
 from tests.model.simulated_job import UID
 from tests.support.builders import tfjob
+from trainyard import kinds
 from trainyard.objects import Json
 
 GPU = "nvidia.com/gpu"
+KINDS_WITH_TEMPLATES = tuple(kind for kind in kinds.KINDS if kind.template_source is None)
+ALL_WITH_TEMPLATES = tuple(kind for kind in kinds.ALL if kind.template_source is None)
+"""The kinds with pod templates in the spec. TrainJob has none: its pods are those of a runtime, and its definition and
+rules are compared with Trainer's own (tests/kinds/trainjob)."""
 
 
 def pods(container: str, image: str = "example/train:1", **spec: Any) -> Json:
@@ -95,4 +100,16 @@ def sample(kind: str) -> Json:
             role: {"replicas": count, "restartPolicy": "ExitCode"} for role, count in KUBEFLOW_ROLES[kind][2].items()
         }
         return kubeflow_job(kind, **sets)
-    return {"TfJob": tfjob(), "MxJob": mxjob(), "ChainerJob": chainerjob(), "ElasticJob": elasticjob()}[kind]
+    return {
+        "TfJob": tfjob(),
+        "MxJob": mxjob(),
+        "ChainerJob": chainerjob(),
+        "ElasticJob": elasticjob(),
+        "TrainJob": trainjob(),
+    }[kind]
+
+
+def trainjob(name: str = "example", runtime: str = "torch-distributed", nodes: int = 2, **spec: Any) -> Json:
+    """A TrainJob of a runtime that Trainer ships."""
+    whole = {"runtimeRef": {"name": runtime}, "trainer": {"numNodes": nodes}, **spec}
+    return job_of("trainer.kubeflow.org/v1alpha1", "TrainJob", whole, name)

@@ -39,7 +39,7 @@ from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.app.config import shipped_config
 from trainyard.app.history.record_index import HistoryOptions
 from trainyard.app.history.recorder import HistoryRecorder
-from trainyard.app.install.installed_kinds import install_kinds
+from trainyard.app.install.installed_kinds import install_kinds, kind_checks, kind_reviewers
 from trainyard.app.logging_setup import limit_accept_errors
 from trainyard.app.watchdog import Stall, Watchdog
 from trainyard.client import AlreadyExists, ApiClient
@@ -113,10 +113,11 @@ class LocalCluster:
         self.root_ca = ""
         log, key = (self._state.log, self._state.token_signing_key) if self._state else (None, b"")
         self.server = Server(
-            _validators(), self.token, now, log, kubelet_token=secrets.token_urlsafe(32), key=key, report=options.say
+            kind_checks(), self.token, now, log, kubelet_token=secrets.token_urlsafe(32), key=key, report=options.say
         )
         # `kubectl get tfjobs` prints the TfJobs of tensorflow.org, as their README has it, not those of kubeflow.org.
         self.server.registry.preferred_groups = tuple(dict.fromkeys(kind.gvk.group for kind in kinds.KINDS))
+        self.server.registry.reviewers = kind_reviewers()
         self._api: ApiClient | None = None
         self._watchdog = Watchdog(on_stall=options.on_stall)  # of the event loop of all components
 
@@ -390,8 +391,3 @@ def _address(url: str) -> tuple[str, int]:
     """Host and port of a URL that names both."""
     parts = urlsplit(url)
     return parts.hostname or "", parts.port or 0
-
-
-def _validators() -> dict[tuple[str, str], Callable[[Json, Json | None], list[Any]]]:
-    """The validation function of each kind, by (API group, kind)."""
-    return {(kind.gvk.group, kind.gvk.kind): kinds.rules_check(kind) for kind in kinds.ALL}

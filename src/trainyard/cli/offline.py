@@ -12,7 +12,7 @@ from itertools import count
 
 import msgspec
 
-from trainyard import core
+from trainyard import core, kinds
 from trainyard.core import Child, Config, Job, Kind, Observed, Plan, Refusal
 from trainyard.objects import (
     Json,
@@ -58,9 +58,27 @@ class OfflineCluster(msgspec.Struct):
         own_id = core.runtime_id_of(job)
         used = self.ids.setdefault(namespace_of(job), set())
         in_use = frozenset(used - {own_id})
-        parsed_job = core.parse_job(kind, job, self.config, in_use)
+        source = self._template_source(job, kind)
+        parsed_job = core.parse_job(kind, job, self.config, in_use, source)
         used.add(parsed_job.runtime_id)
-        return core.plan(kind, job, self._observe(job, parsed_job, in_use), self.now)
+        observed = replace(self._observe(job, parsed_job, in_use), template_source=source)
+        return core.plan(kind, job, observed, self.now)
+
+    def _template_source(self, job: Json, kind: Kind) -> Json | None:
+        """The object that has the job's templates (Kind.template_source), of the input or of those that one machine has
+        from the start; None without one."""
+        reference = kind.template_source.reference(job) if kind.template_source else None
+        if reference is None:
+            return None
+        template_kind, key = reference
+        shipped = [obj for _, obj in kinds.shipped_objects(kind)]
+        named = (
+            obj
+            for obj in (*self.other_objects, *shipped)
+            if (obj.get("kind"), name_of(obj)) == (template_kind.gvk.kind, key.name)
+            and (not template_kind.namespaced or namespace_of(obj) == key.namespace)
+        )
+        return next(named, None)
 
     def _observe(self, job: Json, parsed_job: Job, in_use: frozenset[str]) -> Observed:
         children, refused = [], {}

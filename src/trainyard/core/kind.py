@@ -52,6 +52,7 @@ from trainyard.core.scripts import ScriptFramework
 from trainyard.objects import GVK, Json, NamespacedName, Problem, Ref
 from trainyard.objects.managed_fields import first_write
 from trainyard.objects.resources import SERVICE
+from trainyard.objects.review import Reviewer
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Delete, Patch
 
@@ -115,6 +116,8 @@ class Api(msgspec.Struct, frozen=True):
     created_in_version: Callable[[Json], bool] = lambda obj: False
     # its CustomResourceDefinition; unset: made from `spec_type` and the rules, with a status that is the operator's own
     definition: Callable[[], Json] | None = None
+    # what depends on other objects, so that no rule can say it: an admission webhook, in the process of the API server
+    review: Reviewer | None = None
     managers: tuple[str, ...] = (TRAINYARD_OPERATOR,)  # the values of managedBy with which this operator serves a job
 
     def policy_path(self, name: str) -> tuple[str, ...]:
@@ -124,11 +127,13 @@ class Api(msgspec.Struct, frozen=True):
 
 class TemplateKind(msgspec.Struct, frozen=True):
     """A kind whose objects have pod templates of jobs, and for which no controller does anything. `definition()`: its
-    CustomResourceDefinition."""
+    CustomResourceDefinition, `rules`: those in it. `review`: see Api."""
 
     gvk: GVK
     definition: Callable[[], Json]
+    rules: tuple[Rule, ...] = ()
     namespaced: bool = True
+    review: Reviewer | None = None
 
 
 class TemplateSource(msgspec.Struct, frozen=True):
@@ -138,6 +143,7 @@ class TemplateSource(msgspec.Struct, frozen=True):
     snapshot(source): what is kept of the object in `status.snapshot`, from the first status patch on, which precedes
     every other write: a later edit or the deletion of the object has no effect on the job. read(spec, name, snapshot)
     parses, defaults and validates a spec with it. `missing_reason`: of the event of a job whose object is missing.
+    shipped(): objects that a cluster on one machine has from the start, with their resources.
     """
 
     kinds: tuple[TemplateKind, ...]
@@ -145,6 +151,7 @@ class TemplateSource(msgspec.Struct, frozen=True):
     snapshot: Callable[[Json], Json]
     read: Callable[[Json, str, Json], ParsedSpec]
     missing_reason: str = "TemplateSourceMissing"
+    shipped: Callable[[], tuple[tuple[GVK, Json], ...]] = lambda: ()
 
 
 class RoleTable(msgspec.Struct, frozen=True):

@@ -22,7 +22,11 @@ from trainyard.kinds.definitions.crds import (
     misspelling_problems,
     notes,
     per_api_group,
+    reviewers,
     rules_check,
+    shipped_objects,
+    template_checks,
+    template_kinds,
     warnings,
 )
 from trainyard.kinds.definitions.pages import kind_page
@@ -42,6 +46,7 @@ MODULES = {
     "PADDLEJOB": "kubeflow_v1.paddlejob",
     "JAXJOB": "kubeflow_v1.jaxjob",
     "MPIJOB": "kubeflow_v1.mpijob",
+    "TRAINJOB": "trainjob.kind",
 }
 """The kinds of jobs: the name of the `Kind` value in this package -> its module. The module is named as the kind in
 lower case, or stands in a package of that name; the value in it is named as the kind in upper case."""
@@ -60,6 +65,7 @@ XGBOOSTJOB: Kind
 PADDLEJOB: Kind
 JAXJOB: Kind
 MPIJOB: Kind
+TRAINJOB: Kind
 
 
 def __getattr__(name: str) -> Any:
@@ -155,6 +161,7 @@ __all__ = [
     "PADDLEJOB",
     "PYTORCHJOB",
     "TFJOB",
+    "TRAINJOB",
     "XGBOOSTJOB",
     "admit",
     "all_versions",
@@ -167,8 +174,12 @@ __all__ = [
     "misspelling_problems",
     "notes",
     "per_api_group",
+    "reviewers",
     "rules_check",
     "shares_name",
+    "shipped_objects",
+    "template_checks",
+    "template_kinds",
     "unique_name",
     "warnings",
 ]

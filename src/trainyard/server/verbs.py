@@ -189,7 +189,9 @@ class Verbs:
         self.writes.require_creatable(target.namespace, resource, meta.get("name") or "")
         if not meta.get("name") and (prefix := meta.get("generateName")):
             meta["name"] = _generate_name(self._log, resource, target.namespace, prefix)
-        new = admission.create(resource, decoded, self.context(request.user), self._checks)
+        context = self.context(request.user)
+        new = admission.create(resource, decoded, context, self._checks)
+        new = admission.reviewed(self._registry, resource, new, None, context)
         if meta.get("resourceVersion"):
             raise errors.StatusError(500, "", "resourceVersion should not be set on objects to be created")
         if self._log.get(resource.storage_key, NamespacedName(target.namespace, meta["name"])) is not None:
@@ -215,6 +217,7 @@ class Verbs:
             new = admission.update_status(resource, decoded, old)
         else:
             new = admission.update(resource, decoded, old, context, self._checks)
+            new = admission.reviewed(self._registry, resource, new, old, context)
         apply.set_managed_fields(resource, request.content_type, (old, decoded.object, new.object), manager)
         return self._store(resource, request, new, old)
 

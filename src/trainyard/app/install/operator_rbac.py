@@ -4,8 +4,8 @@ Rules for this file:
 - A permission is one (API group, resource, verb). Each has a line of CALL_SITES with the code that uses it, the
   resources, and the reason. tests/manifests runs the life cycle of each kind with exactly these permissions and fails
   when one is missing and when one is not used.
-- Kinds whose jobs access pods (JOB_GRANTS) are opt-in: their permissions are in a role of their own.
-- No wildcards. A resource that the operator lists needs no `get`. Secrets are only created, for MPIJob.
+- Kinds whose jobs access pods or have Secrets (JOB_GRANTS) are opt-in: their permissions are in a role of their own.
+- No wildcards. A resource that the operator lists needs no `get`. Secrets are only created, for MPIJob and TrainJob.
 """
 
 from __future__ import annotations
@@ -21,9 +21,13 @@ from trainyard.objects.resources import JOB, POD
 LEASES = ("coordination.k8s.io", "leases")
 
 EXEC_GRANTS = (("", "pods", "get"), ("", "pods/exec", "get"), ("", "pods/exec", "create"))
-JOB_GRANTS: dict[str, tuple[tuple[str, str, str], ...]] = {"ChainerJob": EXEC_GRANTS, "MPIJob": EXEC_GRANTS}
+JOB_GRANTS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "ChainerJob": EXEC_GRANTS,
+    "MPIJob": EXEC_GRANTS,
+    "TrainJob": (),
+}
 """The permissions that a job's own Role grants to its launcher. RBAC allows a client to grant only permissions that it
-has."""
+has. A TrainJob has no such Role, but the operator creates the Secret with the keys of its MPI."""
 
 
 class Permission(NamedTuple):
@@ -55,6 +59,17 @@ def _job_resources(kind: Kind, subresource: str = "") -> list[tuple[str, str]]:
 def _jobs_with_stored_defaults(kind: Kind) -> list[tuple[str, str]]:
     """The jobs of kinds whose defaults (the RuntimeId) are stored in the spec."""
     return _job_resources(kind) if kind.api.has_runtime_id else []
+
+
+def _template_resources(kind: Kind) -> list[tuple[str, str]]:
+    """The resources of the objects that have the templates of the kind's jobs."""
+    return [(item.gvk.group, item.gvk.plural) for item in kinds.template_kinds(kind)]
+
+
+def _jobs_with_ttl(kind: Kind) -> list[tuple[str, str]]:
+    """The jobs that the operator deletes. Where templates are in another object, a TTL is in it, too, and ends the pods
+    alone."""
+    return [] if kind.template_source else _job_resources(kind)
 
 
 def _child_resources(kind: Kind) -> list[tuple[str, str]]:
@@ -98,7 +113,8 @@ CALL_SITES: tuple[CallSite, ...] = (
         lambda kind: _job_resources(kind, "/status"),
         "the status of jobs",
     ),
-    CallSite("operator/plan_executor.py, deletes", ("delete",), _job_resources, "ttlSecondsAfterFinished"),
+    CallSite("operator/plan_executor.py, deletes", ("delete",), _jobs_with_ttl, "ttlSecondsAfterFinished"),
+    CallSite("operator/operator.py", ("get",), _template_resources, "the runtime of a TrainJob, once"),
     CallSite(
         "objects/meta.py, owner references",
         ("update",),
@@ -182,12 +198,16 @@ def rules(permissions: Iterable[Permission]) -> list[Json]:
 
 
 def user_permissions(chosen: Iterable[Kind], verbs: tuple[str, ...]) -> frozenset[Permission]:
-    """The rights of a user on jobs of these kinds: `verbs` on the jobs, the same without lists and deletes on their
-    scale, and `get` on their status, which only the operator writes."""
+    """The rights of a user on jobs of these kinds: `verbs` on the jobs and on the objects of namespaces that have their
+    templates, the same without lists and deletes on their scale, and `get` on their status, which only the operator
+    writes. Templates of the whole cluster are the administrator's: users read them."""
     granted: set[Permission] = set()
     for kind in chosen:
         granted |= {Permission(*resource, verb) for resource in _job_resources(kind) for verb in verbs}
         granted |= {Permission(*resource, "get") for resource in _job_resources(kind, "/status")}
+        for item in kinds.template_kinds(kind):
+            item_verbs = verbs if item.namespaced else USER_VERBS["view"]
+            granted |= {Permission(item.gvk.group, item.gvk.plural, verb) for verb in item_verbs}
         if kind.api.scale:
             scale_verbs = {"get", "patch", "update"} & set(verbs)
             granted |= {

@@ -139,7 +139,8 @@ def read(
             working_directory.annotate(document, is_job=document.kind is not None)
     if problems:
         raise ManifestError(manifests.by_line(problems, files))
-    submission.other_objects.sort(key=lambda item: OTHER_KINDS.index(item[0]))
+    order = {gvk: place for place, gvk in enumerate(OTHER_KINDS)}
+    submission.other_objects.sort(key=lambda item: order.get(item[0], len(order)))
     return submission
 
 
@@ -261,9 +262,25 @@ def _managed_by_problems(document: Document, kind: Kind) -> list[Problem]:
     return [manifests.with_place(document, Problem(".".join(kind.api.policy_path("managedBy")), text))]
 
 
+def _is_built_in(obj: Json) -> bool:
+    """Whether the object is of one of OTHER_KINDS."""
+    return any(gvk.kind == obj["kind"] for gvk in OTHER_KINDS)
+
+
+def _template_kinds() -> dict[GVK, bool]:
+    """The kinds of objects that have templates of jobs (Kind.template_source), and whether they are in namespaces."""
+    return {item.gvk: item.namespaced for kind in kinds.KINDS for item in kinds.template_kinds(kind)}
+
+
+def _is_cluster_scoped(obj: Json) -> bool:
+    if _is_built_in(obj) or kinds.kind_of(obj):
+        return bool(obj["kind"] == NAMESPACE.kind)
+    return any(gvk.kind == obj["kind"] and not namespaced for gvk, namespaced in _template_kinds().items())
+
+
 def _add_other(document: Document, submission: Submission) -> list[Problem]:
     obj = document.obj
-    for gvk in OTHER_KINDS:
+    for gvk in OTHER_KINDS if _is_built_in(obj) else _template_kinds():
         if gvk.kind == obj["kind"]:
             if gvk.api_version != obj["apiVersion"]:
                 text = f"{obj['apiVersion']} is not known for a {gvk.kind}; write {gvk.api_version}"
@@ -272,7 +289,7 @@ def _add_other(document: Document, submission: Submission) -> list[Problem]:
             if isinstance(obj.get("metadata"), dict) and name_of(obj):
                 return []
             return [manifests.with_place(document, Problem("metadata.name", f"the {gvk.kind} has no name; write one"))]
-    known_kinds = ", ".join(gvk.kind for gvk in OTHER_KINDS)
+    known_kinds = ", ".join(gvk.kind for gvk in (*OTHER_KINDS, *_template_kinds()))
     type_text = describe_kind(str(obj["apiVersion"]), str(obj["kind"]))
     text = f"{type_text} is not taken here; beside jobs there may be: {known_kinds}"
     return [manifests.with_place(document, Problem("kind", text))]
@@ -281,7 +298,7 @@ def _add_other(document: Document, submission: Submission) -> list[Problem]:
 def _set_namespace(document: Document, namespace: str, otherwise: str) -> list[Problem]:
     obj = document.obj
     meta = obj.get("metadata")
-    if not isinstance(meta, dict) or obj["kind"] == NAMESPACE.kind:
+    if not isinstance(meta, dict) or _is_cluster_scoped(obj):
         return []
     current = meta.get("namespace")
     if namespace and current and current != namespace:

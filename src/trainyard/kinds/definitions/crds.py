@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
-from trainyard.core import Config, Job, Kind, Rule, parse_job, violations, with_aliases
+from trainyard.core import Config, Job, Kind, Rule, TemplateKind, parse_job, violations, with_aliases
 from trainyard.core.policies import progress
 from trainyard.core.policies.managed_by import KNOWN_CONTROLLERS, is_managed_here
 from trainyard.core.rules import field_and_items
@@ -15,6 +16,7 @@ from trainyard.kinds.definitions.pod_checks import pod_problems_of
 from trainyard.kinds.definitions.size_variables import size_warnings
 from trainyard.objects import GVK, Json, Problem, annotations_of, templates_of
 from trainyard.objects.ineffective_fields import ineffective_fields
+from trainyard.objects.review import Reviewer
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_scalars import shorten
 from trainyard.schema import Schema, from_struct, read_ahead
@@ -32,14 +34,25 @@ def per_api_group(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
 
 
 def crds(kinds: Iterable[Kind]) -> Iterator[Json]:
-    """The CustomResourceDefinitions of these kinds. Faster than `crd` for each of them."""
+    """The CustomResourceDefinitions of these kinds, and of the objects that have their templates. Faster than `crd` for
+    each of them."""
     kinds = tuple(kinds)
     read_ahead(version.api.spec_type for kind in kinds for version in kind.versions)
-    return map(crd, kinds)
+    for kind in kinds:
+        yield crd(kind)
+        for template_kind in template_kinds(kind):
+            yield template_kind.definition()
+
+
+def template_kinds(kind: Kind) -> tuple[TemplateKind, ...]:
+    """The kinds of objects that have the templates of this kind's jobs; none if they are in the spec."""
+    return kind.template_source.kinds if kind.template_source else ()
 
 
 def crd(kind: Kind) -> Json:
     """The CustomResourceDefinition of the kind, with all its versions."""
+    if kind.api.definition is not None:
+        return kind.api.definition()
     gvk = kind.gvk
     versions = [_crd_version(version, stored=version is kind) for version in kind.versions]
     names: Json = {"kind": gvk.kind, "listKind": f"{gvk.kind}List", "plural": gvk.plural, "singular": kind.api.singular}
@@ -67,7 +80,12 @@ def _crd_version(kind: Kind, stored: bool) -> Json:
 
 
 def schema(kind: Kind) -> Json:
-    """The structural schema of the whole object, with its CEL rules. Unknown fields of the spec are preserved (S30)."""
+    """The structural schema of the whole object, with its CEL rules. Unknown fields of the spec are preserved (S30),
+    unless the kind has a definition of its own."""
+    if kind.api.definition is not None:
+        (version,) = kind.api.definition()["spec"]["versions"]
+        own: Json = version["schema"]["openAPIV3Schema"]
+        return own
     root: Json = {
         "type": "object",
         "required": ["spec"],
@@ -183,3 +201,19 @@ def rules_check(kind: Kind) -> Callable[[Json, Json | None], list[Problem]]:
     """The kind's CEL rules as a Python function (new, old or None) -> problems, for admission without CEL."""
     rules = {version.gvk: with_aliases(rules_of(version), version.api.field_aliases) for version in kind.versions}
     return lambda new, old: violations(rules[kind.version_of(new).gvk], new, old)
+
+
+def template_checks(kind: Kind) -> dict[tuple[str, str], Callable[[Json, Json | None], list[Problem]]]:
+    """As rules_check, for each kind of objects that have the templates of this kind's jobs, by group and kind."""
+    return {(item.gvk.group, item.gvk.kind): partial(violations, item.rules) for item in template_kinds(kind)}
+
+
+def reviewers(kind: Kind) -> dict[tuple[str, str], Reviewer]:
+    """The webhooks of the kind and of the objects that have its templates, by group and kind."""
+    reviews = {kind.gvk: kind.api.review, **{item.gvk: item.review for item in template_kinds(kind)}}
+    return {(gvk.group, gvk.kind): review for gvk, review in reviews.items() if review}
+
+
+def shipped_objects(kind: Kind) -> tuple[tuple[GVK, Json], ...]:
+    """The objects that come with the kind on one machine, with their resources (TemplateSource.shipped)."""
+    return kind.template_source.shipped() if kind.template_source else ()

@@ -15,6 +15,8 @@ from trainyard.objects.yaml_scalars import shorten
 def pod_problems_of(kind: Kind, obj: Json, schema_problems: Sequence[Problem]) -> list[Problem]:
     """What an API server would report only for the pods, of each template that the schema and the rules allow. A
     problem that the pods do not have any more passes: kinds add volumes that a template may mount, and names."""
+    if kind.template_source:  # the spec has no whole pod templates, only patches of those in another object
+        return []
     problems = _quantity_problems(obj)
     paths = [problem.path for problem in (*schema_problems, *problems)]
     for path, template in templates_of(obj.get("spec"), "spec"):

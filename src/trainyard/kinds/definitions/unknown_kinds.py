@@ -28,9 +28,6 @@ WORKLOADS = {
     ("kubeflow.org", "MXJob"): ForeignKind(TRAINING_OPERATOR, "MxJob"),
     ("kubeflow.org", "Experiment"): ForeignKind("Kubeflow Katib"),
     ("kubeflow.org", "Notebook"): ForeignKind("Kubeflow Notebooks"),
-    ("trainer.kubeflow.org", "TrainJob"): ForeignKind("the Kubeflow Trainer"),
-    ("trainer.kubeflow.org", "TrainingRuntime"): ForeignKind("the Kubeflow Trainer"),
-    ("trainer.kubeflow.org", "ClusterTrainingRuntime"): ForeignKind("the Kubeflow Trainer"),
     ("batch.volcano.sh", "Job"): ForeignKind("Volcano"),
     ("flow.volcano.sh", "JobFlow"): ForeignKind("Volcano"),
     ("ray.io", "RayJob"): ForeignKind("KubeRay"),
@@ -67,6 +64,9 @@ def unknown_kind_message(api_version: str, kind: str, kinds: Iterable[Kind]) -> 
     """The message for an object that was probably meant as a job, "" for any other. `kinds`: those that run here."""
     group = api_version.rpartition("/")[0]
     known = tuple(kinds)
+    templates = {item.gvk for entry in known if entry.template_source for item in entry.template_source.kinds}
+    if any((gvk.api_version, gvk.kind) == (api_version, kind) for gvk in templates):
+        return ""
     type_name = f"{api_version} {kind}"
     if other := WORKLOADS.get((group, kind)):
         replacement = next((entry for entry in known if entry.gvk.kind == other.replacement), None)

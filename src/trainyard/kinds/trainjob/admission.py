@@ -143,6 +143,12 @@ def _patches(job: Json, unpatched: Rendered) -> Iterator[Problem]:
                 yield Problem("spec.runtimePatches", text)
 
 
+def invalid_managers(job: Json) -> list[str]:
+    """The managers of patches that are no domains with a path, in their order."""
+    managers: list[str] = [patch["manager"] for patch in job["spec"].get("runtimePatches") or ()]
+    return [manager for manager in managers if _MANAGER.fullmatch(manager) is None]
+
+
 def _manager_text(manager: str) -> str:
     """Why it is no domain with a path."""
     domain, slash, path = manager.partition("/")
@@ -151,7 +157,8 @@ def _manager_text(manager: str) -> str:
     if re.fullmatch(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*", domain) is None:
         return (
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
-            "start and end with an alphanumeric character"
+            "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+            f"'{_DNS_LABEL}(\\.{_DNS_LABEL})*')"
         )
     return "Invalid path"
 

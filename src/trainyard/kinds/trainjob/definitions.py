@@ -159,19 +159,26 @@ def _with_rules(schema: Json, rules: tuple[Rule, ...]) -> Json:
     return schema
 
 
+COLUMNS: tuple[Json, ...] = (
+    {"name": "State", "type": "string", "jsonPath": ".status.conditions[-1:].type"},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+)
+
+
+def train_job_definition() -> Json:
+    """The CustomResourceDefinition of TrainJobs."""
+    more = {"subresources": {"status": {}}, "additionalPrinterColumns": list(COLUMNS)}
+    return _definition(TRAIN_JOB, "Namespaced", train_job_schema(), more)
+
+
+def runtime_definition(gvk: GVK) -> Json:
+    """That of a kind of runtimes."""
+    return _definition(gvk, "Namespaced" if gvk == TRAINING_RUNTIME else "Cluster", runtime_schema(), {})
+
+
 def definitions() -> list[Json]:
-    """The CustomResourceDefinitions."""
-    columns = [
-        {"name": "State", "type": "string", "jsonPath": ".status.conditions[-1:].type"},
-        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-    ]
-    job = {"subresources": {"status": {}}, "additionalPrinterColumns": columns}
-    runtime = runtime_schema()
-    return [
-        _definition(TRAIN_JOB, "Namespaced", train_job_schema(), job),
-        _definition(TRAINING_RUNTIME, "Namespaced", runtime, {}),
-        _definition(CLUSTER_TRAINING_RUNTIME, "Cluster", runtime, {}),
-    ]
+    """All of them."""
+    return [train_job_definition(), *map(runtime_definition, (TRAINING_RUNTIME, CLUSTER_TRAINING_RUNTIME))]
 
 
 def _definition(gvk: GVK, scope: str, schema: Json, more: Json) -> Json:

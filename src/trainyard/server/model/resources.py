@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from trainyard.objects import Json, NamespacedName, Problem, decode
+from trainyard.objects.review import Reviewer
 from trainyard.schema import Schema
 
 if TYPE_CHECKING:
@@ -209,6 +210,7 @@ class Registry:
     def __init__(self, resources: Sequence[Resource]) -> None:
         self._table: dict[tuple[str, str, str], Resource] = {}
         self.preferred_groups: tuple[str, ...] = ()  # groups of CRDs that are first in discovery, in this order
+        self.reviewers: Mapping[tuple[str, str], Reviewer] = {}  # admission webhooks by (group, kind)
         for resource in resources:
             self.add(resource)
 

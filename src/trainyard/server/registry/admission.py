@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 from trainyard.api_types import decoding
 from trainyard.api_types.schemas import ANY
-from trainyard.objects import Json, Problem
+from trainyard.objects import GVK, Json, NamespacedName, Problem, decode
 from trainyard.objects.json_equal import json_equal
 from trainyard.schema import Schema
 from trainyard.schema.checks import MAX_DEPTH, TYPE_TEXTS, json_text
 from trainyard.schema.compiled import is_too_deep
 from trainyard.server.model import errors, schemas
 from trainyard.server.model.context import RequestContext
-from trainyard.server.model.resources import Check, Resource
+from trainyard.server.model.resources import Check, Registry, Resource
 from trainyard.server.registry import metadata, scale
 
 Checks = Mapping[tuple[str, str], Check]
@@ -170,6 +170,25 @@ def update(resource: Resource, decoded: Decoded, old: Json, context: RequestCont
     if resource.generation and not json_equal(_spec(resource, new), _spec(resource, old)):
         new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
     return Result(new, (*decoded.warnings, *resource.warnings(new, old)))
+
+
+def reviewed(
+    registry: Registry, resource: Resource, admitted: Result, old: Json | None, context: RequestContext
+) -> Result:
+    """What the admission webhook of the resource makes of an object. Raises StatusError 403."""
+    reviewer = registry.reviewers.get((resource.group, resource.kind))
+    if reviewer is None:
+        return admitted
+
+    def read(gvk: GVK, key: NamespacedName) -> Json | None:
+        other = registry.find(gvk.group, gvk.version, gvk.plural)
+        record = context.log.get(other.storage_key, key) if other else None
+        return decode(record.body) if record else None
+
+    review = reviewer(admitted.object, old, read, context.now)
+    if review.refusal:
+        raise errors.StatusError(403, "Forbidden", review.refusal)
+    return Result(review.object, (*admitted.warnings, *review.warnings))
 
 
 def update_status(resource: Resource, decoded: Decoded, old: Json) -> Result:

@@ -96,7 +96,7 @@ ALERTS = (
     ),
     Alert(
         "TrainyardJobsRestarting",
-        f"sum by ({JOBS}) (increase(trainyard_job_restarts_total[1h])) > 10",
+        f'sum by ({JOBS}) (increase(trainyard_job_restarts_total{{cause=~"program|stall"}}[1h])) > 10',
         "5m",
         "warning",
         "Replicas of kind {{ $labels.kind }} in {{ $labels.job_namespace }} fail and restart again and again.",
@@ -138,7 +138,11 @@ PANELS = (
     ),
     Panel(
         "Restarts per hour",
-        {"{{job_namespace}} {{kind}}": f"sum by ({JOBS}) (increase(trainyard_job_restarts_total{{{_CHOSEN}}}[1h]))"},
+        {
+            "{{job_namespace}} {{kind}} {{cause}}": (
+                f"sum by ({JOBS}, cause) (increase(trainyard_job_restarts_total{{{_CHOSEN}}}[1h]))"
+            )
+        },
         stack=True,
     ),
     Panel(

@@ -180,10 +180,15 @@ MUTANTS = [
         "the back-off is not waited for",
         "back-off",
         (*ALWAYS, "fail"),
-        setting(RESTART, "retry_at", lambda job, end, failures, again, now: now),
+        setting(RESTART, "retry_at", lambda job, end, before, now: now),
+        trouble=2,
     ),
     Mutant(
-        "the back-off is not scheduled", "a replica", (*ALWAYS, "fail"), setting(RESTART, "plan_restarts", unscheduled)
+        "the back-off is not scheduled",
+        "a replica",
+        (*ALWAYS, "fail"),
+        setting(RESTART, "plan_restarts", unscheduled),
+        trouble=2,
     ),
     Mutant(
         "the deadline is not scheduled",

@@ -225,8 +225,8 @@ MORE = [
         "a gang is tried again at once",
         "the gang was tried again before its back-off",
         ("pass", "unasked", "fail"),
-        setting(RESTART, "retry_at", lambda job, end, failures, again, now: now),
-        initial_state=played_by(gang()),
+        setting(RESTART, "retry_at", lambda job, end, before, now: now),
+        initial_state=played_by(gang(), trouble=2),
     ),
     Mutant(
         "a failure beats the scheduler's success",
@@ -259,8 +259,8 @@ MORE = [
         "a worker is tried again at once",
         "a worker was tried again before its back-off",
         ("pass", "unasked", "fail"),
-        setting(RESTART, "retry_at", lambda job, end, failures, again, now: now),
-        initial_state=played_by(elastic()),
+        setting(RESTART, "retry_at", lambda job, end, before, now: now),
+        initial_state=played_by(elastic(), trouble=2),
     ),
     Mutant(
         "a resumed job goes to the old rendezvous",

@@ -35,12 +35,11 @@ def test_a_permanent_end_of_the_master_fails_the_job_and_leaves_everything(code:
 
 
 @pytest.mark.parametrize(("code", "reason"), RETRYABLE)
-def test_a_retryable_end_of_the_master_is_counted_and_waits(code: int, reason: str) -> None:
+def test_a_retryable_end_of_the_master_is_counted_and_tried_again(code: int, reason: str) -> None:
     planned = look(started(), *master_ended(code, reason))
     assert planned.status["state"] == "Running"  # the worker runs
-    assert planned.status["roles"]["MASTER"]["failures"] == 1
-    assert planned.requeue_at == NOW - 1 + 10
-    assert not planned.deletes
+    assert planned.status["roles"]["MASTER"] | {"failures": 1, "attempt": 1} == planned.status["roles"]["MASTER"]
+    assert [delete.name for delete in planned.deletes] == ["master-76no-0"]
 
 
 @pytest.mark.parametrize(("code", "reason"), PERMANENT + RETRYABLE)
@@ -87,7 +86,7 @@ def test_a_failed_job_without_a_pod_is_believed_after_five_seconds_and_counts_as
     early = look(started(), master, worker, pod_of(worker), now=NOW + 1)
     assert early.status["roles"]["MASTER"]["failures"] == 0 and early.requeue_at == NOW + 5
     late = look(started(), master, worker, pod_of(worker), now=NOW + 5)
-    assert late.status["roles"]["MASTER"]["failures"] == 1 and late.requeue_at == NOW + 10
+    assert late.status["roles"]["MASTER"] | {"failures": 1, "attempt": 1} == late.status["roles"]["MASTER"]
 
 
 def test_only_the_container_tensorflow_decides() -> None:
@@ -125,16 +124,45 @@ def test_a_replica_that_is_stuck_is_named_while_others_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failures", "seconds"), [(1, 10), (2, 20), (3, 40), (4, 80), (5, 160), (6, 320), (7, 360), (8, 360), (60, 360)]
+    ("failures", "seconds"), [(2, 10), (3, 20), (4, 40), (5, 80), (6, 160), (7, 320), (8, 360), (9, 360), (60, 360)]
 )
 def test_the_back_off_doubles_from_ten_seconds_to_six_minutes(failures: int, seconds: int) -> None:
     job = started(backoffLimit=1000)
-    job["status"]["roles"]["MASTER"] |= {"failures": failures - 1, "attempt": failures - 1}
+    before = {"failures": failures - 1, "attempt": failures - 1, "withoutProgress": failures - 1}
+    job["status"]["roles"]["MASTER"] |= before
     master = batch_job("MASTER", attempt=failures - 1, failed="BackoffLimitExceeded")
-    planned = look(job, master, pod_of(master, "Failed", code=137))
+    pod = pod_of(master, "Failed", code=137, startTime=format_time(NOW - 2))
+    planned = look(job, master, pod)
     assert planned.requeue_at == NOW - 1 + seconds
-    due = look({**job, "status": planned.status}, master, pod_of(master, "Failed", code=137), now=NOW - 1 + seconds)
+    due = look({**job, "status": planned.status}, master, pod, now=NOW - 1 + seconds)
     assert due.status["roles"]["MASTER"]["attempt"] == failures and len(due.deletes) == 1
+    assert due.status["roles"]["MASTER"]["withoutProgress"] == failures
+
+
+def test_the_first_failure_is_tried_again_at_once() -> None:
+    master = batch_job("MASTER", failed="BackoffLimitExceeded")
+    planned = look(started(), master, pod_of(master, "Failed", code=137, startTime=format_time(NOW - 2)))
+    assert planned.requeue_at is None
+    assert (
+        planned.status["roles"]["MASTER"] | {"attempt": 1, "failures": 1, "withoutProgress": 1}
+        == (planned.status["roles"]["MASTER"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "seconds", "progress"), [(0, 10, False), (0, 11, True), (2, 20, False), (2, 21, True), (9, 361, True)]
+)
+def test_an_attempt_longer_than_its_back_off_has_made_progress(before: int, seconds: int, progress: bool) -> None:
+    """It is tried again at once, and what failed before it does not count any more."""
+    job = started(backoffLimit=1000)
+    job["status"]["roles"]["MASTER"] |= {"attempt": before, "failures": before, "withoutProgress": before}
+    master = batch_job("MASTER", attempt=before, failed="BackoffLimitExceeded")
+    pod = pod_of(master, "Failed", code=137)
+    pod["status"]["startTime"] = format_time(NOW - 1 - seconds)
+    planned = look(job, master, pod)
+    role = planned.status["roles"]["MASTER"]
+    assert role["attempt"] == before + (progress or not before)
+    assert role.get("withoutProgress", 0) == (0 if progress else before or 1)
 
 
 def test_six_retries_without_a_limit_and_no_seventh() -> None:
@@ -190,19 +218,19 @@ def test_completion_in_the_future_keeps_the_time_to_live_finite() -> None:
     assert [delete.name for delete in look(job, now=NOW + 3660).deletes] == ["example-job"]
 
 
-@pytest.mark.parametrize(("attempt", "resumes", "wait"), [(0, 0, 0), (1, 1, 0), (1, 0, 10), (2, 0, 20), (3, 1, 20)])
-def test_repeated_disruptions_back_off_from_the_start_of_the_attempt(attempt: int, resumes: int, wait: int) -> None:
-    """S27: replaced at once; but what is thrown out again and again must not spin. A resume is no such time."""
+@pytest.mark.parametrize(("before", "wait"), [(0, 0), (1, 10), (2, 20)])
+def test_repeated_disruptions_back_off_as_failures_do(before: int, wait: int) -> None:
+    """S27: replaced at once; but what is thrown out again and again must not spin."""
     job = started()
-    job["status"] |= {"resumes": resumes}
-    job["status"]["roles"]["MASTER"]["attempt"] = attempt
-    master = batch_job("MASTER", attempt=attempt)
+    job["status"]["roles"]["MASTER"] |= {"attempt": before, "withoutProgress": before}
+    master = batch_job("MASTER", attempt=before)
     pod = pod_of(master, "Failed", code=1)
-    pod["status"] |= {"reason": "Evicted", "startTime": format_time(NOW)}
+    pod["status"] |= {"reason": "Evicted", "startTime": format_time(NOW - 2)}
     planned = look(job, master, pod)
-    assert planned.status["roles"]["MASTER"]["attempt"] == (attempt if wait else attempt + 1)
-    assert planned.requeue_at == (NOW + wait if wait else None)
+    assert planned.status["roles"]["MASTER"]["attempt"] == (before if wait else before + 1)
+    assert planned.requeue_at == (NOW - 1 + wait if wait else None)
     assert planned.status["roles"]["MASTER"]["failures"] == 0
+    assert planned.status.get("restartCauses") == (None if wait else {"program": 0, "eviction": 1})
 
 
 def test_a_failed_pod_without_any_exit_code_is_a_retryable_failure_with_the_pods_reason() -> None:

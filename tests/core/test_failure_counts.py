@@ -11,6 +11,7 @@ from tests.core.decision_values import (
 )
 from tests.support.builders import NOW, batch_job, look, pod_of, started
 from trainyard.kinds import MXJOB
+from trainyard.objects import format_time
 
 
 def test_a_failed_attempt_counts_even_if_the_next_one_succeeded_before_it_was_observed() -> None:
@@ -31,6 +32,10 @@ def test_a_drain_does_not_shorten_the_back_off_of_a_gang() -> None:
     job, jobs, rest = small_gang()
     drained = {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]}
     pods = [ended_pod_of(jobs[0], 137, "mxnet"), ended_pod_of(jobs[1], 143, "mxnet", **drained)]
+    for pod in pods:
+        pod["status"]["startTime"] = format_time(NOW - 2)
+    for role in job["status"]["roles"].values():
+        role["withoutProgress"] = 1
     planned = plan_for(MXJOB, job, *jobs, *rest, *pods)
     assert attempts_of(planned) == {0}
     assert planned.requeue_at == NOW - 1 + 10

@@ -8,7 +8,7 @@ from tests.model.simulated_job import simulate
 from tests.support.builders import NOW, batch_job, look, pod_of, replicas, started
 from tests.support.samples import elasticjob, mx_set, mxjob
 from trainyard import kinds
-from trainyard.objects import Json, Ref
+from trainyard.objects import Json, Ref, format_time
 
 
 def restarts(status: Json) -> int:
@@ -21,9 +21,18 @@ def test_a_master_that_failed_for_good_was_not_restarted() -> None:
     assert status["roles"]["MASTER"]["failures"] == 1 and restarts(status) == 0
 
 
+def after_a_failure(job: Json) -> Json:
+    """The job, all of whose roles have ended once without progress, so that a further failure waits for its
+    back-off."""
+    for role in job["status"]["roles"].values():
+        role["withoutProgress"] = 1
+    return job
+
+
 def test_a_master_that_waits_for_its_next_attempt_is_not_yet_restarted() -> None:
     master = batch_job("MASTER")
-    status = look(started(), master, pod_of(master, "Failed", code=137)).status
+    pod = pod_of(master, "Failed", code=137, startTime=format_time(NOW - 2))
+    status = look(after_a_failure(started()), master, pod).status
     assert status["roles"]["MASTER"]["failures"] == 1 and restarts(status) == 0
 
 
@@ -61,6 +70,7 @@ def test_a_pod_created_again_after_a_failure_is_one_restart_of_an_elastic_job() 
     simulated = simulate(kinds.ELASTICJOB, elasticjob(2))
     simulated.run()
     simulated.settle()
+    after_a_failure(simulated.job)
     simulated.end("example-worker-0", 137)
     assert restarts(simulated.settle()) == 0
     simulated.now += 60
@@ -70,7 +80,8 @@ def test_a_pod_created_again_after_a_failure_is_one_restart_of_an_elastic_job() 
 def test_a_clock_that_is_set_back_does_not_take_a_restart_for_one_that_was_made() -> None:
     """A Job that failed without a pod is believed five seconds later; once counted it stays believed."""
     master = batch_job("MASTER", failed="BackoffLimitExceeded")
-    job = started()
+    master["metadata"]["creationTimestamp"] = format_time(NOW - 2)
+    job = after_a_failure(started())
     counted = look(job, master, now=NOW + 6).status
     assert counted["roles"]["MASTER"]["failures"] == 1 and restarts(counted) == 0
     assert restarts(look({**job, "status": counted}, master, now=NOW + 1).status) == 0
@@ -98,6 +109,7 @@ def test_a_gang_that_is_started_again_is_one_restart(victims: int) -> None:
     simulated.settle()
     for role in ("scheduler", "server", "worker")[:victims]:
         simulated.end(f"example-{role}-1kkf-0", 137)
+    after_a_failure(simulated.job)
     assert restarts(simulated.settle()) == 0
     simulated.now += 60
     status = simulated.settle()

@@ -166,6 +166,8 @@ def test_the_last_condition_is_the_state_of_the_job(kind: Kind) -> None:
         ("Created", "True", f"{name}Created"),
         ("Running", "True", f"{name}Running"),
     ]
+    for role in simulated.job["status"]["roles"].values():
+        role["withoutProgress"] = 1  # so that the job waits for its back-off
     simulated.end(simulated.names("Pod")[-1], 137)
     simulated.settle()
     assert conditions(simulated)[-1] == ("Restarting", "True", f"{name}Restarting")

@@ -26,10 +26,12 @@ from tests.model.plan_cache import (
     merged,
 )
 from tests.model.world import Batch, ChildState, OtherChild, Pod, Set, World, fills, ordered, resource
+from trainyard.core.policies.restart import BASE_DELAY
 from trainyard.objects import Json, Ref
 
 ALL = 99
-PAUSE = 10  # seconds from its start before a worker is made again alone
+PAUSE = int(BASE_DELAY)
+"""Seconds that an attempt runs at least until it has made progress, and from its start until it is made again alone."""
 
 
 class ExecutorModel(NamedTuple):
@@ -226,7 +228,8 @@ def _why_not_deleted(cache: PlanCache, world: World, snapshot: Snapshot, live: B
     if current and not suspend and any(pod.live and not pod.deleting for pod in pods):
         return ["a running child of the current attempt was deleted"]
     if isinstance(live, Pod) and live.phase == "Failed" and not live.disrupted and live in snapshot.children:
-        return _why_not_replaced(cache, world, live, current and not suspend)
+        waits = current and not suspend and cache.facts(snapshot.status).without_progress[live.slot] > 0
+        return _why_not_replaced(cache, world, live, waits)
     return []
 
 

@@ -90,6 +90,7 @@ class WorldFacts(NamedTuple):
     start: float | None
     counted: tuple[str, ...]
     has: frozenset[int]  # slots that the job had when it was looked at last
+    without_progress: tuple[int, ...]  # by slot: attempts in a row before the present one
 
 
 class Snapshot(NamedTuple):
@@ -320,7 +321,7 @@ def _facts(memory: JobStatus, scenario: Scenario) -> WorldFacts:
         memory.outcome, scenario.reasons.get(reason, reason), memory.suspended, memory.started, attempts,
         (sum(failures),) if scenario.gang else failures,
         memory.resume_count, memory.completion_time, true, memory.has_run, memory.start_time, memory.counted_failures,
-        frozenset(has),
+        frozenset(has), tuple(memory.role(slot.role).without_progress for slot in scenario.slots),
     )  # fmt: skip
 
 

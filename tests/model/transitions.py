@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
-from tests.model.executor_model import ALL, ExecutorModel, apply_plan, restarted, written
+from tests.model.executor_model import ALL, PAUSE, ExecutorModel, apply_plan, restarted, written
 from tests.model.plan_cache import PlanCache, Snapshot
 from tests.model.world import JOB_UID, Batch, OtherChild, Pod, Set, View, World
 from trainyard.core.policies.restart import backoff
@@ -189,8 +189,9 @@ def _failed(cache: PlanCache, world: World, pod: Pod, code: int, reason: str) ->
         or cache.facts(world.status).suspended
     ):
         return world  # a resume starts anew, without a back-off
-    count = sum(by == failure[0] for by, _ in world.truth.must)
-    return world._replace(truth=world.truth._replace(wait=world.now + int(backoff(count))))
+    pause = int(backoff(cache.facts(world.status).without_progress[pod.slot] + 1))
+    has_progress = world.now - pod.began > max(PAUSE, pause)
+    return world._replace(truth=world.truth._replace(wait=world.now + (0 if has_progress else pause)))
 
 
 def _is_stale(cache: PlanCache, world: World, pod: Pod) -> bool:

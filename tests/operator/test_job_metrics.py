@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from trainyard import kinds
 from trainyard.controller_runtime.work_queue import WorkQueue
 from trainyard.objects import GVK, Json
-from trainyard.operator.job_metrics import ALIASES, COUNTERS, FORGET_SECONDS, JobMetrics, framework
+from trainyard.operator.job_metrics import ALIASES, CAUSES, COUNTERS, FORGET_SECONDS, JobMetrics, framework
 
 TFJOB = kinds.TFJOB.gvk
 OURS = {"job_namespace": "team", "kind": "TfJob"}
@@ -33,8 +33,6 @@ STORIES: dict[str, tuple[list[Json | None], dict[str, int]]] = {
     "submitted": ([None, NEW, job("Created")], {"trainyard_jobs_created": 1}),
     "succeeded": ([None, job("Created"), job("Created", "Succeeded")], {"trainyard_jobs_succeeded": 1}),
     "failed": ([None, job("Created"), job("Created", "Failed"), job("Failed")], {"trainyard_jobs_failed": 1}),
-    "restarted": ([None, job("Created"), job("Created", restarts=2)], {"trainyard_job_restarts": 2}),
-    "a status that lost its restarts": ([None, job("Created", restarts=2), job("Created")], {}),
     "deleted": ([None, job("Created"), None], {"trainyard_jobs_deleted": 1}),
     "deleted and created under its name": (
         [None, job("Created"), {"metadata": {**NEW["metadata"], "uid": "b"}}, job("Created", uid="b")],
@@ -54,6 +52,33 @@ def test_each_change_is_counted_once_under_both_names(name: str) -> None:
         value = expected.get(counter, 0)
         assert registry.get_sample_value(f"{counter}_total", OURS) == value, counter
         assert registry.get_sample_value(f"{ALIASES[counter]}_total", THEIRS) == value
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        ([job("Created"), job("Created", restarts=2)], {"program": 2}),
+        ([job("Created", restarts=2), job("Created")], {}),
+        (
+            [
+                job("Created", restarts=1),
+                job("Created", restarts=1, restartCauses={"program": 1, "node-lost": 1}),
+                job("Created", restarts=2, restartCauses={"program": 2, "node-lost": 2, "eviction": 1}),
+            ],
+            {"program": 1, "node-lost": 2, "eviction": 1},
+        ),
+    ],
+    ids=["after failures", "a status that lost them", "after disruptions"],
+)
+def test_restarts_are_counted_by_cause(versions: list[Json], expected: dict[str, int]) -> None:
+    registry = CollectorRegistry()
+    metrics = JobMetrics(registry, (kinds.TFJOB,))
+    for before, after in pairwise(versions):
+        metrics.observe_change(TFJOB, before, after)
+    for cause in CAUSES:
+        value = registry.get_sample_value("trainyard_job_restarts_total", {**OURS, "cause": cause})
+        assert value == expected.get(cause, 0), cause
+    assert registry.get_sample_value("training_operator_jobs_restarted_total", THEIRS) == expected.get("program", 0)
 
 
 def test_the_time_to_running_is_that_of_the_first_run() -> None:

@@ -19,6 +19,7 @@ from tests.server.server_clients import (
     job,
     pod,
 )
+from trainyard.objects import find_condition
 from trainyard.server.patch.dispatch import APPLY
 
 
@@ -60,6 +61,17 @@ def test_an_eviction_with_another_uid_or_dry_run_deletes_nothing(
     else:
         cluster.make(f"{PODS}/a/eviction", eviction, **query)
     assert cluster.get(f"{PODS}/a") == created
+
+
+def test_an_evicted_pod_says_so(cluster: Cluster) -> None:
+    cluster.make(PODS, pod("a"))
+    cluster.merge(f"{PODS}/a", {"metadata": {"finalizers": ["example.org/held"]}})
+    cluster.make(f"{PODS}/a/eviction", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}})
+    evicted = cluster.get(f"{PODS}/a")
+    condition = find_condition(evicted["status"]["conditions"], "DisruptionTarget") or {}
+    assert "deletionTimestamp" in evicted["metadata"]
+    assert (condition["status"], condition["reason"]) == ("True", "EvictionByEvictionAPI")
+    assert condition["message"] == "Eviction API: evicting"
 
 
 def test_no_custom_resource_is_created_for_a_terminating_crd(cluster: Cluster) -> None:

@@ -32,7 +32,16 @@ from trainyard.app.local import NOT_SERVED
 from trainyard.client import ApiClient, ApiError, ApiRequest
 from trainyard.core import Config
 from trainyard.kinds.policies import Policies
-from trainyard.objects import GVK, Json, find_condition, is_condition_true, labels_of, name_of, parse_time
+from trainyard.objects import (
+    GVK,
+    Json,
+    find_condition,
+    is_condition_true,
+    labels_of,
+    name_of,
+    operator_status,
+    parse_time,
+)
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 from trainyard.objects.resources import CONFIG_MAP, CRD, DEPLOYMENT, JOB, POD, SERVICE, STATEFUL_SET
 from trainyard.operator import Operator
@@ -255,6 +264,13 @@ class Harness:
         return "\n".join(lines)
 
     # --- the clock and the operator
+
+    async def had_failed(self, name: str = "story") -> None:
+        """The attempts of the job before the present one made no progress: its next failure waits for the longest
+        back-off, six minutes from its end, or, where replicas restart alone, ten seconds from its start."""
+        roles = operator_status(await self.until(lambda job: operator_status(job).get("roles"), name=name))["roles"]
+        status = {"roles": {role: {"withoutProgress": 9} for role in roles}}
+        await self.api.patch(self.kind.gvk, self.namespace, name, {"status": status}, "status")
 
     def later(self, seconds: float) -> None:
         self.clock.shift += seconds

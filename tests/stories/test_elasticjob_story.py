@@ -30,6 +30,7 @@ async def test_a_worker_that_may_be_tried_again_is_replaced_alone(harness: Harne
     await ELASTIC.begin(harness)
     first, other = await harness.pod("worker", 1), await harness.pod("worker", 0)
     worker = await harness.controlled_pod("worker", 1)
+    await harness.had_failed()
     await (worker.kill() if code == 137 else worker.exit(code))
     condition = await harness.condition("Restarting")
     assert condition["reason"] == "ElasticJobRestarting"
@@ -104,6 +105,7 @@ async def test_a_worker_that_ended_well_is_left_while_the_other_is_replaced(harn
     await ELASTIC.begin(harness)
     await (await harness.controlled_pod("worker", 0)).exit(0)
     await harness.until(lambda job: workers(job) == {"active": 1, "succeeded": 1})
+    await harness.had_failed()
     await (await harness.controlled_pod("worker", 1)).kill()
     await harness.condition("Restarting")
     harness.later(10)
@@ -157,6 +159,7 @@ async def test_an_elastic_job_scales_up_and_down_without_disturbing_other_worker
 
 async def test_a_worker_scaled_away_during_its_back_off_is_not_created_again(harness: Harness) -> None:
     await ELASTIC.begin(harness)
+    await harness.had_failed()
     await (await harness.controlled_pod("worker", 1)).kill()
     await harness.condition("Restarting")
     await by_edit(harness, 1)
@@ -216,6 +219,7 @@ async def test_a_template_edit_applies_to_later_pods(harness: Harness) -> None:
     assert await (await harness.controlled_pod("worker", 2)).ask(argument("nnodes")) == "1:5"
     assert await (await harness.controlled_pod("worker", 0)).ask(rate) is None
     assert lives(harness) == [1, 1, 1]
+    await harness.had_failed()
     await (await harness.controlled_pod("worker", 0)).kill()
     await harness.condition("Restarting")
     harness.later(10)

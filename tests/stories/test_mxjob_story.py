@@ -30,11 +30,12 @@ TWICE = Counter(dict.fromkeys(ONCE, 2))
 async def test_a_killed_replica_restarts_the_gang_and_counts_once(harness: Harness, role: str) -> None:
     await DIST.begin(harness)
     before = await harness.children(JOB)
+    await harness.had_failed()
     await (await harness.controlled_pod(role)).kill()
     condition = await harness.condition("Restarting")
     assert f"{role.upper()} 0: container mxnet exited with code 137" in condition["message"]
     assert failures(await harness.job()) == 1 and restarts(await harness.job()) == 0
-    harness.later(10)
+    harness.later(360)
     await harness.until_holds(lambda: lives(harness) == TWICE)
     job = await DIST.runs(harness)
     after = await harness.children(JOB)
@@ -48,6 +49,7 @@ async def test_a_killed_replica_restarts_the_gang_and_counts_once(harness: Harne
 
 async def test_several_ends_of_one_attempt_count_as_one(harness: Harness) -> None:
     await DIST.begin(harness, backoffLimit=1)
+    await harness.had_failed()
     for role in ("worker", "server", "scheduler"):
         await (await harness.controlled_pod(role)).exit(137)
     for role in ("worker", "server", "scheduler"):
@@ -56,7 +58,7 @@ async def test_several_ends_of_one_attempt_count_as_one(harness: Harness) -> Non
     operator, _ = await harness.operator()
     await looked(operator)
     assert failures(await harness.job()) == 1
-    harness.later(10)
+    harness.later(360)
     await DIST.runs(harness)
     await (await harness.controlled_pod("worker", 1)).kill()
     failed = await harness.condition("Failed")
@@ -68,9 +70,10 @@ async def test_a_succeeded_replica_restarts_with_its_gang(harness: Harness) -> N
     await DIST.begin(harness)
     await (await harness.controlled_pod("worker", 1)).exit(0)
     await harness.until(lambda job: mx_tally(job)["WORKER"] == {"Running": 1, "Succeeded": 1})
+    await harness.had_failed()
     await (await harness.controlled_pod("worker", 0)).kill()
     await harness.condition("Restarting")
-    harness.later(10)
+    harness.later(360)
     await DIST.runs(harness)
     assert lives(harness) == TWICE
 
@@ -129,6 +132,7 @@ async def test_a_job_suspended_during_the_gangs_back_off_counts_the_failure_once
     harness: Harness,
 ) -> None:
     await DIST.begin(harness)
+    await harness.had_failed()
     await (await harness.controlled_pod("worker")).kill()
     await harness.condition("Restarting")
     await harness.edit({"suspend": True})
@@ -193,9 +197,10 @@ async def test_a_local_job_runs_one_worker_without_a_service_and_restarts_it(har
     worker = await harness.controlled_pod("worker")
     assert await worker.ask("[k for k in os.environ if k.startswith('DMLC_')]") == []
     assert await harness.children(SERVICE) == {}
+    await harness.had_failed()
     await worker.kill()
     await harness.condition("Restarting")
-    harness.later(10)
+    harness.later(360)
     await harness.until_holds(lambda: lives(harness) == {"worker-0": 2})
     assert restarts(await harness.job()) == 1
     await PLAYS["MxJob-local"].runs(harness)
@@ -206,6 +211,7 @@ async def test_a_local_job_runs_one_worker_without_a_service_and_restarts_it(har
 @pytest.mark.parametrize("code", [1, 127, 128, 255])
 async def test_a_local_worker_is_tried_again_from_128_on(harness: Harness, code: int) -> None:
     await harness.submit(mx_local())
+    await harness.had_failed()
     await (await harness.controlled_pod("worker")).exit(code)
     await harness.condition("Failed" if code < 128 else "Restarting")
     assert is_condition_true((await harness.job())["status"]["conditions"], "Failed") == (code < 128)

@@ -82,6 +82,7 @@ async def test_a_suspended_job_runs_nothing_and_resumes_with_the_next_attempt(ha
 async def test_a_job_suspended_while_its_master_waits_for_its_back_off_counts_that_once(harness: Harness) -> None:
     await harness.submit(tf_job())
     await harness.every_replica_runs()
+    await harness.had_failed()
     await (await harness.controlled_pod("master")).exit(137)
     await harness.condition("Restarting")
     await harness.api.patch(TFJOB, harness.namespace, "story", {"spec": {"suspend": True}})

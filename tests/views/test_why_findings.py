@@ -74,13 +74,15 @@ def test_the_newest_pod_of_a_slot_determines_its_findings() -> None:
 def test_a_retry_has_its_time() -> None:
     """The time is that of the operator's own decision."""
     job = tfjob(RUNNING, ("Restarting", "ReplicaEnded", "MASTER 0: exited with code 130; retryable, tried again"))
-    job["status"]["roles"] = {name: {"replicas": 1, "port": 2222} for name in ("MASTER", "WORKER")}
+    role = {"replicas": 1, "port": 2222, "withoutProgress": 1}
+    job["status"]["roles"] = {"MASTER": role, "WORKER": role}
     owner = {"uid": "u", "controller": True, "kind": "TfJob", "name": "mnist"}
     carrier = child("Job", "master-abcd-0", "j1")
     labels = pod("MASTER-0")["metadata"]["labels"]
     carrier["metadata"] |= {"labels": labels, "ownerReferences": [owner]}
     by_job = [{"uid": "j1", "controller": True, "kind": "Job", "name": "master-abcd-0"}]
     orphan = pod("MASTER-0", {"state": ended(130, ago=3)}, "Failed", ownerReferences=by_job)
+    orphan["status"]["startTime"] = orphan["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"]
     retry = [line for line in diagnose(job, orphan, children=(carrier,)) if "made again at" in line.summary]
     assert retry and f"at {at(-7)} (in 7s)" in retry[0].summary, everything(diagnose(job, orphan, children=(carrier,)))
 

@@ -12,7 +12,7 @@ from tests.support.samples import KUBEFLOW_ROLES, kubeflow_job
 from tests.views.why_values import everything
 from trainyard import kinds
 from trainyard.core import Config
-from trainyard.objects import Json, format_time, uid_of
+from trainyard.objects import Json, format_time, operator_status, uid_of
 from trainyard.views.diagnosis import BLOCK, END, WAIT, Facts, Finding, why
 
 KINDS = {kind.gvk.kind: kind for kind in kinds.KINDS}
@@ -61,6 +61,9 @@ def _running(kind: str, policy: str = "ExitCode", scope: str = "", **fields: Any
 
 
 def _ended(simulated: SimulatedJob, code: int, *pods: str) -> SimulatedJob:
+    """They have ended; it was not the first time, so that what is tried again waits for its back-off."""
+    for role in operator_status(simulated.job)["roles"].values():
+        role["withoutProgress"] = 1
     for pod in pods:
         simulated.end(f"example-{pod}", code)
     simulated.settle()

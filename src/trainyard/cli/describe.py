@@ -14,6 +14,8 @@ from trainyard.cli.output.layout import UNKNOWN_WIDTH, UNLIMITED, colour_on, fie
 from trainyard.objects import format_time
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from trainyard.app.evidence.related_objects import RelatedObjects
     from trainyard.cli.command.jobs import JobInfo
     from trainyard.views.job_details import JobDetails
@@ -93,10 +95,15 @@ def _head(details: JobDetails, now: float) -> list[tuple[str, str]]:
         ("Deleted", _time_text(details.deleted, now)),
         ("Started", _time_text(row.started, now)),
         ("Ended", _time_text(row.ended_at, now)),
-        ("Restarts", str(row.restarts or "")),
+        ("Restarts", "; ".join(filter(None, (str(row.restarts or ""), *_disruptions(details))))),
         ("RuntimeId", details.runtime_id),
         ("Policies", ", ".join(f"{name}={_value_text(value)}" for name, value in details.policies.items())),
     ]
+
+
+def _disruptions(details: JobDetails) -> Iterator[str]:
+    """The restarts that the program did not cause: "1 by node-lost"."""
+    return (f"{count} by {cause}" for cause, count in details.disruptions.items())
 
 
 def _value_text(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainyard.core.annotations import annotation_problems
 from trainyard.core.children import decode_containers
 from trainyard.core.job_state import STALLED, JobStatus, Outcome, OwnedObjects, Replica
 from trainyard.core.kind import Job
@@ -82,6 +83,8 @@ def phase_conditions(
     unknown = ", ".join(job.parsed.unknown)
     message = f"unknown fields, which have no effect: {unknown}" if unknown else ""
     conditions.append(Condition("UnknownFields", bool(unknown), "UnknownFields", message))
+    message = "; ".join(str(problem) for problem in annotation_problems(job))
+    conditions.append(Condition("AnnotationIgnored", bool(message), "InvalidValue", message))
     if outcome.is_finished:
         conditions += [Condition(name, False, outcome.reason, "") for name in _ENDED_CONDITIONS]
         if outcome.phase == "Succeeded":

@@ -31,13 +31,14 @@ from trainyard.core.policies import (
     node_lost,
     progress,
     restart,
+    restart_limit,
     success_doubt,
     success_policy,
     suspend,
     ttl,
 )
 from trainyard.core.read import parse_job
-from trainyard.core.restart_count import count_restarts
+from trainyard.core.restart_count import count_restarts, pending_restarts
 from trainyard.objects import Json, is_deleting
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Delete
@@ -106,17 +107,16 @@ def _evaluate(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
     launch = success_doubt.next_launch(job, replicas, owned, counted.status)
     after = job.with_status(replace(counted.status, launch=launch))
     outcome = phase.compute_phase(after, replicas, now)
+    stalled, stall = progress.stalled(after, replicas, owned)
+    outcome = _limited(job, after, replicas, owned, outcome, stall, now)
     if outcome.is_finished:
         return Evaluation(job, after, replicas, owned, outcome, failed=counted.replicas)
     grace_end = success_policy.grace_end(after, replicas, now)
-    stalled, stall = progress.stalled(after, replicas, owned)
     restarted = restart.plan_restarts(job, replicas, owned, after.status, outcome, now, stall)
     after = after.with_status(restarted.status)
     if (ended := restart.ended_slots(job, replicas, after.status)) != after.ended:
         after = replace(after, ended=ended)
     blocks = blocked.find_blocks(after, replicas, owned, observed, outcome, restarted.slots, now)
-    reason = "ReplicaEnded" if restarted.message else "Restarted"
-    restarting = Condition("Restarting", bool(restarted.message), reason, restarted.message)
     return Evaluation(
         job,
         after,
@@ -125,9 +125,19 @@ def _evaluate(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
         blocks.outcome or outcome,
         failed=counted.replicas,
         slot_restarts=restarted.slots,
-        conditions=(restarting, stalled, *blocks.conditions),
+        conditions=(restarted.condition, stalled, *blocks.conditions),
         wakeups=(*wakeups, *restarted.wakeups, *blocks.wakeups, *filter(None, (grace_end,))),
     )
+
+
+def _limited(
+    job: Job, after: Job, replicas: list[Replica], owned: OwnedObjects, outcome: Outcome, stall: str, now: float
+) -> Outcome:
+    """The outcome, or the job's failure by its annotation `restart-limit`."""
+    if outcome.is_finished or outcome.phase == "Suspended" or restart_limit.limit_of(job) is None:
+        return outcome
+    restarts, pending = count_restarts(after, replicas, owned), pending_restarts(after, replicas, owned)
+    return restart_limit.outcome(job, after.status, replicas, restarts, pending, stall, now) or outcome
 
 
 def _plan(evaluation: Evaluation, observed: Observed, now: float) -> Plan:
@@ -144,7 +154,10 @@ def _plan(evaluation: Evaluation, observed: Observed, now: float) -> Plan:
     sent = due_writes(writes, observed, now)
     deleted = frozenset(delete.uid for delete in sent.deletes) if outcome.is_finished else frozenset()
     counts = status.replica_counts(job, replicas, outcome, deleted)
-    rendered = status.render_status(job, next_status, outcome, counts, count_restarts(after, replicas, owned), replicas)
+    restarts = count_restarts(after, replicas, owned)
+    recent = () if outcome.is_finished else restart_limit.recent_restarts(job, after.status, restarts, now)
+    next_status = replace(next_status, recent_restarts=recent)
+    rendered = status.render_status(job, next_status, outcome, counts, restarts, replicas)
     if outcome.is_finished:
         due = [ttl.expires_at(job, now)]
     else:

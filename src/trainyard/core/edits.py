@@ -24,8 +24,9 @@ def follow_edits(job: Job) -> dict[str, RoleStatus]:
         restarts = change is TemplateChange.RESTART and old is not None and not same
         attempt = old.attempt + restarts if old else 0
         failures = old.failures if old else 0
+        without_progress = old.without_progress if old and not restarts else 0
         digest = old.digest if old and same else role.digest  # an equal digest is kept in its stored form (same_digest)
-        roles[role.name] = RoleStatus(attempt, failures, role.replicas, role.port, digest)
+        roles[role.name] = RoleStatus(attempt, failures, role.replicas, role.port, digest, without_progress)
     return roles
 
 

@@ -6,6 +6,7 @@ import msgspec
 
 from trainyard.core.job_state import JobStatus, Replica
 from trainyard.core.kind import Job
+from trainyard.core.restart_causes import count_disruptions, disruption_key
 from trainyard.core.status import MAX_DELETED_UIDS
 from trainyard.objects.structs import replace
 
@@ -24,7 +25,7 @@ def count_failures(job: Job, replicas: list[Replica], status: JobStatus) -> Coun
     still have an object that was deleted.
     """
     counted, roles = list(status.counted_failures), dict(status.roles)
-    visible: set[str] = set()
+    visible = {disruption_key(replica.child.uid) for replica in replicas if replica.child}
     failed: list[Replica] = []
     for replica in replicas:
         role = roles.get(replica.slot.role)
@@ -37,7 +38,8 @@ def count_failures(job: Job, replicas: list[Replica], status: JobStatus) -> Coun
                 roles[replica.slot.role] = role = replace(role, failures=role.failures + 1)
     deleted = [key for key in counted if key not in visible][-MAX_DELETED_UIDS:]
     keys = tuple(key for key in counted if key in visible or key in deleted)
-    return CountedFailures(replace(status, roles=roles, counted_failures=keys), tuple(failed))
+    status = replace(status, roles=roles, counted_failures=keys)
+    return CountedFailures(count_disruptions(job, replicas, status), tuple(failed))
 
 
 def is_counted(job: Job, replica: Replica) -> bool:

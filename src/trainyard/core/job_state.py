@@ -20,6 +20,8 @@ JobResult = Literal["", "Succeeded", "Failed"]
 """How a job has ended; "" while it has not."""
 ReplicaState = Literal["Unknown", "Starting", "Running", "Succeeded", "Failed"]
 """The state of a replica. Unknown: no object runs it, or that object is being replaced."""
+RestartCause = Literal["program", "node-lost", "preemption", "eviction", "stall"]
+"""Why replicas restart: `program`, it exited; `stall`, it made no step; the others are disruptions (S27)."""
 CleanPodPolicy = Literal["", "None", "Running", "All"]
 """`cleanPodPolicy`; "" when it is unset."""
 
@@ -71,6 +73,7 @@ class RoleStatus(msgspec.Struct, frozen=True):
     replicas: int = 0
     port: int = 0
     digest: str = ""
+    without_progress: int = 0  # attempts in a row that ended without progress, before the present one (S14)
 
 
 STALLED = "Stalled"
@@ -110,6 +113,10 @@ class JobStatus(msgspec.Struct, frozen=True):
     completion_time: float | None = None
     resume_count: int = 0
     counted_failures: tuple[str, ...] = ()  # keys of failed attempts, see failures.failure_key
+    # by cause, without `program`: those are `status.restarts`
+    restart_causes: Mapping[RestartCause, int] = msgspec.field(default_factory=dict)
+    # when the restarts in the window of the annotation `restart-limit` were counted; none without it
+    recent_restarts: tuple[float, ...] = ()
     runtime_id: str = ""  # part of the names of the children, if Api.has_runtime_id
     roles: Mapping[str, RoleStatus] = msgspec.field(default_factory=dict)
 

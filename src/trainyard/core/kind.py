@@ -86,8 +86,9 @@ class Api(msgspec.Struct, frozen=True):
 
     read(spec, name) parses, defaults and validates a spec. `rules`: the cross-field rules. `rules_after_start`: the
     rules that fix the roles whose edits are ignored (TemplateChange.IGNORE) once the job has started; unset, every
-    field of the spec that is no policy is fixed. warnings(job): probable mistakes in an accepted spec. notes(job):
-    fields, beside those of pods, without effect on one machine.
+    field of the spec that is no policy is fixed. warnings(job): probable mistakes in an accepted spec.
+    annotation_problems(job): annotations of the kind whose values are not understood. notes(job): fields, beside those
+    of pods, without effect on one machine.
     """
 
     gvk: GVK
@@ -100,6 +101,7 @@ class Api(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
     rules_after_start: tuple[Rule, ...] | None = None
     warnings: Callable[[Job], tuple[Problem, ...]] = lambda job: ()
+    annotation_problems: Callable[[Job], tuple[Problem, ...]] = lambda job: ()
     notes: Callable[[Job], tuple[Problem, ...]] = lambda job: ()
     own_network: str = ""  # why each pod needs a network of its own, and what to do without one; "": it does not
     columns: tuple[Mapping[str, Any], ...] = ()

@@ -19,6 +19,7 @@ from trainyard.core.job_state import (
     Launch,
     Outcome,
     Replica,
+    RestartCause,
     RoleStatus,
 )
 from trainyard.core.kind import Job, Kind
@@ -38,6 +39,14 @@ OUTCOMES: tuple[JobResult, ...] = ("Succeeded", "Failed")
 MAX_TIME = 2.0e11
 """A time in the year 8307, in seconds since 1970: later times count as never written."""
 
+OTHER_CAUSES: tuple[RestartCause, ...] = ("node-lost", "preemption", "eviction", "stall")
+"""The causes whose restarts the status counts apart from `restarts`, in the order in which they are written."""
+
+COUNTS = frozenset(
+    {"conditions", "restarts", "restartCauses", "recentRestarts", "ready", "replicaStatuses", "launch", OWN_FIELDS}
+)
+"""The fields of a status whose change alone is not urgent. `launch` follows the pods, as counts do."""
+
 WARNING_CONDITIONS = frozenset(
     {
         "Failed",
@@ -48,12 +57,14 @@ WARNING_CONDITIONS = frozenset(
         "SpecChangeIgnored",
         STALLED,
         "UnknownFields",
+        "AnnotationIgnored",
         SUCCESS_IN_DOUBT,
     }
 )
 """Conditions whose event is of type Warning when they become True."""
 
 
+# Longer than 40 lines: the table of the fields of a status.
 def parse_status(kind: Kind, wire: Json) -> JobStatus:
     """Parse the status of a stored object."""
     whole = as_dict(wire.get("status"))
@@ -92,6 +103,8 @@ def parse_status(kind: Kind, wire: Json) -> JobStatus:
         completion_time=_time(status.get("completionTime")),
         resume_count=_count(status.get("resumes")),
         counted_failures=tuple(str(uid) for uid in counted) if isinstance(counted, list) else (),
+        restart_causes=_parse_causes(status.get("restartCauses")),
+        recent_restarts=_parse_times(status.get("recentRestarts")),
         runtime_id=_text(status.get("runtimeId")),
         roles=roles,
     )
@@ -111,7 +124,18 @@ def _parse_role(stored: object) -> RoleStatus:
         replicas=min(_count(role.get("replicas")), MAX_REPLICAS),
         port=_count(role.get("port")),
         digest=digest if isinstance(digest, str) else "",
+        without_progress=_count(role.get("withoutProgress")),
     )
+
+
+def _parse_causes(stored: object) -> dict[RestartCause, int]:
+    causes: Mapping[str, Any] = stored if isinstance(stored, dict) else {}
+    return {cause: count for cause in OTHER_CAUSES if (count := _count(causes.get(cause)))}
+
+
+def _parse_times(stored: object) -> tuple[float, ...]:
+    times = stored if isinstance(stored, list) else []
+    return tuple(seconds for time in times if (seconds := _time(time)) is not None)
 
 
 def _parse_launch(stored: object) -> Launch:
@@ -167,7 +191,7 @@ def render_status(
         rendered["completionTime"] = format_time(status.completion_time)
     if status.runtime_id:
         rendered["runtimeId"] = status.runtime_id
-    rendered["restarts"] = restarts
+    rendered |= _render_restarts(status, restarts)
     if status.resume_count:
         rendered["resumes"] = status.resume_count
     if status.has_run or outcome.phase == "Running":
@@ -232,14 +256,24 @@ def _ready_field(job: Job, counts: Mapping[str, Mapping[str, int]], kind_fields:
     return {"ready": f"{running}/{sum(role.replicas for role in job.roles)}"}
 
 
+def _render_restarts(status: JobStatus, restarts: int) -> Json:
+    rendered: Json = {"restarts": restarts}
+    if status.restart_causes:  # else all are the program's
+        rendered["restartCauses"] = {"program": restarts, **status.restart_causes}
+    if status.recent_restarts:
+        rendered["recentRestarts"] = [format_time(time) for time in status.recent_restarts]
+    return rendered
+
+
 def _render_role(role: RoleStatus) -> Json:
-    return {
+    rendered = {
         "attempt": role.attempt,
         "failures": role.failures,
         "replicas": role.replicas,
         "port": role.port,
         "template": role.digest,
     }
+    return {**rendered, "withoutProgress": role.without_progress} if role.without_progress else rendered
 
 
 def is_urgent(old: Json, new: Json) -> bool:
@@ -255,7 +289,5 @@ def _without_counts(status: Json) -> object:
     summary = [
         (item.get("type"), item.get("status"), item.get("reason")) for item in conditions if isinstance(item, dict)
     ]
-    # `launch` follows the pods, as counts do.
-    counts = ("conditions", "restarts", "ready", "replicaStatuses", "launch", OWN_FIELDS)
-    rest = {key: value for key, value in status.items() if key not in counts}
+    rest = {key: value for key, value in status.items() if key not in COUNTS}
     return summary, rest

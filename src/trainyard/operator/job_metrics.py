@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client import Counter as PrometheusCounter
@@ -23,9 +23,11 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from trainyard.core import Kind
+from trainyard.core.job_state import RestartCause
 from trainyard.objects import (
     GVK,
     Json,
+    as_dict,
     find_condition,
     is_condition_true,
     namespace_of,
@@ -46,16 +48,19 @@ COUNTERS = {
     "trainyard_jobs_deleted": "Jobs that were deleted.",
     "trainyard_jobs_succeeded": "Jobs that have succeeded.",
     "trainyard_jobs_failed": "Jobs that have failed.",
-    "trainyard_job_restarts": "Restarts of replicas after a failure, as status.restarts counts them.",
 }
+RESTARTS = "trainyard_job_restarts"
+"""The counter of restarts, which has a label `cause` in addition, of CAUSES."""
+CAUSES: tuple[RestartCause, ...] = get_args(RestartCause)
 ALIASES = {
     "trainyard_jobs_created": "training_operator_jobs_created",
     "trainyard_jobs_deleted": "training_operator_jobs_deleted",
     "trainyard_jobs_succeeded": "training_operator_jobs_successful",
     "trainyard_jobs_failed": "training_operator_jobs_failed",
-    "trainyard_job_restarts": "training_operator_jobs_restarted",
+    RESTARTS: "training_operator_jobs_restarted",
 }
-"""The counter of training-operator v1 with the same value, whose labels are job_namespace and framework."""
+"""The counter of training-operator v1 with the same value, whose labels are job_namespace and framework. That of the
+restarts has those with the cause `program`."""
 
 _FRAMEWORKS = {"tf": "tensorflow", "mx": "mxnet", "elastic": "pytorch"}
 
@@ -77,9 +82,11 @@ def _last_state(conditions: Container[str]) -> str:
 
 
 class _Series(NamedTuple):
-    """The series of one namespace and kind: of each of COUNTERS its own and its alias, and the time to running."""
+    """The series of one namespace and kind: of each of COUNTERS its own and its alias, and the time to running.
+    `restarts`: those of RESTARTS by cause, `program` with the alias."""
 
     counters: dict[str, tuple[PrometheusCounter, PrometheusCounter]]
+    restarts: dict[RestartCause, tuple[PrometheusCounter, ...]]
     running: Histogram
 
 
@@ -95,11 +102,17 @@ class JobMetrics:
         self._counters = {
             name: PrometheusCounter(name, text, LABELS, registry=registry) for name, text in COUNTERS.items()
         }
+        self._restarts = PrometheusCounter(
+            RESTARTS,
+            "Restarts of replicas, by cause. Those of the cause `program` are counted as in status.restarts.",
+            (*LABELS, "cause"),
+            registry=registry,
+        )
         self._aliases = {
             name: PrometheusCounter(
-                ALIASES[name], f"The same as {name}_total.", ("job_namespace", "framework"), registry=registry
+                alias, f"The same as {name}_total.", ("job_namespace", "framework"), registry=registry
             )
-            for name in COUNTERS
+            for name, alias in ALIASES.items()
         }
         self._running = Histogram(
             "trainyard_job_time_to_running_seconds",
@@ -125,7 +138,10 @@ class JobMetrics:
             amounts["trainyard_jobs_created"] = int(job_state(before) == "New" != job_state(after))
             amounts["trainyard_jobs_succeeded"] = int(_became_true("Succeeded", before, after))
             amounts["trainyard_jobs_failed"] = int(_became_true("Failed", before, after))
-            amounts["trainyard_job_restarts"] = max(0, _restarts(after) - _restarts(before))
+            restarts, earlier = _restarts(after), _restarts(before)
+            for cause, counters in series.restarts.items():
+                for counter in counters if restarts[cause] > earlier[cause] else ():
+                    counter.inc(restarts[cause] - earlier[cause])
             seconds = _seconds_to_running(after)
             if seconds is not None and _has_run(after) and not _has_run(before):
                 series.running.observe(seconds)
@@ -143,6 +159,13 @@ class JobMetrics:
                 )
                 for name, counter in self._counters.items()
             },
+            {
+                cause: (
+                    self._restarts.labels(namespace, gvk.kind, cause),
+                    *([self._aliases[RESTARTS].labels(namespace, framework(gvk))] if cause == "program" else []),
+                )
+                for cause in CAUSES
+            },
             self._running.labels(namespace, gvk.kind),
         )
 
@@ -153,7 +176,7 @@ class JobMetrics:
         for namespace in [name for name, last in self._last_used.items() if now - last > FORGET_SECONDS]:
             del self._last_used[namespace]
             labels = {"job_namespace": namespace}
-            for metric in (*self._counters.values(), *self._aliases.values(), self._running):
+            for metric in (*self._counters.values(), self._restarts, *self._aliases.values(), self._running):
                 metric.remove_by_labels(labels)
             self._series.pop(namespace, None)
 
@@ -202,9 +225,10 @@ def _became_true(condition_type: str, before: Json, after: Json) -> bool:
     )
 
 
-def _restarts(job: Json) -> int:
-    restarts = operator_status(job).get("restarts")
-    return restarts if isinstance(restarts, int) else 0
+def _restarts(job: Json) -> dict[RestartCause, int]:
+    status = operator_status(job)
+    counts = {**as_dict(status.get("restartCauses")), "program": status.get("restarts")}
+    return {cause: count if isinstance(count := counts.get(cause), int) else 0 for cause in CAUSES}
 
 
 def _has_run(job: Json) -> bool:

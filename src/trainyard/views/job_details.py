@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from trainyard.core import Job, decode_child
+from trainyard.core.job_state import RestartCause
 from trainyard.objects import Json, as_dict, labels_of, name_of, operator_status, parse_time, uid_of
 from trainyard.views.event_view import EventView, event_view
 from trainyard.views.job_row import JobRow, job_row
@@ -58,6 +59,7 @@ class JobDetails(msgspec.Struct, frozen=True, rename="camel"):
     reason: str  # `status.reason`, in one line
     deleted: float | None  # when its deletion began, in seconds since the epoch
     runtime_id: str
+    disruptions: dict[RestartCause, int]  # restarts of other causes than the program, by cause: node-lost, eviction ...
     policies: dict[str, Any]  # those that are set, by the API's names
     roles: tuple[RoleDetails, ...]
     replicas: tuple[ReplicaView, ...]
@@ -86,6 +88,7 @@ def job_details(
         reason=" ".join(str(status.get("reason") or "").split()),
         deleted=parse_time(as_dict(job.get("metadata")).get("deletionTimestamp")),
         runtime_id=parsed.runtime_id if parsed else "",
+        disruptions=dict(parsed.status.restart_causes) if parsed else {},
         policies=_policies(parsed) if parsed else {},
         roles=tuple(_roles(parsed)) if parsed else (),
         replicas=tuple(slots),

@@ -6,10 +6,11 @@ from trainyard.core.changes import delete_child, is_removed, slot_children
 from trainyard.core.job_state import CleanPodPolicy, OwnedObjects
 from trainyard.core.kind import Job
 from trainyard.core.model import Slot
+from trainyard.core.policies.restart_limit import EXCEEDED
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Delete, Patch
 
-LIMITS = frozenset({"BackoffLimitExceeded", "DeadlineExceeded"})
+LIMITS = frozenset({"BackoffLimitExceeded", "DeadlineExceeded", EXCEEDED})
 """Causes of a failure after which a kind with `limits_stop_pods` stops running children under every cleanPodPolicy."""
 
 

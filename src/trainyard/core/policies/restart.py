@@ -5,14 +5,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
-from trainyard.core.job_state import JobStatus, Outcome, OwnedObjects, Replica, RoleStatus, Termination
+from trainyard.core.job_state import (
+    JobStatus,
+    Outcome,
+    OwnedObjects,
+    Replica,
+    RestartCause,
+    RoleStatus,
+    Termination,
+)
 from trainyard.core.kind import Job
-from trainyard.core.model import Child, RestartScope, Slot
+from trainyard.core.model import Child, Condition, RestartScope, Slot
 from trainyard.core.names import digest, same_digest
 from trainyard.core.policies.failure_policy import join_texts, termination_text
 from trainyard.core.policies.success_policy import GRACE
+from trainyard.core.restart_causes import disruption_cause
 from trainyard.objects import exponential_delay
 from trainyard.objects.resources import POD
 from trainyard.objects.structs import replace
@@ -23,15 +34,23 @@ RETRYABLE = "retryable, tried again"  # in the message of condition Restarting: 
 
 
 class Restarts(msgspec.Struct, frozen=True):
-    """`status` has a new attempt for each role that restarts now. `slots`: the replicas that restart without a new
-    attempt of their role (RestartScope.SLOT). `message`: of condition Restarting, "" when it does not hold."""
+    """`status` has a new attempt for each role that restarts now, and counts the restarts by their cause. `slots`: the
+    replicas that restart without a new attempt of their role (RestartScope.SLOT). `message`: of condition Restarting,
+    "" when it does not hold."""
 
     status: JobStatus
     slots: tuple[Replica, ...]
     message: str
     wakeups: tuple[float, ...]
 
+    @property
+    def condition(self) -> Condition:
+        """Condition Restarting."""
+        reason = "ReplicaEnded" if self.message else "Restarted"
+        return Condition("Restarting", bool(self.message), reason, self.message)
 
+
+# Longer than 40 lines: each case continues what the one before it has decided about the roles.
 def plan_restarts(
     job: Job,
     replicas: list[Replica],
@@ -43,7 +62,7 @@ def plan_restarts(
 ) -> Restarts:
     """Restart the replicas whose retry is due; none of a suspended job, or of one that has succeeded (GRACE). `status`:
     the job's, with failures counted. `stall`: why all that have not ended restart, "" if they do not."""
-    roles = dict(status.roles)
+    roles, causes = dict(status.roles), dict(status.restart_causes)
     messages: list[str] = []
     slots: list[Replica] = []
     wakeups: list[float] = []
@@ -56,20 +75,28 @@ def plan_restarts(
         termination, role = replica.termination, roles.get(replica.slot.role)
         if termination is None or role is None or (replica.child and replica.child.attempt < role.attempt):
             continue
-        cause = "disrupted, tried again" if termination.disrupted else RETRYABLE
-        messages.append(f"{termination_text(replica, termination)}; {cause}")
+        verdict = "disrupted, tried again" if termination.disrupted else RETRYABLE
+        messages.append(f"{termination_text(replica, termination)}; {verdict}")
         if job.restarts_gang() and failed and termination.disrupted:
             continue  # in a gang that has a failure, only the failure's back-off counts
-        if (due := _due(job, termination, role, status, now)) > now:
+        before = status.role(replica.slot.role).without_progress
+        if (due := retry_at(job, termination, before, now)) > now:
             wakeups.append(due)
-        elif job.restart_scope is RestartScope.SLOT:
+            continue
+        idle = 0 if made_progress(job, termination, before) else before + 1
+        if job.restart_scope is RestartScope.SLOT:  # count_disruptions counts the cause
             slots.append(replica)
-        else:
-            roles |= _next_attempts(status, roles if job.restarts_gang() else (replica.slot.role,), roles)
-    lost = "" if is_kept or failed else stall or _lost_member(job, replicas, owned, status)
-    if lost:
+            roles[replica.slot.role] = replace(role, without_progress=idle)
+            continue
+        roles |= _next_attempts(status, roles if job.restarts_gang() else (replica.slot.role,), roles, idle)
+        if termination.disrupted:
+            _count(causes, disruption_cause(termination.reason))
+    lost, cause = ("", None) if is_kept or failed else _lost(job, replicas, owned, status, stall)
+    if lost and cause:
+        if not _has_new_attempt(status, roles):
+            _count(causes, cause)
         roles |= _next_attempts(status, roles, roles)
-    status = replace(status, roles=roles)
+    status = replace(status, roles=roles, restart_causes=causes)
     status = replace(status, gang="" if suspended else _gang(job, replicas, status))
     message = "; ".join(filter(None, (join_texts(messages), lost)))
     return Restarts(status, tuple(slots), message, tuple(wakeups))
@@ -90,64 +117,93 @@ def _has_ended(job: Job, replica: Replica, status: JobStatus) -> bool:
     return termination is not None and not (is_renewed or job.restarts_gang())
 
 
-def backoff(failures: int) -> float:
-    """Seconds between the end of an attempt and the next one: 10 s doubling to 6 min, no jitter (S14)."""
-    return exponential_delay(failures, BASE_DELAY, MAX_DELAY)
+def backoff(attempts: int) -> float:
+    """Seconds between the end of an attempt and the next one. `attempts`: how many in a row have ended without
+    progress, this one included. None after the first, then 10 s doubling to 6 min, no jitter (S14)."""
+    return exponential_delay(attempts - 1, BASE_DELAY, MAX_DELAY) if attempts > 1 else 0.0
 
 
-def retry_at(job: Job, termination: Termination, failures: int, retries: int, now: float) -> float:
-    """When a slot is retried after `termination`. `retries`: the number of earlier retries of its role.
+def made_progress(job: Job, termination: Termination, without_progress: int) -> bool:
+    """Whether the attempt ran longer than the back-off that would be due after it, at least BASE_DELAY: a program that
+    ends at once cannot spin, and one that trains for a while is never kept from going on.
+    `without_progress`: attempts in a row before it that made none."""
+    is_alone = job.restart_scope is RestartScope.SLOT
+    enough = BASE_DELAY if is_alone else max(BASE_DELAY, backoff(without_progress + 1))
+    return termination.started_at > 0 and termination.finished_at - termination.started_at > enough
 
-    A failure backs off from its end. A disruption is no failure: the first is replaced at once; later ones back off
-    from the start of the attempt, so that a pod that ran long is replaced at once and repeated evictions cannot spin.
-    A slot that restarts alone waits BASE_DELAY from its start, because the other slots wait for it.
+
+def retry_at(job: Job, termination: Termination, without_progress: int, now: float) -> float:
+    """When a slot is retried after `termination`, which may be a failure or a disruption. `without_progress`: attempts
+    of its role in a row before this one that made none.
+
+    A slot that restarts alone waits at most BASE_DELAY, from its start: the others wait for it, and the count is one of
+    all slots of the role.
     """
     ended, started = termination.finished_at, termination.started_at
-    if job.restart_scope is RestartScope.SLOT:
-        due = (started or ended) + BASE_DELAY
-    elif not termination.disrupted:
-        due = ended + backoff(failures)
-    else:
-        due = started + backoff(retries) if retries else now
+    if made_progress(job, termination, without_progress) or not without_progress:
+        return now
+    is_alone = job.restart_scope is RestartScope.SLOT
+    due = (started or ended) + BASE_DELAY if is_alone else ended + backoff(without_progress + 1)
     # A time in the future was written with a wrong clock; the job must not wait for it.
     return due if max(ended, started) <= now + BASE_DELAY else now
 
 
-def _due(job: Job, termination: Termination, role: RoleStatus, status: JobStatus, now: float) -> float:
-    scope = status.roles.values() if job.restarts_gang() else (role,)
-    failures = sum(member.failures for member in scope)
-    return retry_at(job, termination, failures, role.attempt - status.resume_count, now)
-
-
 def _next_attempts(
-    status: JobStatus, names: dict[str, RoleStatus] | tuple[str, ...], roles: dict[str, RoleStatus]
+    status: JobStatus, names: Iterable[str], roles: dict[str, RoleStatus], without_progress: int | None = None
 ) -> dict[str, RoleStatus]:
-    return {name: replace(roles[name], attempt=status.role(name).attempt + 1) for name in names}
+    """`without_progress`: None leaves it as it is."""
+    return {
+        name: replace(
+            roles[name],
+            attempt=status.role(name).attempt + 1,
+            without_progress=roles[name].without_progress if without_progress is None else without_progress,
+        )
+        for name in names
+    }
 
 
-def _lost_member(job: Job, replicas: list[Replica], owned: OwnedObjects, status: JobStatus) -> str:
-    """Why a gang restarts that has lost a replica without a failure, "" when it has not: another client has deleted its
+def _has_new_attempt(status: JobStatus, roles: dict[str, RoleStatus]) -> bool:
+    return any(role.attempt != status.role(name).attempt for name, role in roles.items())
+
+
+def _count(causes: dict[RestartCause, int], cause: RestartCause) -> None:
+    causes[cause] = causes.get(cause, 0) + 1
+
+
+def _lost(
+    job: Job, replicas: list[Replica], owned: OwnedObjects, status: JobStatus, stall: str
+) -> tuple[str, RestartCause]:
+    """Why all replicas restart without a failure, "" if they do not, and its cause."""
+    if stall:
+        return stall, "stall"
+    text, reason = _lost_member(job, replicas, owned, status)
+    return text, disruption_cause(reason)
+
+
+def _lost_member(job: Job, replicas: list[Replica], owned: OwnedObjects, status: JobStatus) -> tuple[str, str]:
+    """Why a gang restarts that has lost a replica without a failure, and the reason in the status of its Pod where that
+    is known; "" when it has lost none: another client has deleted its
     Pod while it ran, as a drain does, or its Job. A Pod in Terminating, or one without owner, shows that. If it is gone
     before the next reconcile, it is created again (S19), and `gang` of the status shows that it is another one. Before
     all replicas have run, that is all: none of them has begun without the others."""
     if not job.restarts_gang():
-        return ""
+        return "", ""
     for replica in replicas:
         pod = replica.child
         is_running_pod = pod is not None and pod.kind == POD.kind and pod.phase == "Running"
         if pod and is_running_pod and pod.deleting and pod.attempt == status.role(replica.slot.role).attempt:
             cause = f" ({': '.join(filter(None, (pod.reason, pod.message)))})" if pod.disrupted else ""
-            return f"Pod {pod.name} was deleted while it ran{cause}: all replicas restart"
+            return f"Pod {pod.name} was deleted while it ran{cause}: all replicas restart", pod.reason
     empty = {replica.slot for replica in replicas if replica.child is None}
     for pod in owned.pods_without_owner:
         current = pod.phase != "Succeeded" and pod.attempt == status.role(pod.role).attempt
         if current and Slot(pod.role, pod.index) in empty:
-            return f"the batch Job of {pod.role} {pod.index} was deleted: all replicas restart"
+            return f"the batch Job of {pod.role} {pod.index} was deleted: all replicas restart", ""
     children = _children(job, replicas, status)
     if not (children and job.status.gang and _same_size(job, status)) or same_digest(job.status.gang, _uids(children)):
-        return ""
+        return "", ""
     newest = max(children, key=lambda child: child.created)
-    return f"{newest.kind} {newest.name} was created again after all replicas had run: all replicas restart"
+    return f"{newest.kind} {newest.name} was created again after all replicas had run: all replicas restart", ""
 
 
 def _gang(job: Job, replicas: list[Replica], status: JobStatus) -> str:

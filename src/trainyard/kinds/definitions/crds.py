@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from trainyard.core import Config, Job, Kind, Rule, TemplateKind, parse_job, violations, with_aliases
+from trainyard.core.annotations import annotation_problems
 from trainyard.core.policies import progress
 from trainyard.core.policies.managed_by import KNOWN_CONTROLLERS, is_managed_here
 from trainyard.core.rules import field_and_items
@@ -160,7 +161,13 @@ def warnings(kind: Kind, wire: Json) -> list[Problem]:
     unknown = [
         Problem(path, misplaced_fields.warning_text(spec_schema, job.parsed.spec, path)) for path in job.parsed.unknown
     ]
-    return [*unknown, *_managed_by_warnings(job), *size_warnings(job), *kind.api.warnings(job)]
+    return [
+        *unknown,
+        *_managed_by_warnings(job),
+        *size_warnings(job),
+        *annotation_problems(job),
+        *kind.api.warnings(job),
+    ]
 
 
 def _managed_by_warnings(job: Job) -> list[Problem]:

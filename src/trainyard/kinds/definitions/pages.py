@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from trainyard.core import Kind, RestartScope, with_aliases
 from trainyard.core.job_state import STALLED, SUCCESS_IN_DOUBT
+from trainyard.core.policies.restart_limit import RESTART_LIMIT
 from trainyard.kinds.definitions.crds import schema
 from trainyard.kinds.definitions.immutability import rules_of
 from trainyard.objects import Json
@@ -44,22 +45,24 @@ CONDITIONS = {
     "a webhook, missing permissions, or a pod of an older attempt that does not terminate",
     "SpecChangeIgnored": "an edit of the spec has no effect",
     "UnknownFields": "the spec has unknown fields",
+    "AnnotationIgnored": "an annotation has a value that is not understood, and so no effect",
 }
 """What each condition means when it is True."""
 
 RESTARTS = {
-    RestartScope.ROLE: (
-        "a replica that ends with a retryable exit code is created again, after 10 s at first, then twice as long "
-        "each time, up to 6 minutes"
-    ),
+    RestartScope.ROLE: "a replica that ends with a retryable exit code is created again",
     RestartScope.GANG: (
-        "if a replica ends with a retryable exit code all replicas are created again, after 10 s at first, then "
-        "twice as long each time, up to 6 minutes: the others cannot continue without it"
+        "if a replica ends with a retryable exit code all replicas are created again: the others cannot continue "
+        "without it"
     ),
-    RestartScope.SLOT: (
-        "only a replica that ends with a retryable exit code is created again, 10 s after its start at the earliest"
-    ),
+    RestartScope.SLOT: "only a replica that ends with a retryable exit code is created again",
 }
+BACK_OFF = (
+    "The first time this is at once, and after each attempt that made progress, which is one longer than the back-off "
+    "that would be due, at least 10 s. Back-off begins with the second attempt in a row without progress: 10 s after "
+    "its end, doubling to 6 minutes; for a replica that is created again alone 10 s after its start. The annotation "
+    f"`{RESTART_LIMIT}: 5/1h` fails the job instead of a sixth restart within an hour (units: s, m, h, d)."
+)
 
 
 def kind_page(kind: Kind) -> str:
@@ -184,7 +187,7 @@ def _policies(kind: Kind) -> Iterator[str]:
     )
     scope = kind.lifecycle.restart_scope
     text = RESTARTS[scope] if isinstance(scope, RestartScope) else kind.lifecycle.restart_text
-    yield f"Retries: {text}. {limit}".rstrip()
+    yield f"Retries: {text}. {BACK_OFF} {limit}".rstrip()
     yield ""
     if kind.lifecycle.success_text:
         yield f"Success: {kind.lifecycle.success_text}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainyard.core import ExitAction, Job, RestartScope, Slot
+from trainyard.core.annotations import annotation_path
 from trainyard.kinds.kubeflow_v1.framework import WORKER, Framework, all_of
 from trainyard.objects import Problem
 from trainyard.objects.meta import annotations_of
@@ -49,9 +50,13 @@ def success_text(framework: Framework) -> str:
     return _SUCCESS_TEXT + (f". Neither has an effect on a job with {roles}" if roles else "")
 
 
-def warnings(framework: Framework, job: Job) -> tuple[Problem, ...]:
-    """Annotations about the success that have no effect, or not the expected one."""
+def annotation_problems(framework: Framework, job: Job) -> tuple[Problem, ...]:
+    """Annotations that have no effect, or not the expected one."""
     roles, problems = ", ".join(_serving_roles(framework, job)), []
+    scope = annotations_of(job.obj).get(RESTART_SCOPE)
+    if scope is not None and scope not in SCOPES:
+        text = f"has no effect as {scope!r}: write {' or '.join(SCOPES)}, or leave it out"
+        problems.append(Problem(annotation_path(RESTART_SCOPE), text))
     for name in (SUCCESS_POLICY, SUCCESS_GRACE):
         value, text = _annotation(job, name), ""
         if value and roles:
@@ -61,7 +66,7 @@ def warnings(framework: Framework, job: Job) -> tuple[Problem, ...]:
         elif name == SUCCESS_GRACE and value and _whole_seconds(value) not in range(MAX_GRACE + 1):
             text = f"is {value!r}: write whole seconds, at most {MAX_GRACE}"
         if text:
-            problems.append(Problem(f"metadata.annotations[{name}]", text))
+            problems.append(Problem(annotation_path(name), text))
     return tuple(problems)
 
 
@@ -93,7 +98,7 @@ def _annotation(job: Job, name: str) -> str:
 
 def restart_scope(framework: Framework, job: Job) -> RestartScope:
     """The annotation RESTART_SCOPE, or the framework's own scope for this job."""
-    annotated = SCOPES.get(annotations_of(job.obj).get(RESTART_SCOPE, ""))
+    annotated = SCOPES.get(_annotation(job, RESTART_SCOPE))
     return annotated or framework.restart_scope(job)
 
 

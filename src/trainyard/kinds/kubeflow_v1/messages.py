@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from trainyard.core import ConditionUpdate, Event, Job, Outcome, PlannedCreate, Replica, default_condition_event
+from trainyard.core.policies.restart_limit import EXCEEDED
 from trainyard.kinds.kubeflow_v1.conditions import TYPES
 from trainyard.kinds.kubeflow_v1.framework import Framework
 from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS, deleted_group_events, scheduler_event
@@ -28,6 +29,8 @@ def condition_message(
     """The update with the Training Operator's reason and text; a failure's cause follows the text."""
     if update.type not in TYPES:
         return update
+    if update.reason == EXCEEDED:
+        return ConditionUpdate(update.type, f"{framework.kind}{update.type}", f"{EXCEEDED}: {update.message}")
     kind, name = framework.kind, job.key.name
     subject = f"{kind} {job.key.namespace}/{name}" if framework.qualified(job) else f"{kind} {name}"
     texts = {

@@ -31,11 +31,14 @@ export function jobFacts(/** @type {import('./live.js').Live} */ live) {
   );
   return {
     root: element('p', { class: 'facts' }, state, kind, ready, restarts, time, where),
-    show(/** @type {JobRow} */ row) {
+    /** `disruptions`: restarts that the program did not cause, by cause. */
+    show(/** @type {JobRow} */ row, /** @type {Record<string, number>} */ disruptions = {}) {
       setState(state, row.state, toneOf(row.state));
       setText(kind, row.kind);
       setText(ready, hasEnded(row) ? plural(row.replicas, 'replica') : `${row.running} of ${row.replicas} running`);
-      setText(restarts, row.restarts ? plural(row.restarts, 'restart') : '');
+      const others = Object.entries(disruptions).map(([cause, count]) => `${count} by ${cause}`);
+      const known = row.restarts || others.length ? [plural(row.restarts, 'restart'), ...others] : [];
+      setText(restarts, known.join(', '));
       const start = row.started ?? row.created;
       setText(time, start ? duration((row.ended ?? live.now()) - start) : '');
       const period = [start && `since ${dateTime(start)}`, row.ended && `until ${dateTime(row.ended)}`];
@@ -138,7 +141,7 @@ export function createJobView(context, route) {
     content.hidden = !row;
     if (!row) return;
     const data = store.data.get(row.uid) ?? {};
-    facts.show(row);
+    facts.show(row, data.job?.disruptions);
     tensorBoard.show(row.uid, row.live ? data.tensorboard : null);
     findings.show(data.findings);
     void showActions(row, (row.live && store.jobs.has(row.uid) && data.actions) || null);

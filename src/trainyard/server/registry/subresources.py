@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, quote, urlencode
 
 import msgspec
 
-from trainyard.objects import Json, NamespacedName, decode, encode
+from trainyard.objects import Json, NamespacedName, decode, encode, set_condition
 from trainyard.objects.container_statuses import container_statuses
 from trainyard.objects.structs import replace
 from trainyard.schema.checks import json_text
@@ -246,8 +246,12 @@ def _bind(parts: ServerParts, resource: Resource, pod: Json, request: Request) -
     return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
 
+DISRUPTION_TARGET = ("DisruptionTarget", True, "EvictionByEvictionAPI", "Eviction API: evicting")
+"""The condition of an evicted Pod: its type, status, reason and message."""
+
+
 def _evict(parts: ServerParts, resource: Resource, pod: Json, request: Request) -> Response:
-    """Eviction: a delete. There are no PodDisruptionBudgets here."""
+    """Eviction: a delete, and the condition that tells it from others. There are no PodDisruptionBudgets here."""
     sent = decode_body(request)
     if not isinstance(sent, dict) or not isinstance(delete_options := sent.get("deleteOptions") or {}, dict):
         raise errors.bad_request(f"the body must be an Eviction of policy/v1, got {json_text(sent)}")
@@ -255,7 +259,9 @@ def _evict(parts: ServerParts, resource: Resource, pod: Json, request: Request) 
     options = deletion.read_options(delete_request)
     deletion.check_preconditions(resource, pod, options)
     options = replace(options, dry_run=options.dry_run or is_dry_run(request))
-    deletion.begin_deletion(parts.writes, resource, pod, options, parts.context)
+    status = dict(pod.get("status") or {})
+    status["conditions"] = set_condition(status.get("conditions") or (), *DISRUPTION_TARGET, parts.context.now)
+    deletion.begin_deletion(parts.writes, resource, {**pod, "status": status}, options, parts.context)
     return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
 

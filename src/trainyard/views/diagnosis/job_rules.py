@@ -8,6 +8,7 @@ from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Finding
 from trainyard.core.job_state import STALLED
 from trainyard.core.policies.managed_by import is_managed_here
 from trainyard.core.policies.restart import RETRYABLE
+from trainyard.core.policies.restart_limit import EXCEEDED, RESTART_LIMIT
 from trainyard.objects import Json, format_time, namespace_of, parse_time
 from trainyard.objects.numbers import times_text
 from trainyard.views.diagnosis.children import children_without_pods, next_requeue, succeeded_without_pods
@@ -27,6 +28,7 @@ NORMAL_CONDITIONS = frozenset({"Created", "Running", "Suspended", "Succeeded", "
 FAILURE_FIXES = {
     "DeadlineExceeded": "raise {activeDeadlineSeconds}, or make the job faster; then make the job again",
     "BackoffLimitExceeded": "mend what fails, or raise {backoffLimit}; then make the job again",
+    EXCEEDED: f"mend what fails, or raise the annotation {RESTART_LIMIT}; then make the job again",
     "InvalidSpec": "mend the spec and make the job again; `trainyard lint` shows every problem",
     "InvalidChild": "mend the template of that replica and make the job again",
     "PermanentFailure": "mend the program or its arguments and make the job again",
@@ -42,6 +44,7 @@ PROBLEM_CONDITIONS = {
     "DeploymentUnavailable": (NOTE, "an object beside its replicas, such as a Deployment, is not available"),
     "SpecChangeIgnored": (NOTE, "an edit of its spec has no effect"),
     "UnknownFields": (NOTE, "its spec has unknown fields, which are ignored"),
+    "AnnotationIgnored": (NOTE, "an annotation has a value that is not understood"),
 }
 PROBLEM_CONDITION_FIXES = {
     "NameConflict": "delete or rename that object, or give this job another name",
@@ -51,6 +54,7 @@ PROBLEM_CONDITION_FIXES = {
     "`trainyard.dev/on-stall: restart` such a job is restarted",
     "SpecChangeIgnored": "suspend the job, edit it and resume it; or make a new job",
     "UnknownFields": "check the spelling; `trainyard lint` names each",
+    "AnnotationIgnored": "correct the annotation of the job; `trainyard lint` says which values it may have",
 }
 BLOCKED_FIXES = {
     "QuotaExceeded": "raise the ResourceQuota of the namespace, free some of it, or ask for less in the template",

@@ -28,6 +28,7 @@ from trainyard.controller_runtime.lease import LeaseIdentity
 from trainyard.controller_runtime.tasks import HEALTHY_SECONDS, MAX_RESTART_DELAY
 from trainyard.core import Config
 from trainyard.kinds import ALL, TFJOB
+from trainyard.kinds.native_gang import NATIVE
 from trainyard.objects import is_condition_true
 from trainyard.objects.resources import EVENT, LEASE, NODE, POD
 from trainyard.server import Server
@@ -165,7 +166,7 @@ def is_leading(operating: OperatorProcess) -> bool:
 
 # The long-lived tasks of `up` and `run`.
 
-SERVED = Config(missing_resources=NOT_SERVED)
+SERVED = Config(missing_resources=NOT_SERVED, gang_scheduler=NATIVE)
 KINDS = {f"watch {WatchTarget(kind.gvk).name}" for kind in ALL}
 CHILDREN = {f"watch {WatchTarget(gvk).name}" for kind in ALL for gvk in kind.roles.children_in(SERVED)}
 TABLE = {
@@ -201,7 +202,8 @@ async def test_a_killed_task_of_a_cluster_is_logged_and_restarted(tmp_path: Path
                     name,
                 )
     served = {name for name in killed["workloads"] if name.startswith("watch ")}  # all resources found by discovery
-    assert served >= KINDS and killed == {**TABLE, "workloads": TABLE["workloads"] | served}
+    assert served >= KINDS
+    assert killed == {**TABLE, "workloads": TABLE["workloads"] | served}
 
 
 @pytest.mark.slow
@@ -257,6 +259,7 @@ SHORT_LIVED = {
     "controller_runtime/tasks.py": "the supervisor itself",
     "controller_runtime/reflector.py": "one exchange, awaited by `run`",
     "node/kubelet/api/exec.py": "one exec session",
+    "node/devices/sampler.py": "the samples of one kind of device, awaited by `run`",
     "node/images/environments.py": "progress of one build",
     "node/images/images.py": "the preparation for the first pod, cancelled by `close`",
     "node/images/providers.py": "one build, awaited by its pods",

@@ -105,6 +105,20 @@ def test_the_server_drops_a_null_in_a_map(installed: ControlPlane, namespace: st
     assert code == 201 and list(stored["spec"]["workerSets"]) == ["ws1"], stored
 
 
+def test_a_job_of_v1_can_be_updated_in_v2beta1(installed: ControlPlane, namespace: str) -> None:
+    """Kueue starts it so. `restartPolicy: ExitCode` is no policy of v2beta1; the update leaves it as it is."""
+    code, job = post(installed, namespace, kinds.MPIJOB, wire(kinds.MPIJOB, sample("MPIJob")))
+    assert code == 201 and "ExitCode" in str(job), job
+    (v2beta1,) = kinds.MPIJOB.further_versions
+    path = f"/apis/{v2beta1.gvk.api_version}/namespaces/{namespace}/mpijobs/{job['metadata']['name']}"
+    template = {"spec": {"nodeSelector": {"rack": "r1"}}}
+    started = {"mpiReplicaSpecs": {"Worker": {"template": template}}, "runPolicy": {"suspend": False}}
+    code, answer = installed.ask("PATCH", path, {"spec": started})
+    assert code == 200, answer
+    code, answer = installed.ask("PATCH", path, {"spec": {"mpiReplicaSpecs": {"Worker": {"restartPolicy": "Always"}}}})
+    assert code == 422, answer
+
+
 PAIRS = [
     pytest.param(kind, new, old, id=f"{kind.gvk.kind}-{number}")
     for kind in KINDS_WITH_TEMPLATES

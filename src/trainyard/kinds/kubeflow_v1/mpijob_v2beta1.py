@@ -45,11 +45,12 @@ class MPIJobV2Beta1Spec(TrainingSpec, kw_only=True):
 RULES = (
     mpi.single_launcher_rule(),
     Rule(
-        f"spec.{mpi.REPLICAS}{{}}",
-        "!has(self.restartPolicy) || self.restartPolicy in ['Never', 'OnFailure']",
-        lambda value, old: value.get("restartPolicy") in (None, "Never", "OnFailure"),
+        # Of the field alone: an API server then accepts updates that leave it as it is, such as those with which Kueue
+        # starts jobs of v1, which it writes in v2beta1.
+        f"spec.{mpi.REPLICAS}{{}}.restartPolicy",
+        "self in ['Never', 'OnFailure']",
+        lambda value, old: value in ("Never", "OnFailure"),
         "is Never or OnFailure in an MPIJob of v2beta1",
-        field="restartPolicy",
     ),
 )
 

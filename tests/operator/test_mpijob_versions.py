@@ -119,6 +119,10 @@ async def test_a_job_that_is_replaced_in_the_other_version_stays_what_it_is() ->
 
 V1_FIELDS: Json = {"f:mpiReplicaSpecs": {"f:Launcher": {}}}
 KUEUE_FIELDS: Json = {"f:runPolicy": {"f:suspend": {}}}
+LONG_FIELDS: Json = {
+    **KUEUE_FIELDS,
+    "f:mpiReplicaSpecs": {"f:Launcher": {"f:template": {"f:spec": {"f:nodeSelector": {}}}}},
+}
 
 
 def write(version: str, second: int, fields: Json, **entry: str) -> Json:
@@ -132,6 +136,18 @@ WRITES = {
     "an update in v2beta1": ([write("v1", 0, V1_FIELDS), write("v2beta1", 1, KUEUE_FIELDS)], "v1"),
     "an apply, which stands first": ([write("v2beta1", 1, KUEUE_FIELDS), write("v1", 0, V1_FIELDS)], "v1"),
     "both in one second": ([write("v2beta1", 0, KUEUE_FIELDS), write("v1", 0, V1_FIELDS)], "v1"),
+    "started within the second of the create, with more fields": (
+        [write("v2beta1", 0, LONG_FIELDS), write("v1", 0, {".": {}, **V1_FIELDS})],
+        "v1",
+    ),
+    "started within the second of the apply, with more fields": (
+        [write("v2beta1", 0, LONG_FIELDS), write("v1", 0, V1_FIELDS, operation="Apply")],
+        "v1",
+    ),
+    "the creator has written again": (
+        [write("v2beta1", 1, KUEUE_FIELDS), write("v1", 2, {".": {}, **V1_FIELDS})],
+        "v1",
+    ),
     "created in v2beta1": ([write("v2beta1", 0, V1_FIELDS), write("v1", 1, KUEUE_FIELDS)], "v2beta1"),
     "exported in v1 and created again": ([write("v1", 0, {**V1_FIELDS, "f:sshAuthMountPath": {}})], "v2beta1"),
     "scaled first": ([write("v1", 0, V1_FIELDS, subresource="scale"), write("v2beta1", 1, V1_FIELDS)], "v2beta1"),

@@ -14,8 +14,8 @@ def first_write(obj: Mapping[str, Any]) -> Json:
     managedFields does not tell.
 
     An API server works out the entries before its admission webhooks run, so what a webhook adds is in none of them.
-    Writes of a subresource do not count. Of several entries of one second, the one with most fields is the first: who
-    creates an object writes all of it.
+    Writes of a subresource do not count. Only a create that is no apply adds the spec itself (`.`). Without such an
+    entry an apply created the object, and is before the other writes of its second; then the entry with most fields is.
     """
     entry = _first_entry(as_dict(obj.get("metadata")))
     if entry is None:
@@ -40,9 +40,12 @@ def _first_entry(meta: Json) -> Json | None:
         for entry in (entries if isinstance(entries, list) else ())
         if isinstance(entry, dict) and not entry.get("subresource") and _fields_of_spec(entry)
     ]
-    return min(
-        writes, key=lambda entry: (str(entry.get("time") or ""), -len(encode(_fields_of_spec(entry)))), default=None
-    )
+    return min(writes, key=_order, default=None)
+
+
+def _order(entry: Json) -> tuple[bool, str, bool, int]:
+    fields = _fields_of_spec(entry)
+    return "." not in fields, str(entry.get("time") or ""), entry.get("operation") != "Apply", -len(encode(fields))
 
 
 def _fields_of_spec(entry: Json) -> Json:

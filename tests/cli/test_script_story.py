@@ -80,6 +80,17 @@ def test_every_worker_runs_in_the_scripts_folder_and_gets_the_peers_addresses(ne
         assert rank_facts["MASTER_PORT"]
 
 
+def test_a_script_runs_as_a_train_job_with_its_own_runtime(tmp_path: Path) -> None:
+    script(tmp_path, SHOW % (PLAIN,), "project/train.py")
+    code, out, err = run_to_end(tmp_path, "run", "--api", "trainjob", "--workers", "2", "project/train.py", "--fast")
+    assert code == 0, err
+    assert "node-0 | done" in out and "node-1 | done" in out
+    for rank, rank_facts in enumerate(facts(tmp_path / "project", 2)):
+        assert rank_facts["args"] == ["--fast"]
+        assert rank_facts["cwd"] == str(tmp_path / "project")
+        assert (rank_facts["RANK"], rank_facts["WORLD_SIZE"]) == (str(rank), "2")
+
+
 def test_the_workers_reach_each_other_at_the_masters_address(tmp_path: Path) -> None:
     script(
         tmp_path,

@@ -82,7 +82,7 @@ def init(ctx: click.Context, /, files: tuple[str, ...], output: str | None, **pa
     except ManifestError as error:
         note_problems(error.problems)
         sys.exit(INVALID)
-    click.echo(f"{file} written; next: {'trainyard run' if manifest.is_served else 'kubectl apply -f'} {file}")
+    click.echo(f"{file} written; next: trainyard run {file}")
 
 
 def _default_script(files: tuple[str, ...]) -> ProgramArguments:

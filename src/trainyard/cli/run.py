@@ -118,7 +118,7 @@ def run(ctx: click.Context, /, files: tuple[str, ...], namespace: str, **params:
         with _start_early(params["network"]) as early:  # while the manifest is read
             manifest = _save_manifest(manifest, params) if manifest else None
             claims = {} if manifest else dict(map(options.parse_claim, params["mounts"]))
-            documents = [manifest.with_working_directory().document] if manifest else []
+            documents = manifest.with_working_directory().documents if manifest else []
             submitted = submission.read(files, namespace, generated=documents)
             submitted.check_network(params["network"])
             _check_devices(submitted)

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from trainyard import kinds
 from trainyard.cli.scripts.command_line import ProgramArguments
 from trainyard.cli.scripts.commented_yaml import yaml_with_comments
 from trainyard.cli.scripts.frameworks import FRAMEWORKS, PLAIN, GuessedFramework, guess_framework
@@ -74,14 +73,14 @@ class ProgramJob(msgspec.Struct, frozen=True):
         return [*self.runtimes, self.job]
 
     @property
-    def is_served(self) -> bool:
-        """Whether Trainyard runs jobs of this kind."""
-        return kinds.kind_of(self.job) is not None
-
-    @property
     def document(self) -> Document:
         """The job as if it had been read from a manifest."""
-        return Document(self.job, self.program.label, 1)
+        return self.documents[-1]
+
+    @property
+    def documents(self) -> list[Document]:
+        """The objects as if they had been read from a manifest."""
+        return [Document(obj, self.program.label, 1) for obj in self.objects]
 
     def with_working_directory(self) -> ProgramJob:
         """A copy whose job has the program's directory as annotation, so that it runs from any directory."""
@@ -104,8 +103,6 @@ class ProgramJob(msgspec.Struct, frozen=True):
             f"  trainyard run {relative_path}       on this machine",
             f"  trainyard submit {relative_path}    to a cluster: first name an image that it can pull",
         ]
-        if not self.is_served:
-            commands = [f"  kubectl apply -f {relative_path}    to a cluster: first name an image that it can pull"]
         heading = [f"{self.job['kind']} for {self.program.label} ({self.framework}).", "", *commands, ""]
         first, *others = self.objects
         return "---\n".join([yaml_with_comments(first, heading), *(yaml_with_comments(obj, []) for obj in others)])

@@ -92,6 +92,35 @@ def submissions(client: TrainerClient) -> None:
     refused("mine", client.get_job, "mine")
 
 
+def all_reduce(rate: float) -> None:
+    """As the function above; a backtick here would be run by the shell. Each of two processes adds its rank."""
+    import torch
+    import torch.distributed
+
+    torch.distributed.init_process_group("gloo")
+    ranks = torch.tensor([torch.distributed.get_rank()])
+    torch.distributed.all_reduce(ranks)
+    print("world", torch.distributed.get_world_size(), "sum", ranks.item(), "rate", rate, flush=True)
+    torch.distributed.destroy_process_group()
+
+
+def tour(client: TrainerClient) -> None:
+    """From the function to its deletion, on two nodes with torchrun's rendezvous."""
+    trainer = CustomTrainer(func=all_reduce, func_args={"rate": 0.1}, num_nodes=2)
+    name = client.train(trainer=trainer)
+    job = client.wait_for_job_status(name, status={"Running", "Complete"}, timeout=120, polling_interval=1)
+    assert [step.name for step in job.steps] == ["node-0", "node-1"]
+    lines = list(client.get_job_logs(name, follow=True))
+    assert "world 2 sum 1 rate 0.1" in lines, lines
+    job = client.wait_for_job_status(name, timeout=120, polling_interval=1)
+    assert [step.status for step in job.steps] == ["Succeeded", "Succeeded"]
+    lines = list(client.get_job_logs(name, step="node-1"))
+    assert "world 2 sum 1 rate 0.1" in lines, lines
+    assert {event.involved_object_kind for event in client.get_job_events(name)} >= {"Pod"}
+    client.delete_job(name)
+    assert client.list_jobs() == []
+
+
 def refused(text: str, call: object, *arguments: object) -> None:
     """The call raises RuntimeError with that text."""
     message = "no error"
@@ -102,7 +131,7 @@ def refused(text: str, call: object, *arguments: object) -> None:
     assert text in message, message
 
 
-STORIES = (runtimes, submissions)
+STORIES = (runtimes, submissions, tour)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""The examples of the kubeflow.org/v1 kinds train for real, in the environments that the shipped catalogue names."""
+"""The examples of the kubeflow.org/v1 kinds and of TrainJob train for real, in the environments of the catalogue."""
 
 from __future__ import annotations
 
@@ -42,6 +42,15 @@ def test_a_master_and_workers_of_torch_have_the_same_falling_losses(network: str
     run = trained("pytorch_job.yaml", network)
     losses = [numbers(run, replica, r"loss ([0-9.]+)") for replica in ("master-0", "worker-0", "worker-1")]
     assert losses[0] == losses[1] == losses[2], run.text
+    assert losses[0][-1] < losses[0][0] / 4, run.text
+
+
+@NETWORKS
+def test_nodes_of_a_train_job_have_the_same_falling_losses(network: str) -> None:
+    run = run_to_end(str(EXAMPLES / "trainjob.yaml"), "--network", network)
+    assert run.code == 0, run.text
+    losses = [numbers(run, replica, r"loss ([0-9.]+)") for replica in ("node-0", "node-1")]
+    assert losses[0] == losses[1], run.text
     assert losses[0][-1] < losses[0][0] / 4, run.text
 
 

@@ -198,7 +198,7 @@ kept-pods: $(VENV)/dev control-plane ## write testdata/pod_table anew: what a re
 # Both back ends, a real node, the operators that ours replaces, the attacks, and every answer that testdata/kept has,
 # asked for again.
 test-nightly: $(VENV)/dev control-plane frameworks ## every test, and the real API server is asked everything that testdata/kept has
-	@TRAINYARD_KEPT=compare $(MAKE) --no-print-directory -k test test-long-trainings test-cluster test-drop-in test-gangs test-node attack
+	@TRAINYARD_KEPT=compare $(MAKE) --no-print-directory -k test test-long-trainings test-cluster test-drop-in test-gangs test-kueue test-node attack
 
 ci-times: $(VENV)/dev ## write what the last .ci/run took into docs/testing-ci.md
 	@$(BIN)/python -m tools.ci_steps --page
@@ -215,6 +215,9 @@ test-drop-in: $(VENV)/dev control-plane ## our operator beside Kubeflow's: their
 # scheduler-plugins is built once: eight to fifteen minutes on two cores.
 test-gangs: $(VENV)/dev control-plane ## our gangs beside real scheduler-plugins, and Volcano: TRAINYARD_VOLCANO names a folder with its programs
 	@$(PYTEST) -m peers tests/gangs
+
+test-kueue: $(VENV)/dev control-plane ## our jobs in the queues of a real Kueue: needs root, as Kueue reads certificates below /etc
+	@$(PYTEST) -m peers tests/kueue
 
 record-drop-in: $(VENV)/dev control-plane ## write testdata/drop_in anew: the answers of Kubeflow's operators to every scenario
 	@$(BIN)/python -m tests.drop_in record

@@ -78,6 +78,7 @@ TRAINER_MODULE = Module(
     "h1:Je+e7zvTLzB4qW09J1fB7pZrqvPtWuGng2NqdN5p5QU=",
     "./cmd/trainer-controller-manager",
 )
+KUEUE_MODULE = Module("sigs.k8s.io/kueue", "v0.17.1", "h1:r4cwg3ZFF75l7RjVbdCJgM+0RpU0MJGp7t3rLH8Zyh4=", "./cmd/kueue")
 SCHEDULER_PLUGINS_MODULE = Module(
     "sigs.k8s.io/scheduler-plugins", "v0.33.5", "h1:9u4QAYbuoxa59aStrJKP4Bii2EQrZmGPN2tzvfs2gL0=", "./cmd/scheduler"
 )

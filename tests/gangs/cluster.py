@@ -22,9 +22,11 @@ class JobCluster:
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         self.plane, self.namespace = plane, namespace
 
-    def submit(self, kind: Kind, job: Json) -> None:
+    def submit(self, kind: Kind, job: Json) -> Json:
+        """The answer: the job as it was stored."""
         code, answer = self.plane.ask("POST", path_of(kind, self.namespace), job)
         assert code == 201, answer
+        return answer
 
     def job(self, kind: Kind, name: str) -> Json:
         return self.plane.ask("GET", path_of(kind, self.namespace, name))[1]

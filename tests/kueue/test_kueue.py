@@ -131,8 +131,7 @@ async def test_a_job_is_held_admitted_evicted_admitted_again_and_ends(queued: Qu
     has ended, topology labels, the quota that comes back."""
     job = queued_job(kind)
     original, name = pod_sets(job["spec"]), name_of(job)
-    queued.submit(kind, job)
-    assert queued.job(kind, name)["spec"]["runPolicy"]["suspend"] is True, "its webhook suspends it"
+    assert queued.submit(kind, job)["spec"]["runPolicy"]["suspend"] is True, "its webhook suspends it"
     async with operated(queued.plane):
         await queued.until(lambda: len(queued.running()) == pods_of(job), "the admitted job runs")
         admitted = queued.job(kind, name)

@@ -179,15 +179,16 @@ def _plan(evaluation: Evaluation, observed: Observed, now: float) -> Plan:
 def _finished(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> Plan:
     """The plan of a finished job: its status never changes; its children are cleaned up, and the TTL deletes it."""
     stored = job.status
-    if expired := ttl.expired_job(job, now):
-        sent = due_writes(PlannedWrites((expired,)), observed, now)
-        events = job.kind.status.write_events(job, expired) if sent.deletes else ()
+    if expired := ttl.expired_objects(job, owned, now):
+        sent = due_writes(PlannedWrites(tuple(expired)), observed, now)
+        events = _events(job, (), (), sent.deletes)
         return Plan(stored.whole, deletes=sent.deletes, events=events, requeue_at=_earliest(sent.wakeups))
     lost, lost_due = node_lost.force_deletes(job, owned, now)
     clean = clean_pod_policy.effective_policy(job, stored.failure_cause)
     deletes, patches = clean_pod_policy.clean_pods(job, owned, clean, stored.failure_cause or stored.outcome)
     sent = due_writes(PlannedWrites((*lost, *deletes), tuple(patches)), observed, now)
-    due = _earliest((ttl.expires_at(job, stored.completion_time), lost_due, *sent.wakeups))
+    expiry = ttl.expires_at(job, stored.completion_time)  # once it is over, nothing is left to delete
+    due = _earliest((expiry if expiry and expiry > now else None, lost_due, *sent.wakeups))
     events = _events(job, (), (), sent.deletes)
     return Plan(stored.whole, deletes=sent.deletes, patches=sent.patches, events=events, requeue_at=due)
 

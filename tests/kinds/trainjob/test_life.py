@@ -3,13 +3,14 @@ What none of the recordings has is below."""
 
 from __future__ import annotations
 
+from copy import deepcopy
 from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
 
 from tests.kinds.trainjob.test_recorded import NAMES, recording, runtime_of, schema
-from tests.model.simulated_job import SimulatedJob, merged, simulate
+from tests.model.simulated_job import SimulatedJob, merged, shipped_source, simulate
 from tests.support.samples import trainjob
 from trainyard.core import Config, parse_job
 from trainyard.kinds import TRAINJOB
@@ -137,6 +138,32 @@ def test_a_snapshot_that_cannot_be_rendered_is_a_problem() -> None:
     job.job["status"]["trainyard"]["snapshot"] = {"spec": {"template": {"spec": {"replicatedJobs": [{"name": 5}]}}}}
     (problem,) = parse_job(TRAINJOB, job.job, Config()).parsed.problems
     assert "cannot be rendered" in problem.text
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_ttl_of_the_runtime_deletes_the_pods_and_does_not_run_the_job_again(code: int) -> None:
+    source = deepcopy(shipped_source(TRAINJOB, trainjob()))
+    assert source
+    job_set = source["spec"]["template"]["spec"]
+    job_set["ttlSecondsAfterFinished"] = 30
+    job_set["replicatedJobs"][0]["template"]["spec"]["backoffLimit"] = 0
+    job = SimulatedJob(TRAINJOB, trainjob(), template_source=source)
+    job.settle()
+    job.run()
+    for name in job.names("Pod"):
+        job.end(name, code)
+    ended = job.settle()
+    pods = job.names("Pod")
+    assert ended["conditions"] and len(pods) == 2
+    assert job.look().requeue_at == job.now + 30
+    job.now += 29
+    job.settle()
+    assert job.names("Pod") == pods
+    job.now += 1
+    kept = [ref for ref in job.objects if ref.kind != "Pod"]
+    assert job.settle() == ended
+    assert list(job.objects) == kept
+    assert job.look().idle and job.look().requeue_at is None
 
 
 def test_a_finished_job_of_trainer_is_left_alone() -> None:

@@ -27,6 +27,7 @@ POLICIES = {
     "suspend": "while true, no replica runs; afterwards replicas are created from the current spec",
 }
 """What each policy does (docs/rules.md S2 to S6)."""
+TEMPLATE_TTL = "in the object that has the templates: the pods are deleted this many seconds after the job's end"
 MANAGED_BY = "the operator ignores a job with any other value than {}"
 
 CONDITIONS = {
@@ -177,7 +178,8 @@ def _policies(kind: Kind) -> Iterator[str]:
     yield "| policy | what it does |"
     yield "|---|---|"
     managers = " or ".join(f"`{manager}`" for manager in kind.api.managers)
-    for name, text in {**POLICIES, "managedBy": MANAGED_BY.format(managers)}.items():
+    own = {"ttlSecondsAfterFinished": TEMPLATE_TTL} if kind.template_source else {}
+    for name, text in {**POLICIES, **own, "managedBy": MANAGED_BY.format(managers)}.items():
         yield f"| `{name}` | {text} |"
     yield ""
     limit = (

@@ -41,7 +41,9 @@ def read_with_runtime(spec: Json, name: str, runtime: Json) -> ParsedSpec:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         text = f"the runtime in status.trainyard.snapshot cannot be rendered: {type(error).__name__}: {error}"
         return replace(parsed, problems=(Problem("spec.runtimeRef", text),))
-    return replace(parsed, roles=roles, problems=tuple(_long_names(name, roles)))
+    ttl = whole_number(job_set["spec"].get("ttlSecondsAfterFinished"))
+    policy = replace(parsed.policy, ttl_seconds_after_finished=ttl)
+    return replace(parsed, roles=roles, policy=policy, problems=tuple(_long_names(name, roles)))
 
 
 def job_set_of(spec: Json, name: str, runtime: Json) -> Json:

@@ -56,7 +56,8 @@ async def test_volcano_alone_is_used(site: Site) -> None:
         await _submit(site)
         (group,) = await site.until(VOLCANO_POD_GROUP, lambda groups: len(groups) == 1)
         assert group["spec"]["minMember"] == 1
-        await site.until(kinds.JAXJOB.gvk, lambda jobs: "Blocked" in types_of(jobs[0]))
+        await site.until(kinds.JAXJOB.gvk, lambda jobs: "Created" in types_of(jobs[0]))
+        assert (await site.api.list(POD, "default"))["items"] == []  # Volcano has not admitted the group
         await site.api.patch(VOLCANO_POD_GROUP, "default", "example", {"status": {"phase": "Inqueue"}}, "status")
         assert (await _pod(site))["spec"]["schedulerName"] == "volcano"
 

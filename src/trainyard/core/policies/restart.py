@@ -80,14 +80,15 @@ def plan_restarts(
         if job.restarts_gang() and failed and termination.disrupted:
             continue  # in a gang that has a failure, only the failure's back-off counts
         before = status.role(replica.slot.role).without_progress
+        if job.restart_scope is RestartScope.SLOT:
+            before = max(0, before - 1)  # after_attempt has counted this one
         if (due := retry_at(job, termination, before, now)) > now:
             wakeups.append(due)
             continue
-        idle = 0 if made_progress(job, termination, before) else before + 1
         if job.restart_scope is RestartScope.SLOT:  # count_disruptions counts the cause
             slots.append(replica)
-            roles[replica.slot.role] = replace(role, without_progress=idle)
             continue
+        idle = 0 if made_progress(job, termination, before) else before + 1
         roles |= _next_attempts(status, roles if job.restarts_gang() else (replica.slot.role,), roles, idle)
         if termination.disrupted:
             _count(causes, disruption_cause(termination.reason))
@@ -130,6 +131,17 @@ def made_progress(job: Job, termination: Termination, without_progress: int) -> 
     is_alone = job.restart_scope is RestartScope.SLOT
     enough = BASE_DELAY if is_alone else max(BASE_DELAY, backoff(without_progress + 1))
     return termination.started_at > 0 and termination.finished_at - termination.started_at > enough
+
+
+def after_attempt(job: Job, replica: Replica, role: RoleStatus) -> RoleStatus:
+    """The role with the ended attempt of one of its replicas that restart alone counted in `without_progress`. It is
+    called once for each attempt: such an attempt has no number by which `plan_restarts` could tell that it is counted.
+    """
+    termination = replica.termination
+    if job.restart_scope is not RestartScope.SLOT or termination is None:
+        return role
+    before = role.without_progress
+    return replace(role, without_progress=0 if made_progress(job, termination, before) else before + 1)
 
 
 def retry_at(job: Job, termination: Termination, without_progress: int, now: float) -> float:

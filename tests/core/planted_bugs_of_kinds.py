@@ -358,7 +358,7 @@ MORE = [
         "the gang was tried again before its back-off",
         ("pass", "unasked", "fail", "drain"),
         setting(RESTART, "plan_restarts", restarted_after_a_drain),
-        initial_state=played_by(gang(), trouble=2),
+        initial_state=played_by(gang(), trouble=3),
     ),
     Mutant(
         "an edit of the master is followed",

@@ -41,6 +41,7 @@ OF_EVERY_JOB = (
         "job .status.observedGeneration",
         "job .status.ready",
         "job .status.restarts",
+        "job .status.restartCauses",
         "job .status.resumes",
         "job .status.roles",
         "job .status.state",

@@ -228,7 +228,7 @@ def _why_not_deleted(cache: PlanCache, world: World, snapshot: Snapshot, live: B
     if current and not suspend and any(pod.live and not pod.deleting for pod in pods):
         return ["a running child of the current attempt was deleted"]
     if isinstance(live, Pod) and live.phase == "Failed" and not live.disrupted and live in snapshot.children:
-        waits = current and not suspend and cache.facts(snapshot.status).without_progress[live.slot] > 1
+        waits = current and not suspend and facts.without_progress[live.slot] > 1
         return _why_not_replaced(cache, world, live, waits)
     return []
 

@@ -138,7 +138,7 @@ def after_attempt(job: Job, replica: Replica, role: RoleStatus) -> RoleStatus:
     called once for each attempt: such an attempt has no number by which `plan_restarts` could tell that it is counted.
     """
     termination = replica.termination
-    if job.restart_scope is not RestartScope.SLOT or termination is None:
+    if job.restart_scope is not RestartScope.SLOT or termination is None or termination.fails_job:
         return role
     before = role.without_progress
     return replace(role, without_progress=0 if made_progress(job, termination, before) else before + 1)

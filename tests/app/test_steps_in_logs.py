@@ -84,7 +84,7 @@ async def test_why_and_the_page_read_each_log_once(usages: tuple[()] | None) -> 
 async def test_get_of_a_job_reads_few_logs_and_of_all_jobs_none() -> None:
     stand_in, api, pods = cluster(40)
     assert await progress_warnings(api, "default", [JOB], pods) == [] == stand_in.read
-    (warning,) = await progress_warnings(api, "default", [JOB], pods, 8)
+    (warning,) = await progress_warnings(api, "default", [JOB], pods, reads_logs=True)
     assert HUNG in warning and warning.startswith("tfjob/mnist: worker-0, ") and len(stand_in.read) == 8
 
 
@@ -107,12 +107,12 @@ async def test_logs_of_another_job_are_not_read() -> None:
     stand_in, api, pods = cluster(2)
     labels = {**labels_of(pods[0]), OWNER: "v"}
     other = pod("WORKER-0", name="other-worker-0", uid="other", labels=labels)
-    await progress_warnings(api, "default", [JOB], [other, *pods], 8)
+    await progress_warnings(api, "default", [JOB], [other, *pods], reads_logs=True)
     assert sorted(stand_in.read) == list(map(name_of, pods))
 
 
 async def test_a_user_who_may_not_read_logs_gets_one_line() -> None:
     _, api, pods = cluster(may_read=False)
-    assert await progress_warnings(api, "default", [JOB], pods, 8) == [REFUSED]
+    assert await progress_warnings(api, "default", [JOB], pods, reads_logs=True) == [REFUSED]
     facts = await gather_facts(api, TFJOB, JOB)
     assert facts.refused == ("get pods/log",) and facts.usages == ()

@@ -124,13 +124,12 @@ async def _get(context: ClusterContext, arguments: tuple[str, ...], everywhere: 
         note("There are no jobs." if everywhere else f"There are no jobs in namespace {context.namespace}.")
     else:
         from trainyard.app.evidence.pod_metrics import progress_warnings
-        from trainyard.views.diagnosis.lookups import MAX_LOGS
 
         pods = await _list_pods(context, infos)
         print_table(jobs_table(infos, pods, everywhere, form == "wide"), form == "wide")
         namespace = "" if everywhere else infos[0].namespace
-        jobs, most_logs = [info.job for info in infos], MAX_LOGS if name else 0
-        for text in await progress_warnings(context.api, namespace, jobs, pods, most_logs):
+        jobs = [info.job for info in infos]
+        for text in await progress_warnings(context.api, namespace, jobs, pods, reads_logs=bool(name)):
             note(text)
 
 

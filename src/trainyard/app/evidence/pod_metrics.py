@@ -13,8 +13,6 @@ from trainyard.kinds import kind_of
 from trainyard.objects import GVK, Json, as_dict, labels_of, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.usage import DeviceUsage, Progress, devices_of
-from trainyard.views.diagnosis.brief import brief_progress
-from trainyard.views.diagnosis.lookups import suspicion
 from trainyard.views.job_view import NO_REPLICAS, JobView, job_result, job_state
 from trainyard.views.usage_view import ReplicaUsage, by_pod, replica_usages, with_progress
 
@@ -73,6 +71,8 @@ class JobUsages(NamedTuple):
 async def read_usages_and_steps(api: ApiClient, job: Json, pods: Sequence[Json], most_logs: int) -> JobUsages:
     """The usage of a job that has these pods, others may be among them; the steps in at most `most_logs` logs where no
     Trainyard node measures. Raises ApiError."""
+    from trainyard.views.diagnosis.lookups import suspicion
+
     items, missing = await read_pod_metrics(api, namespace_of(job), f"{OWNER}={uid_of(job)}")
     slots = JobView.of([job], pods, time.time()).slots(uid_of(job))
     usages = replica_usages(namespace_of(job), slots, by_pod(items))
@@ -94,11 +94,11 @@ def add_progress(
 
 
 async def progress_warnings(
-    api: ApiClient, namespace: str, jobs: Sequence[Json], pods: Sequence[Json], most_logs: int = 0
+    api: ApiClient, namespace: str, jobs: Sequence[Json], pods: Sequence[Json], reads_logs: bool = False
 ) -> list[str]:
     """What is wrong with those of these jobs that run, `KIND/NAME: text`: with their progress, where it is measured; or
-    that they have no replicas. `namespace`: of the jobs, "" for several. Makes a request if a job runs. `most_logs`:
-    for a single job, read the steps in so many logs where no Trainyard node measures."""
+    that they have no replicas. `namespace`: of the jobs, "" for several. Makes a request if a job runs. `reads_logs`:
+    for a single job, read the steps in its logs where no Trainyard node measures."""
     now = time.time()
     view = JobView.of(jobs, pods, now)
     known = [(kind, job) for job in jobs if (kind := kind_of(job)) is not None]
@@ -112,11 +112,14 @@ async def progress_warnings(
     running = [(kind, job) for kind, job in known if job_state(job) == "Running"]
     if not running:
         return warnings
+    from trainyard.views.diagnosis.brief import brief_progress  # imported here because it loads all of the diagnosis
+    from trainyard.views.diagnosis.lookups import MAX_LOGS
+
     refusal, usages_of = "", dict[str, list[ReplicaUsage]]()
     try:
-        if most_logs:
+        if reads_logs:
             job = running[0][1]
-            usages_of[uid_of(job)], _, refusal = await read_usages_and_steps(api, job, pods, most_logs)
+            usages_of[uid_of(job)], _, refusal = await read_usages_and_steps(api, job, pods, MAX_LOGS)
         elif metrics := by_pod((await read_pod_metrics(api, namespace, OWNER))[0]):
             slots_of = {uid_of(job): (namespace_of(job), view.slots(uid_of(job))) for _, job in running}
             usages_of = {uid: replica_usages(*slots, metrics) for uid, slots in slots_of.items()}

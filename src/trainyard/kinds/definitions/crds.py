@@ -13,7 +13,6 @@ from trainyard.core.rules import field_and_items
 from trainyard.kinds.definitions import misplaced_fields
 from trainyard.kinds.definitions.immutability import rules_of
 from trainyard.kinds.definitions.misspellings import misspelt_fields
-from trainyard.kinds.definitions.pod_checks import pod_problems_of
 from trainyard.kinds.definitions.size_variables import size_warnings
 from trainyard.objects import GVK, Json, Problem, annotations_of, templates_of
 from trainyard.objects.ineffective_fields import ineffective_fields
@@ -139,6 +138,8 @@ def _schemas_of(kind: Kind) -> tuple[Json, Schema]:
 def admit(kind: Kind, obj: Json) -> tuple[Json, list[Problem]]:
     """Admission of a new object as in an API server: the object with defaults, and every problem. In addition the
     problems that the API server reports only for the pods, and annotations that it does not know."""
+    from trainyard.kinds.definitions.pod_checks import pod_problems_of  # imported here because most commands do without
+
     compiled = _schemas_of(kind)[1]
     defaulted = compiled.default(obj)
     problems = [*compiled.validate(defaulted), *rules_check(kind)(defaulted, None)]

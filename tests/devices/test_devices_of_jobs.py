@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -95,14 +96,20 @@ def devices(home: Home, job: str, count: int) -> dict[str, list[str]]:
     return until(read, f"the logs of {job}", accept=lambda by_replica: len(by_replica) == count)
 
 
-def test_two_jobs_of_three_run_one_after_the_other_and_a_killed_daemon_gives_no_device_twice(tmp_path: Path) -> None:
-    machine = FakeNvml(tmp_path, 4)
+@contextlib.contextmanager
+def cluster_with_gpus(tmp_path: Path, count: int) -> Iterator[tuple[FakeNvml, Home, Cluster]]:
+    """A cluster by `up` on a machine with so many GPUs, all of which its shell allows."""
+    machine = FakeNvml(tmp_path, count)
     with at_home(tmp_path) as home:
         home.env |= machine.environ
         for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
             home.env.pop(name, None)
         assert home.up()[0] == 0
-        cluster = Cluster(home)
+        yield machine, home, Cluster(home)
+
+
+def test_two_jobs_of_three_run_one_after_the_other_and_a_killed_daemon_gives_no_device_twice(tmp_path: Path) -> None:
+    with cluster_with_gpus(tmp_path, 4) as (_, home, cluster):
         assert home.say("submit", str(manifest(tmp_path, "first", 3)))[0] == 0
         cluster.until_pods("first", 3, is_running, "run")
         assert home.say("submit", str(manifest(tmp_path, "second", 3)))[0] == 0

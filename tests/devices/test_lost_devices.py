@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.daemon_values import at_home
-from tests.devices.test_devices_of_jobs import Cluster, devices, is_running, manifest
-from tests.support.fake_nvml import FakeNvml, gpus, uuid
+from tests.devices.test_devices_of_jobs import cluster_with_gpus, devices, is_running, manifest
+from tests.support.fake_nvml import gpus, uuid
 from tests.support.waiting import until
 from trainyard.objects.resources import EVENT
 
@@ -16,13 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_job_whose_device_is_lost_restarts_on_others(tmp_path: Path) -> None:
-    machine = FakeNvml(tmp_path, 3)
-    with at_home(tmp_path) as home:
-        home.env |= machine.environ
-        for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
-            home.env.pop(name, None)
-        assert home.up()[0] == 0
-        cluster = Cluster(home)
+    with cluster_with_gpus(tmp_path, 3) as (machine, home, cluster):
         assert home.say("submit", str(manifest(tmp_path, "train", 2)))[0] == 0
         cluster.until_pods("train", 2, is_running, "run")
         given = devices(home, "train", 2)

@@ -111,11 +111,11 @@ def tour(client: TrainerClient) -> None:
     job = client.wait_for_job_status(name, status={"Running", "Complete"}, timeout=120, polling_interval=1)
     assert [step.name for step in job.steps] == ["node-0", "node-1"]
     lines = list(client.get_job_logs(name, follow=True))
-    assert "world 2 sum 1 rate 0.1" in lines, lines
+    assert lines.count("world 2 sum 1 rate 0.1") == 1, lines
     job = client.wait_for_job_status(name, timeout=120, polling_interval=1)
     assert [step.status for step in job.steps] == ["Succeeded", "Succeeded"]
     lines = list(client.get_job_logs(name, step="node-1"))
-    assert "world 2 sum 1 rate 0.1" in lines, lines
+    assert lines.count("world 2 sum 1 rate 0.1") == 1, lines
     assert {event.involved_object_kind for event in client.get_job_events(name)} >= {"Pod"}
     client.delete_job(name)
     assert client.list_jobs() == []

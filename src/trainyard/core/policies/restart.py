@@ -85,7 +85,7 @@ def plan_restarts(
         if (due := retry_at(job, termination, before, now)) > now:
             wakeups.append(due)
             continue
-        if job.restart_scope is RestartScope.SLOT:  # count_disruptions counts the cause
+        if job.restart_scope is RestartScope.SLOT:  # failures.py counts the cause
             slots.append(replica)
             continue
         idle = 0 if made_progress(job, termination, before) else before + 1
@@ -97,6 +97,7 @@ def plan_restarts(
         if not _has_new_attempt(status, roles):
             _count(causes, cause)
         roles |= _next_attempts(status, roles, roles)
+        roles = {name: _after_progress(job, name, role, replicas, now) for name, role in roles.items()}
     status = replace(status, roles=roles, restart_causes=causes)
     status = replace(status, gang="" if suspended else _gang(job, replicas, status))
     message = "; ".join(filter(None, (join_texts(messages), lost)))
@@ -128,9 +129,21 @@ def made_progress(job: Job, termination: Termination, without_progress: int) -> 
     """Whether the attempt ran longer than the back-off that would be due after it, at least BASE_DELAY: a program that
     ends at once cannot spin, and one that trains for a while is never kept from going on.
     `without_progress`: attempts in a row before it that made none."""
+    return termination.started_at > 0 and _is_long(
+        job, termination.finished_at - termination.started_at, without_progress
+    )
+
+
+def _is_long(job: Job, seconds: float, without_progress: int) -> bool:
     is_alone = job.restart_scope is RestartScope.SLOT
-    enough = BASE_DELAY if is_alone else max(BASE_DELAY, backoff(without_progress + 1))
-    return termination.started_at > 0 and termination.finished_at - termination.started_at > enough
+    return seconds > (BASE_DELAY if is_alone else max(BASE_DELAY, backoff(without_progress + 1)))
+
+
+def _after_progress(job: Job, name: str, role: RoleStatus, replicas: list[Replica], now: float) -> RoleStatus:
+    """The role whose attempt ends although its replicas run: without attempts in a row if this one ran long enough."""
+    children = (replica.child for replica in replicas if replica.slot.role == name)
+    started = min((child.start_time for child in children if child and child.start_time), default=now)
+    return replace(role, without_progress=0) if _is_long(job, now - started, role.without_progress) else role
 
 
 def after_attempt(job: Job, replica: Replica, role: RoleStatus) -> RoleStatus:
@@ -194,10 +207,10 @@ def _lost(
 
 def _lost_member(job: Job, replicas: list[Replica], owned: OwnedObjects, status: JobStatus) -> tuple[str, str]:
     """Why a gang restarts that has lost a replica without a failure, and the reason in the status of its Pod where that
-    is known; "" when it has lost none: another client has deleted its
-    Pod while it ran, as a drain does, or its Job. A Pod in Terminating, or one without owner, shows that. If it is gone
-    before the next reconcile, it is created again (S19), and `gang` of the status shows that it is another one. Before
-    all replicas have run, that is all: none of them has begun without the others."""
+    is known; "" when it has lost none: another client has deleted its Pod while it ran, as a drain does, or its Job. A
+    Pod in Terminating, or one without owner, shows that. If it is gone before the next reconcile, it is created again
+    (S19), and `gang` of the status shows that it is another one. Before all replicas have run, that is all: none of
+    them has begun without the others."""
     if not job.restarts_gang():
         return "", ""
     for replica in replicas:

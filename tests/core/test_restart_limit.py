@@ -9,7 +9,8 @@ from tests.support.samples import elasticjob, kubeflow_job, mx_set, mxjob
 from trainyard import kinds
 from trainyard.core.policies.restart_limit import RESTART_LIMIT, RestartLimit, parse_limit
 from trainyard.core.restart_causes import disruption_cause
-from trainyard.objects import Json, find_condition
+from trainyard.kinds.kubeflow_v1.lifecycle import SUCCESS_GRACE
+from trainyard.objects import Json, Ref, find_condition, format_time
 
 SCOPE = "trainyard.dev/restart-scope"
 
@@ -111,6 +112,49 @@ def test_replicas_that_restart_alone_count_too() -> None:
     assert find_condition(fail(simulated, "example-worker-0", 60)["conditions"], "Failed") is None
     failed = find_condition(fail(simulated, "example-worker-1", 60)["conditions"], "Failed") or {}
     assert failed["reason"] == "RestartLimitExceeded"
+
+
+def test_a_stale_cache_does_not_count_a_restart_that_was_made_as_one_to_make() -> None:
+    job = elasticjob(2)
+    job["metadata"] |= {"annotations": {RESTART_LIMIT: "1/1h"}}
+    simulated = simulate(kinds.ELASTICJOB, job)
+    simulated.run()
+    simulated.settle()
+    simulated.end("example-worker-0", 137)
+    failed = simulated.get("Pod", "example-worker-0")
+    assert simulated.settle()["restarts"] == 1
+    simulated.objects[Ref("Pod", "example-worker-0")] = failed
+    assert find_condition(simulated.look().status["conditions"], "Failed") is None
+
+
+def test_a_job_that_has_succeeded_is_not_failed_by_its_limit() -> None:
+    job = kubeflow_job("PyTorchJob", Master={}, Worker={"replicas": 2})
+    job["metadata"] |= {"annotations": {RESTART_LIMIT: "0/1h", SUCCESS_GRACE: "60"}}
+    simulated = simulate(kinds.PYTORCHJOB, job)
+    simulated.run()
+    simulated.settle()
+    simulated.end("example-master-0", 0)
+    simulated.settle()
+    simulated.end("example-worker-0", 137)
+    simulated.settle()
+    simulated.now += 60
+    assert find_condition(simulated.settle()["conditions"], "Succeeded") is not None
+
+
+@pytest.mark.parametrize(("seconds", "without_progress"), [(5.0, 3), (18000.0, None)])
+def test_a_pod_that_is_drained_after_progress_ends_a_row_of_attempts_without(
+    seconds: float, without_progress: int | None
+) -> None:
+    simulated = simulate(kinds.JAXJOB, kubeflow_job("JAXJob"))
+    simulated.run()
+    simulated.settle()
+    role = simulated.job["status"]["roles"]["Worker"]
+    role["withoutProgress"] = 3
+    simulated.now += seconds
+    pod = simulated.get("Pod", "example-worker-0")
+    pod["metadata"] |= {"deletionTimestamp": format_time(simulated.now + 30), "deletionGracePeriodSeconds": 30}
+    role = simulated.look().status["roles"]["Worker"]
+    assert (role["attempt"], role.get("withoutProgress")) == (1, without_progress)
 
 
 def test_a_kind_with_reasons_of_its_own_has_the_cause_at_the_start_of_its_message() -> None:

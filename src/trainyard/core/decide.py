@@ -134,9 +134,11 @@ def _limited(
     job: Job, after: Job, replicas: list[Replica], owned: OwnedObjects, outcome: Outcome, stall: str, now: float
 ) -> Outcome:
     """The outcome, or the job's failure by its annotation `restart-limit`."""
-    if outcome.is_finished or outcome.phase == "Suspended" or restart_limit.limit_of(job) is None:
+    restarts_none = outcome.is_finished or outcome.phase == "Suspended" or outcome.reason == success_policy.GRACE
+    if restarts_none or restart_limit.limit_of(job) is None:
         return outcome
-    restarts, pending = count_restarts(after, replicas, owned), pending_restarts(after, replicas, owned)
+    restarts = count_restarts(after, replicas, owned)
+    pending = pending_restarts(after, replicas, restarts)
     return restart_limit.outcome(job, after.status, replicas, restarts, pending, stall, now) or outcome
 
 

@@ -23,14 +23,16 @@ from trainyard.core.policies.backoff_limit import restarts_in_place
 def count_restarts(job: Job, replicas: list[Replica], owned: OwnedObjects) -> int:
     """The restarts of the job, whose status has counted every failure of these replicas."""
     failures = sum(role.failures for role in job.status.roles.values())
-    restarts = failures - pending_restarts(job, replicas, owned) + restarts_in_place(replicas)
+    restarts = failures - len(set(_not_restarted(job, replicas, owned))) + restarts_in_place(replicas)
     before = job.status.stored.get("restarts")
     return max(restarts, before if isinstance(before, int) else 0, 0)
 
 
-def pending_restarts(job: Job, replicas: list[Replica], owned: OwnedObjects) -> int:
-    """How many counted failures have no restart yet, as they are the last ones of their slots."""
-    return len(set(_not_restarted(job, replicas, owned)))
+def pending_restarts(job: Job, replicas: list[Replica], restarts: int) -> int:
+    """How many counted failures have no restart yet. `restarts`: as count_restarts says. A stale cache may still have a
+    failed attempt whose restart `restarts` has."""
+    failures = sum(role.failures for role in job.status.roles.values())
+    return max(0, failures + restarts_in_place(replicas) - restarts)
 
 
 def _not_restarted(job: Job, replicas: list[Replica], owned: OwnedObjects) -> Iterable[str]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.builders import NOW, UID, batch_job, pod_of, service
 from trainyard.core import Child, ChildStatus, decode_child
 from trainyard.core.children import ContainerRecord, decode_containers, encode_containers
-from trainyard.objects import Json, decode, encode
+from trainyard.objects import Json, decode, encode, format_time
 
 
 def test_a_batch_job_is_remembered_by_slot_attempt_owner_and_end() -> None:
@@ -144,3 +144,10 @@ def test_a_pods_own_message_comes_before_that_of_a_waiting_container() -> None:
     status = {"phase": "Pending", "containerStatuses": [waiting]}
     assert decode_child({"kind": "Pod", "status": status}).message == "no such image"
     assert decode_child({"kind": "Pod", "status": {**status, "message": "first"}}).message == "first"
+
+
+def test_a_pod_that_a_node_took_with_it_ended_when_it_was_disrupted() -> None:
+    disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+    pod = pod_of(batch_job("MASTER"), "Running")
+    pod["status"] |= {"phase": "Failed", "conditions": [{**disrupted, "lastTransitionTime": format_time(NOW)}]}
+    assert decode_child(pod, "Pod").finished_at == NOW

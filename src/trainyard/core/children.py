@@ -277,6 +277,8 @@ def _pod_fields(status: _Status, spec: _Spec) -> dict[str, Any]:
             if state and state.waiting and state.waiting.message:
                 message = message or state.waiting.message
     reason = status.reason or (cause.reason if cause else "") or ""
+    if not ended and disrupted and disruption and status.phase == "Failed":  # a node that is gone tells no end
+        ended = _parse_time(disruption.lastTransitionTime) or 0.0
     return {
         "phase": _shared(status.phase),
         "reason": _shared(reason),

@@ -19,7 +19,7 @@ from trainyard.kinds import (
     TFJOB,
 )
 from trainyard.kinds.kubeflow_v1.mpijob_v2beta1 import MPIJOB_V2BETA1
-from trainyard.kinds.native_gang import NATIVE
+from trainyard.kinds.native_gang import NATIVE, group_name
 from trainyard.objects import Json, find_condition, name_of
 
 every_kind = pytest.mark.parametrize(
@@ -101,6 +101,14 @@ def test_a_gang_that_restarts_has_a_new_group() -> None:
     simulated.settle()
     assert simulated.names("PodGroup") == ["example-1"]
     assert {group_of(pod) for pod in members(simulated)} == {"example-1"} and min_count(simulated) == 3
+
+
+@pytest.mark.parametrize(("causes", "name"), [({}, "example-2"), ({"program": 0, "stall": 1}, "example-3")])
+def test_replicas_that_restart_alone_have_a_new_group_after_a_resume_and_a_stall(
+    causes: dict[str, int], name: str
+) -> None:
+    job = {**sample("TFJob"), "status": {"resumes": 2, "restartCauses": causes}}
+    assert group_name(parse_job(TFJOB, job, Config(gang_scheduler=NATIVE))) == name
 
 
 def test_a_member_that_has_ended_for_good_is_not_waited_for() -> None:

@@ -79,9 +79,11 @@ def _join(pod_spec: Json, job: Job, priority_class: str) -> None:
 
 
 def group_name(job: Job) -> str:
-    """JOB-N, where N counts the restarts of the whole job: the attempts of a gang, of another job its resumptions."""
+    """JOB-N, where N counts the restarts of the whole job: the attempts of a gang, of another job its resumptions and
+    its restarts after a stall."""
     attempts = (role.attempt for role in job.status.roles.values())
-    number = max(attempts, default=0) if job.restarts_gang() else job.status.resume_count
+    together = job.status.resume_count + job.status.restart_causes.get("stall", 0)
+    number = max(attempts, default=0) if job.restarts_gang() else together
     return f"{job.key.name}-{number}"
 
 

@@ -52,12 +52,11 @@ def min_count(group: Json) -> int:
 
 def is_held(group: Json, members: Sequence[Json]) -> bool:
     """Whether the pending ones of the pods that name the group are not to be looked at yet."""
-    least = min_count(group)
-    if len(members) < least:
-        return True
     existing = [pod for pod in members if not pod_facts.is_finished(pod)]
     specs = [pod_facts.spec_of(pod) for pod in existing]
-    return len(existing) < least or any(spec.get("schedulingGates") and not spec.get("nodeName") for spec in specs)
+    return len(existing) < min_count(group) or any(
+        spec.get("schedulingGates") and not spec.get("nodeName") for spec in specs
+    )
 
 
 def unsatisfied(group: Json, attempt: Attempt) -> str:

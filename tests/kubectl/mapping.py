@@ -25,6 +25,8 @@ _PATTERNS = (
     (r"(Runtime Id: +)\w+", r"\1<id>"),
     (r"(0/1 +<age> +)\w{4}\b", r"\1<id>"),  # the column RuntimeId
     (r"(?m)^Waiting for .*\n", ""),  # of `rollout status`: how long it takes
+    # A real API server's repair loop speaks when it saw a Service a moment before the Service's IPAddress.
+    (r"(?m)^(?:<age>)? *Warning +ClusterIPNotAllocated .*\n?", ""),
     (r"(?m)^tar: Removing leading .*\n?", ""),  # `cp` ends with the archive, and may not have heard its complaints
     (r"(?s)(DESCRIPTION:\n).*?(?=\nFIELDS:|\Z)", r"\1<our own words>"),
 )
@@ -38,6 +40,8 @@ def mapped(answer: KubectlAnswer, person: Person) -> str:
     for pattern, placeholder in _PATTERNS:
         text = re.sub(pattern, placeholder, text)
     lines = [line for raw in text.splitlines() if (line := re.sub(r"[ \t]+", " ", raw).strip())]
+    if lines[-1:] == ["---- ------ ---- ---- -------"]:  # a table of events without a row that counts
+        lines[-3:] = ["Events: <none>"]
     if all(line.startswith("[pod/") for line in lines):  # logs of several containers come side by side
         lines.sort()
     for start, line in enumerate(lines):

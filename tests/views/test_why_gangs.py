@@ -23,7 +23,7 @@ PLACEMENTS = (
 )
 NODES: tuple[Json, ...] = tuple(
     {
-        "metadata": {"name": f"node-{index}", "labels": {"rack": rack}},
+        "metadata": {"name": f"node-{index}", "labels": {"rack": rack, "row": "first"}},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
     for index, rack in enumerate(("west", "west", "east"))
@@ -92,8 +92,25 @@ def _dropped() -> SimulatedJob:
 
 
 def _in_one_rack(simulated: SimulatedJob, topology: list[Json]) -> SimulatedJob:
+    """The job has had the annotation from its start."""
     simulated.job["metadata"]["annotations"] = {"trainyard.dev/topology-key": "rack"}
-    simulated.get("PodGroup", "example-0")["spec"]["schedulingConstraints"] = {"topology": topology}
+    group = simulated.get("PodGroup", "example-0")
+    group["metadata"]["annotations"] = {"trainyard.dev/topology-key": "rack"}
+    group["spec"]["schedulingConstraints"] = {"topology": topology}
+    return simulated
+
+
+def _edited(before: str, after: str) -> SimulatedJob:
+    """The annotation of a running job was edited. Its nodes are in two racks, and in one row."""
+    job = kubeflow_job("JAXJob", Worker=3)
+    job["metadata"]["annotations"] = {"trainyard.dev/topology-key": before} if before else {}
+    simulated = SimulatedJob(JAXJOB, job, config=Config(gang_scheduler="native"))
+    simulated.settle()
+    simulated.run()
+    simulated.job["metadata"]["annotations"] = {"trainyard.dev/topology-key": after} if after else {}
+    simulated.settle()
+    for index, pod in enumerate(_pods(simulated)):
+        pod["spec"]["nodeName"] = f"node-{index}"
     return simulated
 
 
@@ -138,6 +155,21 @@ CASES: dict[str, tuple[Callable[[], SimulatedJob], int, tuple[str, ...]]] = {
         FINE,
         ("kube-scheduler ignores the topology of its gang: its pods are in 2 values of rack", "TopologyAware"),
     ),
+    "the topology is asked for too late": (
+        lambda: _edited("", "rack"),
+        FINE,
+        ("its gang started without trainyard.dev/topology-key: its pods need not be in one rack", "suspend and resume"),
+    ),
+    "the topology is changed too late": (
+        lambda: _edited("row", "rack"),
+        FINE,
+        ("its gang started with trainyard.dev/topology-key row: its pods need not be in one rack",),
+    ),
+    "the topology is given up too late": (
+        lambda: _edited("row", ""),
+        FINE,
+        ("its gang started with trainyard.dev/topology-key row: its pods are still placed in one row",),
+    ),
     "a deleted group stays": (
         _released,
         FINE,
@@ -145,6 +177,15 @@ CASES: dict[str, tuple[Callable[[], SimulatedJob], int, tuple[str, ...]]] = {
     ),
     "the API server drops the field": (_dropped, FINE, ("the API server has dropped schedulingGroup of its pods",)),
 }
+
+
+@pytest.mark.parametrize(("before", "after"), [("", "rack"), ("row", "rack"), ("row", "")])
+def test_no_part_of_the_cluster_is_blamed_for_an_edit_of_the_topology(before: str, after: str) -> None:
+    simulated = _edited(before, after)
+    children = tuple(obj for ref, obj in simulated.objects.items() if ref.kind != "Pod")
+    facts = Facts(JAXJOB, simulated.job, NOW + 60, tuple(_pods(simulated)), children=children, nodes=NODES)
+    answer = everything(why(facts))
+    assert "dropped the topology" not in answer and "ignores the topology" not in answer, answer
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -29,7 +29,8 @@ NATIVE = "native"
 """The value of Config.gang_scheduler."""
 TOPOLOGY_KEY = PREFIX + "topology-key"
 """Annotation of a job: the key of a node label. All pods of the gang run on nodes with one value of it, such as those
-of one rack. The group of a started attempt keeps the key that it was created with."""
+of one rack. The group of a started attempt keeps the key that it was created with, and has it in the same annotation:
+an API server may have dropped the constraint."""
 
 
 def with_native_gangs(
@@ -105,11 +106,18 @@ def _pod_group(job: Job, min_members: int | None, priority_class: str) -> Auxili
     }
     if priority_class:
         spec["priorityClassName"] = priority_class
+    metadata: Json = {}
     if key := topology_key(job.obj):
         spec["schedulingConstraints"] = {"topology": [{"key": key}]}
+        metadata["annotations"] = {TOPOLOGY_KEY: key}
 
     def body() -> Json:
-        return {"apiVersion": NATIVE_POD_GROUP.api_version, "kind": NATIVE_POD_GROUP.kind, "metadata": {}, "spec": spec}
+        return {
+            "apiVersion": NATIVE_POD_GROUP.api_version,
+            "kind": NATIVE_POD_GROUP.kind,
+            "metadata": metadata,
+            "spec": spec,
+        }
 
     return AuxiliaryObject(
         NATIVE_POD_GROUP,
@@ -122,9 +130,9 @@ def _pod_group(job: Job, min_members: int | None, priority_class: str) -> Auxili
     )
 
 
-def topology_key(job: Json) -> str:
-    """The annotation TOPOLOGY_KEY, "" without it."""
-    return str(annotations_of(job).get(TOPOLOGY_KEY) or "")
+def topology_key(obj: Json) -> str:
+    """The annotation TOPOLOGY_KEY of a job or of its group, "" without it."""
+    return str(annotations_of(obj).get(TOPOLOGY_KEY) or "")
 
 
 def _config_problem(job: Job, stated_class: str) -> Problem | None:

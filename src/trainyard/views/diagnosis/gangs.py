@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from trainyard.core.children import GROUP_SCHEDULED
 from trainyard.core.diagnosis import BLOCK, NOTE, Finding
-from trainyard.kinds.native_gang import topology_key
+from trainyard.kinds.native_gang import TOPOLOGY_KEY, topology_key
 from trainyard.objects import Json, as_dict, find_condition, labels_of, name_of, uid_of
 from trainyard.views.diagnosis.inputs import Facts
 
@@ -174,23 +174,33 @@ def scheduler_without_groups(facts: Facts) -> Iterator[Finding]:
 
 
 def ignored_topology(facts: Facts) -> Iterator[Finding]:
-    """Signs of a cluster in which a part does not know topology constraints: the annotation has no effect."""
+    """TOPOLOGY_KEY has no effect: it was edited after the gang had started, or a part of the cluster does not know
+    topology constraints."""
     key = topology_key(facts.job)
-    for group in _groups(facts, NATIVE) if key else ():
+    for group in _groups(facts, NATIVE):
         name, field = name_of(group), "spec.schedulingConstraints"
-        if not _topology_key(group):
-            summary = f"the API server has dropped the topology of its gang: its pods need not be in one {key}"
+        started_key, constraint = topology_key(group), _topology_key(group)
+        if key != started_key:
+            start = f"with {TOPOLOGY_KEY} {started_key}" if started_key else f"without {TOPOLOGY_KEY}"
+            effect = f"its pods need not be in one {key}" if key else f"its pods are still placed in one {started_key}"
+            fix = "wait for its next attempt, or suspend and resume the job: a group keeps its topology"
+            yield Finding(NOTE, f"its gang started {start}: {effect}", f"PodGroup {name}: {field}", (), fix)
+        if started_key and not constraint:
+            summary = f"the API server has dropped the topology of its gang: its pods need not be in one {started_key}"
             fix = f"start kube-apiserver and kube-scheduler with {TOPOLOGY_GATE}; then suspend and resume the job"
             yield Finding(NOTE, summary, f"PodGroup {name}: {field}", (), fix)
-            continue
-        labels = {name_of(node): labels_of(node).get(key) for node in facts.nodes or ()}
-        members = (pod for pod in facts.pods if _group_name(pod, NATIVE) == name and _is_living(pod))
-        used = {str(as_dict(pod.get("spec")).get("nodeName") or "") for pod in members} & labels.keys()
-        values = sorted({str(labels[node]) for node in used if labels[node]})
-        if len(values) > 1:
-            summary = f"kube-scheduler ignores the topology of its gang: its pods are in {len(values)} values of {key}"
+        if constraint and len(values := _values_of(constraint, facts, name)) > 1:
+            summary = f"kube-scheduler ignores the topology of its gang: its pods are in {len(values)} values of "
             fix = f"start kube-scheduler with {TOPOLOGY_GATE}; then suspend and resume the job"
-            yield Finding(NOTE, summary, f"PodGroup {name}: {field}", tuple(values), fix)
+            yield Finding(NOTE, summary + constraint, f"PodGroup {name}: {field}", tuple(values), fix)
+
+
+def _values_of(label: str, facts: Facts, group: str) -> list[str]:
+    """The values of the label that the nodes of the group's members have."""
+    values = {name_of(node): labels_of(node).get(label) for node in facts.nodes or ()}
+    members = (pod for pod in facts.pods if _group_name(pod, NATIVE) == group and _is_living(pod))
+    nodes = {str(as_dict(pod.get("spec")).get("nodeName") or "") for pod in members} & values.keys()
+    return sorted({str(values[node]) for node in nodes if values[node]})
 
 
 def _topology_key(group: Json) -> str:

@@ -176,3 +176,38 @@ def test_a_finished_job_of_trainer_is_left_alone() -> None:
 def test_a_job_of_another_controller_is_left_alone() -> None:
     job = SimulatedJob(TRAINJOB, trainjob(managedBy="kueue.x-k8s.io/multikueue"))
     assert job.look().idle and job.look().requeue_at is None and not job.look().pod_warnings
+
+
+def unchecked(source: Json | None = None, **spec: Any) -> SimulatedJob:
+    """A job that an API server without Trainer's webhooks has stored."""
+    wire = trainjob(**spec)
+    job = SimulatedJob(TRAINJOB, wire, template_source=source or shipped_source(TRAINJOB, wire))
+    job.settle()
+    return job
+
+
+def test_a_job_that_trainers_webhooks_would_refuse_fails_in_their_words() -> None:
+    job = unchecked(trainer={"env": [{"name": "PET_NNODES", "value": "9"}]})
+    (failed,) = job.job["status"]["conditions"]
+    text = "must not have reserved envs, invalid envs configured: [PET_NNODES] (spec.trainer.env)"
+    assert (failed["type"], failed["reason"], failed["message"]) == ("Failed", "InvalidSpec", text)
+    assert not job.names("Pod")
+
+
+def test_a_job_of_a_runtime_that_trainers_webhooks_would_refuse_fails_in_their_words() -> None:
+    source = deepcopy(shipped_source(TRAINJOB, trainjob()))
+    assert source
+    source["metadata"]["labels"] = {}
+    pod_template = source["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    pod_template["spec"]["containers"][0]["name"] = "other"
+    (failed,) = unchecked(source).job["status"]["conditions"]
+    assert failed["reason"] == "InvalidSpec"
+    assert "must contain the required container for the ancestor: trainer" in failed["message"]
+
+
+def test_an_edit_that_trainers_webhooks_would_refuse_keeps_a_running_job_running() -> None:
+    job = running_job()
+    unknown = {"template": {"spec": {"replicatedJobs": [{"name": "x"}]}}}
+    job.edit(runtimePatches=[{"manager": "acme.io/team", "trainingRuntimeSpec": unknown}])
+    status = job.settle()
+    assert "conditions" not in status and len(job.names("Pod")) == 2

@@ -9,9 +9,10 @@ from tests.kinds.trainjob.test_recorded import pruned, schema
 from tests.kinds.trainjob.test_recorded import shipped_runtimes as recorded_runtimes
 from trainyard.core import violations
 from trainyard.kinds.trainjob import admission
+from trainyard.kinds.trainjob.admission import VALIDATION
 from trainyard.kinds.trainjob.definitions import RUNTIME_RULES
 from trainyard.kinds.trainjob.render import render
-from trainyard.kinds.trainjob.shipped_runtimes import VALIDATION, public_objects, shipped_runtimes
+from trainyard.kinds.trainjob.shipped_runtimes import public_objects, shipped_runtimes
 from trainyard.objects import Json
 
 RUNTIMES = [pytest.param(runtime, id=runtime["metadata"]["name"]) for runtime in shipped_runtimes()]

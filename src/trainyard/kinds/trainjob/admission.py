@@ -20,7 +20,7 @@ from trainyard.kinds.trainjob.pod_groups import VOLCANO_QUEUE
 from trainyard.kinds.trainjob.pod_sets import DATASET, LAUNCHER, MODEL, NODE, TRAINER, PodSet, Rendered
 from trainyard.kinds.trainjob.render import INITIALIZERS, open_rendering
 from trainyard.kinds.trainjob.spec import GROUP
-from trainyard.objects import Json, Problem
+from trainyard.objects import Json, Problem, labels_of
 
 TORCH_RESERVED = ("PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE")
 XGBOOST_RESERVED = ("DMLC_NUM_WORKER", "DMLC_TASK_ID", "DMLC_TRACKER_PORT", "DMLC_TRACKER_URI")
@@ -33,6 +33,8 @@ MPI_RESERVED = (
 MODELS = ("llama3_2/1B", "llama3_2/3B", "llama3_3/70B", "qwen2_5/1.5B")
 QWEN, LARGEST = "qwen2_5/1.5B", "llama3_3/70B"
 INITIALIZER_VOLUME = "initializer"
+VALIDATION = f"{GROUP}/webhook-validation"
+"""The label of a runtime by whose value `disabled` the runtime is not checked."""
 POLICY_URL = "https://trainer.kubeflow.org/en/latest/operator-guides/runtime.html#runtime-deprecation-policy"
 DEPRECATED = (
     "is deprecated and will be removed in a future release of Kubeflow Trainer. See runtime deprecation policy: "
@@ -98,6 +100,14 @@ def runtime_refusals(runtime: Json) -> list[Problem]:
             text = f"must contain the required container for the ancestor: {pod_set.ancestor}"
             problems.append(Problem(f"{path}.template.spec.template.spec.containers", text))
     return problems
+
+
+def unusable_runtime(runtime: Json) -> list[Problem]:
+    """Why no job can have this runtime, as problems of the job. A label of the runtime switches that off."""
+    if labels_of(runtime).get(VALIDATION) == "disabled":
+        return []
+    name = f"{runtime['kind']} {runtime['metadata']['name']}"
+    return [Problem("spec.runtimeRef", f"{name}: {problem}") for problem in runtime_refusals(runtime)]
 
 
 def _initializers(rendered: Rendered) -> Iterator[Problem]:

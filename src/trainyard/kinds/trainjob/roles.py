@@ -7,6 +7,7 @@ from functools import cache
 from trainyard.core import ParsedSpec, Policy, Role
 from trainyard.core.names import digest
 from trainyard.kinds.pods.templates import PRESERVE_UNKNOWN, whole_number
+from trainyard.kinds.trainjob import admission
 from trainyard.kinds.trainjob.pod_sets import NODE, PodSet
 from trainyard.kinds.trainjob.render import render
 from trainyard.kinds.trainjob.spec import TrainJobSpec
@@ -35,7 +36,11 @@ def read_with_runtime(spec: Json, name: str, runtime: Json) -> ParsedSpec:
     parsed = read(spec, name)
     if parsed.problems:
         return parsed
+    job = {"metadata": {"name": name}, "spec": spec}
     try:
+        # Without a webhook, as on a cluster, nobody has asked this before the job was stored.
+        if refused := [*admission.unusable_runtime(runtime), *admission.refusals(job, runtime)]:
+            return replace(parsed, problems=tuple(refused))
         job_set = job_set_of(spec, name, runtime)
         roles = tuple(map(_role, replicated_jobs(job_set)))
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainyard.kinds.trainjob.admission import VALIDATION
 from trainyard.kinds.trainjob.definitions import CLUSTER_TRAINING_RUNTIME
 from trainyard.kinds.trainjob.pod_sets import ANCESTOR, DATASET, LAUNCHER, MODEL, NODE, TRAINER
 from trainyard.kinds.trainjob.render import STORAGE_URI
@@ -18,7 +19,6 @@ VERSION = "v2.3.0"
 NAMESPACE, PUBLIC = "kubeflow-system", "kubeflow-trainer-public"
 FRAMEWORK = f"{GROUP}/framework"
 """The label of a runtime without which the SDK does not list it."""
-VALIDATION = f"{GROUP}/webhook-validation"
 _OWN_IMAGES = "ghcr.io/kubeflow/trainer"
 _MPI_HOME = "/home/mpiuser"
 _SSH_PORT = 2222

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from trainyard.core import TemplateKind
 from trainyard.kinds.trainjob import admission
-from trainyard.kinds.trainjob.shipped_runtimes import VALIDATION
 from trainyard.kinds.trainjob.spec import GROUP
 from trainyard.objects import Json, NamespacedName, Problem, encode, format_time, labels_of, operator_status
 from trainyard.objects.json_equal import json_equal
@@ -33,7 +32,7 @@ def review_job(kinds: dict[str, TemplateKind], new: Json, old: Json | None, read
 
 def review_runtime(new: Json, old: Json | None, read: Read, now: float) -> Review:
     """Refuse a runtime that no job could have, unless its label switches that off."""
-    if labels_of(new).get(VALIDATION) == "disabled":
+    if labels_of(new).get(admission.VALIDATION) == "disabled":
         return Review(new)
     return _answer(new["kind"].lower(), new, _texts(new, admission.runtime_refusals(new)))
 

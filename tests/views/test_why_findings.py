@@ -215,6 +215,21 @@ def test_the_answer_after_a_deadline_does_not_depend_on_how_far_the_deletion_of_
     assert everything(diagnose(job, moment)) == everything(diagnose(job))
 
 
+def test_a_stalled_job_over_its_restart_limit_did_not_fail_by_its_stopped_replicas() -> None:
+    stall = "RestartLimitExceeded: restart 3 within 1h; pod mnist-worker-1 stopped first: no step after 4"
+    job = tfjob(("Failed", "RestartLimitExceeded", stall))
+    stopped = [pod(name, {"state": ended(143)}, "Failed") for name in ("MASTER-0", "WORKER-0")]
+    (finding,) = diagnose(job, *stopped)
+    assert finding.evidence == (stall,) and "hangs" in finding.fix
+
+
+def test_a_job_over_its_restart_limit_has_its_last_failure_too() -> None:
+    job = tfjob(("Failed", "RestartLimitExceeded", "RestartLimitExceeded: restart 3 within 1h"))
+    failed = pod("MASTER-0", {"state": ended(1, message="the data set is gone")}, "Failed")
+    first, second = diagnose(job, failed, pod("WORKER-0", {"state": ended(143)}, "Failed"))
+    assert "restart 3" in first.evidence[0] and second.summary.startswith("master-0 ended with exit code 1")
+
+
 def test_a_job_with_an_empty_slot_does_not_run_fine() -> None:
     job = on_failure(RUNNING, minReplicas=1)
     findings = diagnose(job, pod("Worker-0", container="elasticjob-worker"))

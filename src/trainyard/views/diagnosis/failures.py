@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.core.diagnosis import END, Finding
+from trainyard.core.policies.restart_limit import EXCEEDED
 from trainyard.objects import Json, parse_time
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.labels import index_of, replica_name, role_of
@@ -28,7 +29,7 @@ Termination = tuple[float, Json, ContainerStatus, Json]
 def failed(facts: Facts) -> Iterator[Finding]:
     """The containers whose failure made the job fail: how each terminated, and its last lines."""
     if job_result(facts.job) == "Failed":
-        yield from failures(facts)
+        yield from failures(facts, include_stopped=facts.parsed_job.status.failure_cause != EXCEEDED)
 
 
 def failures(facts: Facts, include_stopped: bool = True) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ NORMAL_CONDITIONS = frozenset({"Created", "Running", "Suspended", "Succeeded", "
 FAILURE_FIXES = {
     "DeadlineExceeded": "raise {activeDeadlineSeconds}, or make the job faster; then make the job again",
     "BackoffLimitExceeded": "mend what fails, or raise {backoffLimit}; then make the job again",
-    EXCEEDED: f"mend what fails, or raise the annotation {RESTART_LIMIT}; then make the job again",
+    EXCEEDED: f"mend what fails or hangs, or raise the annotation {RESTART_LIMIT}; then make the job again",
     "InvalidSpec": "mend the spec and make the job again; `trainyard lint` shows every problem",
     "InvalidChild": "mend the template of that replica and make the job again",
     "PermanentFailure": "mend the program or its arguments and make the job again",
@@ -98,8 +98,9 @@ def terminating(facts: Facts) -> Iterator[Finding]:
         yield Finding(BLOCK, f"the job is being deleted{_for_duration(seconds)}", "metadata.deletionTimestamp", (), fix)
 
 
-JOB_FAILURE_REASONS = frozenset({"DeadlineExceeded", "InvalidSpec", "InvalidChild"})
-"""Reasons of the Failed condition that no terminated container explains."""
+JOB_FAILURE_REASONS = frozenset({"DeadlineExceeded", "InvalidSpec", "InvalidChild", EXCEEDED})
+"""Reasons of the Failed condition that no terminated container explains. A stalled job exceeds its restart limit, too,
+and then no container has failed: those of the last attempt were stopped."""
 CRASHED_UNTIL_DEADLINE_FIX = (
     "mend what makes its program end (`{logs}`), then make the job again; a longer {activeDeadlineSeconds} "
     "does not help"

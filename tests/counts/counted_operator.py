@@ -111,7 +111,7 @@ class CountedOperator:
 
 @asynccontextmanager
 async def counted_operator(
-    monkeypatch: pytest.MonkeyPatch, jobs: int = 0, pods: int = 1
+    monkeypatch: pytest.MonkeyPatch, jobs: int = 0, pods: int = 1, gang_scheduler: str = ""
 ) -> AsyncIterator[CountedOperator]:
     """An operator that has listed everything: so many running jobs."""
     server = Server()
@@ -122,7 +122,7 @@ async def counted_operator(
         ApiClient(URL, transport=server.in_process()) as api,
         ApiClient(URL, transport=server.in_process()) as user,
     ):
-        operator = Operator(api, kinds.ALL, Config(missing_resources=NOT_SERVED))
+        operator = Operator(api, kinds.ALL, Config(missing_resources=NOT_SERVED, gang_scheduler=gang_scheduler))
         counted = CountedOperator(server, operator, api, user)
         counted.count_plans(monkeypatch)
         await operator.start()
@@ -147,10 +147,12 @@ def small_job(name: str, pods: int) -> Json:
     }
 
 
-async def set_pods(counted: CountedOperator, burst: int, change: Callable[[Json], Json]) -> None:
+async def set_pods(
+    counted: CountedOperator, burst: int, change: Callable[[Json], Json], master_last: bool = False
+) -> None:
     """Set the status of every pod to `change(pod)`, so many pods in one burst."""
     log, store = counted.server.log, counted.operator._children[POD]
-    pods = log.list("pods")
+    pods = log.list("pods")[:: -1 if master_last else 1]
     for number, (key, record) in enumerate(pods, 1):
         revision = log.revision + 1
         pod = decode(record.body)
@@ -181,11 +183,11 @@ async def start(counted: CountedOperator, jobs: int, pods: int) -> None:
     await counted.settled()
 
 
-async def live(counted: CountedOperator, jobs: int, pods: int, burst: int) -> None:
+async def live(counted: CountedOperator, jobs: int, pods: int, burst: int, master_last: bool = False) -> None:
     """The whole life of so many jobs with so many pods each: these run, and then succeed, so many in one burst."""
     await start(counted, jobs, pods)
     await set_pods(counted, burst, running)
     await counted.until(lambda: counted.jobs_with("Running") == jobs, "every job is Running")
-    await set_pods(counted, burst, succeeded)
+    await set_pods(counted, burst, succeeded, master_last)
     await counted.until(lambda: counted.jobs_with("Succeeded") == jobs, "every job is Succeeded")
     await counted.settled()

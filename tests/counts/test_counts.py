@@ -8,9 +8,12 @@ import pytest
 
 from tests.counts.counted_operator import counted_operator, live, running, set_pods, start
 from trainyard.controller_runtime.reflector import EVENTS_PER_YIELD, PAGE_SIZE
+from trainyard.kinds.native_gang import NATIVE
+from trainyard.operator import plan_executor
 
 BURST = 1000  # pods that change at one time
 RUN_WRITES = 5  # writes of a job's life besides its children: statuses
+GROUP_WRITES = 2  # of a gang: its PodGroup is created and deleted
 MAX_EVENTS = 10  # of a job's life
 
 
@@ -21,6 +24,20 @@ async def test_a_life_costs_a_request_for_each_child_and_five(monkeypatch: pytes
         assert counted.creates == 2 * pods
         assert counted.writes <= counted.creates + RUN_WRITES
         assert {verb for verb, _ in counted.requests} == {"list", "watch", "create", "patch"}
+
+
+@pytest.mark.parametrize(("pods", "burst", "patches"), [(1, 1, 0), (50, BURST, 0), (10, 1, 1), (50, 1, 1)])
+async def test_a_life_of_a_gang_costs_two_requests_more_and_its_count_is_lowered_as_counts_are_written(
+    monkeypatch: pytest.MonkeyPatch, pods: int, burst: int, patches: int
+) -> None:
+    """Members that end one by one lower `minCount` with the counts in the status: once a second at most, and here a
+    second is longer than a life."""
+    monkeypatch.setattr(plan_executor, "REPLICA_COUNTS_INTERVAL", 1e6)
+    async with counted_operator(monkeypatch, gang_scheduler=NATIVE) as counted:
+        await live(counted, 1, pods, burst, master_last=True)
+        assert counted.writes <= counted.creates + RUN_WRITES + GROUP_WRITES + patches
+        assert counted.requests["create", "podgroups"] == counted.requests["delete", "podgroups"] == 1
+        assert counted.requests["patch", "podgroups"] <= patches
 
 
 @pytest.mark.parametrize("pods", [1, 10, 100])

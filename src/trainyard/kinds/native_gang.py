@@ -126,6 +126,9 @@ def _pod_group(job: Job, min_members: int | None, priority_class: str) -> Auxili
         digest=digest(spec),
         deleted_on_suspend=True,
         deleted_at_end=True,
+        # What the operator creates or deletes is sent with it. Only a pod that a controller of Kubernetes creates again
+        # in the same second is held until then.
+        deferrable=True,
         fixed_fields=frozenset({"disruptionMode", "priorityClassName", "schedulingConstraints"}),
     )
 

@@ -11,7 +11,7 @@ from trainyard.core.changes import FEW_CREATES
 from trainyard.core.children import decode_child
 from trainyard.core.decide import decide, plan
 from trainyard.core.events import recorded_events, unwarned
-from trainyard.core.job_state import Outcome, ParsedSpec, Policy, Replica, Role
+from trainyard.core.job_state import Outcome, ParsedSpec, Policy, Replica, Role, RoleFailure
 from trainyard.core.kind import (
     Api,
     Job,
@@ -76,6 +76,7 @@ __all__ = [
     "Replica",
     "RestartScope",
     "Role",
+    "RoleFailure",
     "RoleTable",
     "Rule",
     "Slot",

@@ -25,6 +25,7 @@ from trainyard.core.model import Condition, ConditionUpdate, Event, Observed, Pl
 from trainyard.core.observe import observe
 from trainyard.core.planned_writes import PlannedWrites, due_writes, plan_writes
 from trainyard.core.policies import (
+    backoff_limit,
     clean_pod_policy,
     deadline,
     managed_by,
@@ -139,7 +140,9 @@ def _limited(
         return outcome
     restarts = count_restarts(after, replicas, owned)
     pending = pending_restarts(after, replicas, restarts)
-    return restart_limit.outcome(job, after.status, replicas, restarts, pending, stall, now) or outcome
+    exceeded = backoff_limit.role_failure(after, replicas)
+    uncounted = stall or (exceeded.text if exceeded else "")
+    return restart_limit.outcome(job, after.status, replicas, restarts, pending, uncounted, now) or outcome
 
 
 def _plan(evaluation: Evaluation, observed: Observed, now: float) -> Plan:

@@ -74,6 +74,8 @@ class RoleStatus(msgspec.Struct, frozen=True):
     port: int = 0
     digest: str = ""
     without_progress: int = 0  # attempts in a row that ended without progress, before the present one (S14)
+    # failures before the last restart that Lifecycle.on_role_failure has led to: Role.backoff_limit begins anew
+    failures_before: int = 0
 
 
 STALLED = "Stalled"
@@ -117,6 +119,8 @@ class JobStatus(msgspec.Struct, frozen=True):
     restart_causes: Mapping[RestartCause, int] = msgspec.field(default_factory=dict)
     # when the restarts in the window of the annotation `restart-limit` were counted; none without it
     recent_restarts: tuple[float, ...] = ()
+    # the restarts after which Role.backoff_limit began anew, as far as the kind limits them (RoleFailure.is_limited)
+    restarts_count_towards_max: int = 0
     runtime_id: str = ""  # part of the names of the children, if Api.has_runtime_id
     roles: Mapping[str, RoleStatus] = msgspec.field(default_factory=dict)
 
@@ -182,6 +186,17 @@ class Outcome(msgspec.Struct, frozen=True):
     def is_finished(self) -> bool:
         """Whether the phase is final: the job never runs again."""
         return self.phase in ("Succeeded", "Failed", "Invalid")
+
+
+class RoleFailure(msgspec.Struct, frozen=True):
+    """What follows when a role has failed more often than Role.backoff_limit: the job fails for `reason`, or, without
+    one, all its replicas restart. `role`: the role that decides. `is_limited`: the restart counts in
+    JobStatus.restarts_count_towards_max. `text`: what has failed how often, for messages."""
+
+    role: str
+    reason: str = ""
+    is_limited: bool = True
+    text: str = ""
 
 
 class OwnedObjects(msgspec.Struct, frozen=True):

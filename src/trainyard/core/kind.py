@@ -33,6 +33,7 @@ from trainyard.core.job_state import (
     Policy,
     Replica,
     Role,
+    RoleFailure,
 )
 from trainyard.core.model import (
     AuxiliaryObject,
@@ -225,7 +226,9 @@ class Lifecycle(msgspec.Struct, frozen=True):
     which other replicas may end by themselves, before the job ends and cleanPodPolicy stops them. worker_slots(job):
     the slots in which the one slot of the success set starts processes, so that its exit code alone does not show that
     the work was done (policies/success_doubt.py); with `workers_reached_by_exec` it starts them by the exec of the API.
-    The functions of a job alone read its spec, and neither its status nor what was observed (Job.cached_of_spec).
+    on_role_failure(job, roles): what follows once these roles have failed more often than their Role.backoff_limit;
+    a restart of all replicas only in a job with RestartScope.GANG. `job` has the next status.
+    The other functions of a job alone read its spec, and neither its status nor what was observed (Job.cached_of_spec).
     """
 
     success_sets: Callable[[Job], tuple[frozenset[Slot], ...]]
@@ -235,6 +238,9 @@ class Lifecycle(msgspec.Struct, frozen=True):
     all_run: bool = False
     success_grace: Callable[[Job], float] = lambda job: 0.0
     restart_scope: RestartScope | Callable[[Job], RestartScope] = RestartScope.ROLE
+    on_role_failure: Callable[[Job, tuple[str, ...]], RoleFailure] = lambda job, roles: RoleFailure(
+        roles[0], "BackoffLimitExceeded"
+    )
     restart_text: str = ""  # for the docs, where restart_scope is a function
     success_text: str = ""  # for the docs, what a job may change of its success
     default_backoff_limit: int | None = 6

@@ -105,6 +105,7 @@ def parse_status(kind: Kind, wire: Json) -> JobStatus:
         counted_failures=tuple(str(uid) for uid in counted) if isinstance(counted, list) else (),
         restart_causes=_parse_causes(status.get("restartCauses")),
         recent_restarts=_parse_times(status.get("recentRestarts")),
+        restarts_count_towards_max=_count(status.get("restartsCountTowardsMax")),
         runtime_id=_text(status.get("runtimeId")),
         roles=roles,
     )
@@ -125,6 +126,7 @@ def _parse_role(stored: object) -> RoleStatus:
         port=_count(role.get("port")),
         digest=digest if isinstance(digest, str) else "",
         without_progress=_count(role.get("withoutProgress")),
+        failures_before=_count(role.get("failuresBefore")),
     )
 
 
@@ -260,6 +262,8 @@ def _render_restarts(status: JobStatus, restarts: int) -> Json:
     rendered: Json = {"restarts": restarts}
     if status.restart_causes:  # else all are the program's
         rendered["restartCauses"] = {"program": restarts, **status.restart_causes}
+    if status.restarts_count_towards_max:
+        rendered["restartsCountTowardsMax"] = status.restarts_count_towards_max
     if status.recent_restarts:
         rendered["recentRestarts"] = [format_time(time) for time in status.recent_restarts]
     return rendered
@@ -273,7 +277,8 @@ def _render_role(role: RoleStatus) -> Json:
         "port": role.port,
         "template": role.digest,
     }
-    return {**rendered, "withoutProgress": role.without_progress} if role.without_progress else rendered
+    rest = {"withoutProgress": role.without_progress, "failuresBefore": role.failures_before}
+    return {**rendered, **{name: count for name, count in rest.items() if count}}
 
 
 def is_urgent(old: Json, new: Json) -> bool:

@@ -16,9 +16,7 @@ from trainyard.core import Config, parse_job
 from trainyard.kinds import TRAINJOB
 from trainyard.objects import Json, find_condition, operator_status
 
-NOT_YET = ("life-max-restarts", "life-fail-by-rule")
-"""`failurePolicy` restarts nothing yet."""
-LIVES = [name for name in NAMES if name.startswith(("life-", "patch-and-resume")) and name not in NOT_YET]
+LIVES = [name for name in NAMES if name.startswith(("life-", "patch-and-resume"))]
 
 
 def as_recorded(status: Json) -> Json:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from trainyard.core.job_state import Outcome, Replica, Role
+from trainyard.core.job_state import Outcome, Replica, Role, RoleFailure
 from trainyard.core.kind import Job
 from trainyard.core.policies.failure_policy import crash_text, join_texts, termination_text
 from trainyard.objects.numbers import count_text
+from trainyard.objects.structs import replace
 
 
 def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:
     """Failed when more attempts have failed than the limit, else None. The job's status has counted all failures."""
-    for role in job.roles:
-        if role.backoff_limit is not None and (outcome_of_role := _outcome_of_role(job, role, replicas)):
-            return outcome_of_role
+    failure = role_failure(job, replicas)
+    if failure is not None and failure.reason:
+        return Outcome("Failed", failure.reason, failure.text, failure.role)
     text = exceeded(job, restarts_in_place(replicas))
     if not text:
         return None
@@ -21,16 +22,36 @@ def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:
     return Outcome("Failed", "BackoffLimitExceeded", _message(text, replicas))
 
 
-def _outcome_of_role(job: Job, role: Role, replicas: list[Replica]) -> Outcome | None:
-    """Failed when the role has exceeded Role.backoff_limit, else None. As the controller of batch Jobs counts: failed
-    pods may be as many as the limit, but so many restarts in place are one too many, unless the limit is 0."""
-    limit = role.backoff_limit or 0
-    replicas = [replica for replica in replicas if replica.slot.role == role.name]
-    failed, in_place = job.status.role(role.name).failures, restarts_in_place(replicas)
-    if failed <= limit and in_place < max(limit, 1):
+def role_failure(job: Job, replicas: list[Replica]) -> RoleFailure | None:
+    """What follows because roles have exceeded Role.backoff_limit; None if none has. As for outcome."""
+    texts = {
+        role.name: text
+        for role in job.roles
+        if role.backoff_limit is not None and (text := _exceeded_of_role(job, role, replicas))
+    }
+    if not texts:
         return None
+    failure = job.kind.lifecycle.on_role_failure(job, tuple(texts))
+    return replace(failure, text=texts[failure.role])
+
+
+def _exceeded_of_role(job: Job, role: Role, replicas: list[Replica]) -> str:
+    """Why the role has exceeded Role.backoff_limit, "" if it has not. As the controller of batch Jobs counts: failed
+    pods may be as many as the limit, but so many restarts in place are one too many, unless the limit is 0. In a gang
+    all failures of an attempt count as one, in the role of the first: a limit of 0 is exceeded by any."""
+    limit, status = role.backoff_limit or 0, job.status.role(role.name)
+    replicas = [replica for replica in replicas if replica.slot.role == role.name and is_current(job, replica)]
+    ended = any(replica.termination and not replica.termination.disrupted for replica in replicas)
+    failed, in_place = max(status.failures - status.failures_before, int(ended)), restarts_in_place(replicas)
+    if failed <= limit and in_place < max(limit, 1):
+        return ""
     text = f"{failed + in_place} failed attempts of {role.name}, whose backoffLimit is {limit}"
-    return Outcome("Failed", "BackoffLimitExceeded", _message(text, replicas), role.name)
+    return _message(text, replicas)
+
+
+def is_current(job: Job, replica: Replica) -> bool:
+    """Whether the replica is of the current attempt of its role."""
+    return replica.child is not None and replica.child.attempt >= job.status.role(replica.slot.role).attempt
 
 
 def _message(text: str, replicas: list[Replica]) -> str:

@@ -15,12 +15,14 @@ from trainyard.core.job_state import (
     OwnedObjects,
     Replica,
     RestartCause,
+    RoleFailure,
     RoleStatus,
     Termination,
 )
 from trainyard.core.kind import Job
 from trainyard.core.model import Child, Condition, RestartScope, Slot
 from trainyard.core.names import digest, same_digest
+from trainyard.core.policies.backoff_limit import role_failure
 from trainyard.core.policies.failure_policy import join_texts, termination_text
 from trainyard.core.policies.success_policy import GRACE
 from trainyard.core.restart_causes import disruption_cause
@@ -92,12 +94,21 @@ def plan_restarts(
         roles |= _next_attempts(status, roles if job.restarts_gang() else (replica.slot.role,), roles, idle)
         if termination.disrupted:
             _count(causes, disruption_cause(termination.reason))
-    lost, cause = ("", None) if is_kept or failed else _lost(job, replicas, owned, status, stall)
+    exceeded = None if is_kept else role_failure(job.with_status(status), replicas)
+    if exceeded and not failed and (due := _due_in_place(status.role(exceeded.role), exceeded, replicas, now)) > now:
+        wakeups.append(due)
+        exceeded = None
+    lost, cause = ("", None) if is_kept or failed else _lost(job, replicas, owned, status, stall, exceeded)
     if lost and cause:
-        if not _has_new_attempt(status, roles):
+        if cause != "program" and not _has_new_attempt(status, roles):
             _count(causes, cause)
         roles |= _next_attempts(status, roles, roles)
+        if exceeded:
+            ended = roles[exceeded.role]
+            roles |= {exceeded.role: replace(ended, without_progress=ended.without_progress + 1)}
         roles = {name: _after_progress(job, name, role, replicas, now) for name, role in roles.items()}
+    if job.restarts_gang() and _has_new_attempt(status, roles):
+        status, roles = _limits_of_roles(job, status, roles, exceeded, failed)
     status = replace(status, roles=roles, restart_causes=causes)
     status = replace(status, gang="" if suspended else _gang(job, replicas, status))
     message = "; ".join(filter(None, (join_texts(messages), lost)))
@@ -195,10 +206,42 @@ def _count(causes: dict[RestartCause, int], cause: RestartCause) -> None:
     causes[cause] = causes.get(cause, 0) + 1
 
 
+def _due_in_place(role: RoleStatus, exceeded: RoleFailure, replicas: list[Replica], now: float) -> float:
+    """When all replicas restart because those of this role were restarted in place too often: the containers have not
+    ended, so that the back-off begins with the attempt. Each attempt has the kubelet's own back-off anew."""
+    children = (replica.child for replica in replicas if replica.slot.role == exceeded.role)
+    started = min((child.start_time for child in children if child and child.start_time), default=now)
+    return started + backoff(role.without_progress + 1) if started <= now + BASE_DELAY else now
+
+
+def _limits_of_roles(
+    job: Job, status: JobStatus, roles: dict[str, RoleStatus], exceeded: RoleFailure | None, is_counted: bool
+) -> tuple[JobStatus, dict[str, RoleStatus]]:
+    """The status and the roles of a gang that restarts, for Role.backoff_limit. The failures of its present attempt
+    count as counted, also those that come before its pods are deleted: the next attempt must not be blamed for them. If
+    a limit is exceeded, all begin anew; where only restarts in place have exceeded it (`is_counted` is False), that is
+    a failure."""
+    if all(role.backoff_limit is None for role in job.roles):
+        return status, roles
+    keys = dict.fromkeys(f"attempt-{role.attempt}" for role in status.roles.values())
+    new = (key for key in keys if key not in status.counted_failures)
+    status = replace(status, counted_failures=(*status.counted_failures, *new))
+    if exceeded is None:
+        return status, roles
+    count = status.restarts_count_towards_max + exceeded.is_limited
+    failures = {name: role.failures + (not is_counted and name == exceeded.role) for name, role in roles.items()}
+    roles = {
+        name: replace(role, failures=failures[name], failures_before=failures[name]) for name, role in roles.items()
+    }
+    return replace(status, restarts_count_towards_max=count), roles
+
+
 def _lost(
-    job: Job, replicas: list[Replica], owned: OwnedObjects, status: JobStatus, stall: str
+    job: Job, replicas: list[Replica], owned: OwnedObjects, status: JobStatus, stall: str, exceeded: RoleFailure | None
 ) -> tuple[str, RestartCause]:
-    """Why all replicas restart without a failure, "" if they do not, and its cause."""
+    """Why all replicas restart without the end of one, "" if they do not, and its cause."""
+    if exceeded:
+        return f"{exceeded.text}: all replicas restart", "program"
     if stall:
         return stall, "stall"
     text, reason = _lost_member(job, replicas, owned, status)

@@ -66,7 +66,7 @@ def outcome(
 ) -> Outcome | None:
     """Failed when the restarts that are still to be made would exceed the limit, else None. `status`: the next one,
     with all failures counted; `restarts`: its `restarts`; `pending`: the counted failures without a restart; `stall`:
-    why the job would restart now without a failure, "" if it would not."""
+    why the job would restart now without an ended replica, "" if it would not."""
     limit = limit_of(job)
     if limit is None:
         return None

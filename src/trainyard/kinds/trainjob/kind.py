@@ -18,6 +18,7 @@ from trainyard.core import (
     Lifecycle,
     PodRecipe,
     RestartScope,
+    RoleFailure,
     RoleTable,
     Slot,
     StatusShape,
@@ -25,7 +26,7 @@ from trainyard.core import (
     TemplateSource,
 )
 from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS, pod_group_of
-from trainyard.kinds.trainjob import children, status, webhooks
+from trainyard.kinds.trainjob import children, failure_policy, status, webhooks
 from trainyard.kinds.trainjob.definitions import (
     CLUSTER_TRAINING_RUNTIME,
     COLUMNS,
@@ -95,6 +96,16 @@ def _success_sets(job: Job) -> tuple[frozenset[Slot], ...]:
     return tuple(sets) if policy.get("operator") == "Any" else (frozenset().union(*sets),)
 
 
+def _restart_scope(job: Job) -> RestartScope:
+    """With `failurePolicy` all replicated jobs start again, also those that have succeeded."""
+    is_gang = bool(job.roles) and failure_policy.is_set(children.job_set(job))
+    return RestartScope.GANG if is_gang else RestartScope.SLOT
+
+
+def _on_role_failure(job: Job, roles: tuple[str, ...]) -> RoleFailure:
+    return failure_policy.after_failure(children.job_set(job), job.status.restarts_count_towards_max, roles)
+
+
 def _all_slots(job: Job) -> frozenset[Slot]:
     return frozenset(job.slots())
 
@@ -158,7 +169,9 @@ TRAINJOB = Kind(
         success_sets=_success_sets,
         on_exit=lambda job, slot, code, reason: ExitAction.RETRY,
         supervised_slots=_all_slots,
-        restart_scope=RestartScope.SLOT,
+        restart_scope=_restart_scope,
+        restart_text="a pod is replaced alone; with `failurePolicy` of the runtime all of them start again",
+        on_role_failure=_on_role_failure,
         default_backoff_limit=None,
     ),
     status=StatusShape(

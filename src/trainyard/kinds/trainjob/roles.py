@@ -7,7 +7,7 @@ from functools import cache
 from trainyard.core import ParsedSpec, Policy, Role
 from trainyard.core.names import digest
 from trainyard.kinds.pods.templates import PRESERVE_UNKNOWN, whole_number
-from trainyard.kinds.trainjob import admission
+from trainyard.kinds.trainjob import admission, failure_policy
 from trainyard.kinds.trainjob.pod_sets import NODE, PodSet
 from trainyard.kinds.trainjob.render import render
 from trainyard.kinds.trainjob.spec import TrainJobSpec
@@ -43,12 +43,13 @@ def read_with_runtime(spec: Json, name: str, runtime: Json) -> ParsedSpec:
             return replace(parsed, problems=tuple(refused))
         job_set = job_set_of(spec, name, runtime)
         roles = tuple(map(_role, replicated_jobs(job_set)))
+        problems = (*failure_policy.problems(job_set), *_long_names(name, roles))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         text = f"the runtime in status.trainyard.snapshot cannot be rendered: {type(error).__name__}: {error}"
         return replace(parsed, problems=(Problem("spec.runtimeRef", text),))
     ttl = whole_number(job_set["spec"].get("ttlSecondsAfterFinished"))
     policy = replace(parsed.policy, ttl_seconds_after_finished=ttl)
-    return replace(parsed, roles=roles, policy=policy, problems=tuple(_long_names(name, roles)))
+    return replace(parsed, roles=roles, policy=policy, problems=problems)
 
 
 def job_set_of(spec: Json, name: str, runtime: Json) -> Json:

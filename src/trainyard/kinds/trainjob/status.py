@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from trainyard.core import Job, Outcome
 from trainyard.core.job_state import JobResult
 from trainyard.kinds.trainjob.children import first_failed_job
+from trainyard.kinds.trainjob.failure_policy import JOB_FAILED, MESSAGES
 from trainyard.objects import Json, find_condition, is_condition_true
 
 Counts = Mapping[str, Mapping[str, int]]
@@ -69,8 +70,8 @@ def _end(job: Job, outcome: Outcome) -> tuple[str, str]:
         return "DeadlineExceeded", "TrainJob exceeded its active deadline"
     if not outcome.role:
         return outcome.reason, outcome.message
-    first = first_failed_job(job, outcome.role)
-    return "FailedJobs", f"jobset failed due to one or more job failures (first failed job: {first})"
+    reason = outcome.reason if outcome.reason in MESSAGES else JOB_FAILED
+    return reason, f"{MESSAGES[reason]} (first failed job: {first_failed_job(job, outcome.role)})"
 
 
 def _job_status(job: Job, outcome: Outcome, role: str, states: Mapping[str, int]) -> Json:

@@ -30,6 +30,13 @@ def is_device_resource(name: str) -> bool:
     return name in (NVIDIA_GPU, AMD_GPU) or name.startswith(NVIDIA_MIG)
 
 
+def gpu_vendor(name: str) -> str:
+    """The vendor, `nvidia.com` or `amd.com`, of a resource as which a device plugin may count GPUs, "" for any other.
+    The plugins also have names that Trainyard does not give out: nvidia.com/gpu.shared, amd.com/cpx_nps4."""
+    vendor = name.partition("/")[0]
+    return vendor if name.startswith((NVIDIA_GPU, NVIDIA_MIG, "amd.com/")) else ""
+
+
 def container_requests(container: Json) -> dict[str, int]:
     """Resource -> number that one container requests; without resources of which it requests none."""
     resources = container.get("resources")

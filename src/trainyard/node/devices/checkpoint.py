@@ -30,8 +30,10 @@ def load(folder: Path, say: Callable[[str], object]) -> dict[str, tuple[str, ...
         return {}
 
 
-def save(folder: Path, assignments: Mapping[str, tuple[str, ...]]) -> None:
-    """Replace the file in one step. Raises OSError."""
+def save(folder: Path | None, assignments: Mapping[str, tuple[str, ...]]) -> None:
+    """Replace the file in one step; no effect without a folder. Raises OSError."""
+    if folder is None:
+        return
     new = folder / f"{FILE}.new"
     new.write_bytes(msgspec.json.encode(Checkpoint(dict(assignments))))
     os.replace(new, folder / FILE)

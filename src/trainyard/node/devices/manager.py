@@ -5,7 +5,8 @@ Rules:
 - A pod whose devices are still those of a pod that ends waits for them. More than the node has is an error: the
   scheduler has counted devices that are lost by now.
 - A pod with a lost device keeps it until it ends.
-- A resource that this node does not have is not given out: such a pod runs without it.
+- A resource that this node does not have, or of a vendor whose devices others serve (a device plugin), is not given
+  out: such a pod runs without it, and sees no device.
 - Until the devices are known, capacity and allocatable have 0 of the resources of the drivers, and pods that request
   devices wait; all others see none. Without a driver the devices are known from the beginning.
 """
@@ -28,6 +29,7 @@ from trainyard.objects.extended_resources import (
     AMD_GPU,
     NVIDIA_GPU,
     container_shares,
+    gpu_vendor,
     is_device_resource,
     pod_requests,
 )
@@ -60,6 +62,7 @@ class DeviceManager:
         self.devices: tuple[Device, ...] = ()
         self.known = asyncio.Event()
         self._lost: dict[str, dict[str, str]] = {}  # who has seen it -> uuid -> reason
+        self._withheld: frozenset[str] = frozenset()  # vendors whose devices others serve
         self._released = asyncio.Event()
         self._said: set[str] = set()
         loaded = {NVIDIA_GPU: drivers.has_nvidia_driver(self._environ), AMD_GPU: drivers.has_amd_driver()}
@@ -125,12 +128,24 @@ class DeviceManager:
         ]
         return "; ".join(parts)
 
+    def withhold(self, reasons: Mapping[str, str]) -> None:
+        """Give out no more devices of these vendors, and those of all others: vendor -> why. A pod that has some keeps
+        them."""
+        for resource in sorted({device.resource for device in self.devices}):
+            if reason := reasons.get(gpu_vendor(resource)):
+                text = f"this node gives out no {resource}, because {reason}"
+                self._say_once(f"devices: {text}; --capacity {resource}=N gives them out all the same")
+        if reasons.keys() != self._withheld:
+            self._withheld = frozenset(reasons)
+            self._wake()
+
     def capacity(self) -> dict[str, str]:
-        """Resource -> number of devices."""
-        if not self.known.is_set():
-            return dict.fromkeys(self._drivers, "0")
-        counts = Counter(device.resource for device in self.devices)
-        return {resource: str(count) for resource, count in counts.items()}
+        """Resource -> number of devices, of those that this node gives out."""
+        if self.known.is_set():
+            counts = dict(Counter(device.resource for device in self.devices))
+        else:
+            counts = dict.fromkeys(self._drivers, 0)
+        return {name: str(count) for name, count in counts.items() if gpu_vendor(name) not in self._withheld}
 
     def allocatable(self) -> dict[str, str]:
         """As `capacity`, without the lost devices."""
@@ -178,7 +193,7 @@ class DeviceManager:
             if devices is not None:
                 self.assignments[uid] = tuple(device.uuid for device in devices)
                 try:
-                    self._save()  # before the first process of the pod starts
+                    checkpoint.save(self._folder, self.assignments)  # before the first process of the pod starts
                 except BaseException:
                     del self.assignments[uid]
                     raise
@@ -191,7 +206,7 @@ class DeviceManager:
         if self.assignments.pop(uid, None) is None:
             return
         try:
-            self._save()
+            checkpoint.save(self._folder, self.assignments)
         except OSError as error:  # the next process of this node finds that the pod is gone
             log.warning("the checkpoint of the devices cannot be written error=%s", error)
         self._wake()
@@ -200,10 +215,6 @@ class DeviceManager:
         """Only these pods are on this node: release the devices of all others."""
         for uid in self.assignments.keys() - set(uids):
             self.release(uid)
-
-    def _save(self) -> None:
-        if self._folder is not None:
-            checkpoint.save(self._folder, self.assignments)
 
     def _wake(self) -> None:
         self._released.set()

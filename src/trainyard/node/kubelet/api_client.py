@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing
 from functools import partial
 
@@ -22,11 +22,14 @@ from trainyard.node.kubelet.events import PodEvent
 from trainyard.node.kubelet.registration import (
     CORDONED_ANNOTATION,
     CREATED_ANNOTATION,
+    DEVICES_ANNOTATION,
     NodeConfig,
     has_annotation,
     node_object,
     node_status,
     reported_devices,
+    vendors_of_other_nodes,
+    vendors_of_others,
     with_devices,
 )
 from trainyard.node.kubelet.spec.pod_spec import ConfigRef, TokenRequest
@@ -41,6 +44,7 @@ from trainyard.objects import (
     resource_version_of,
     uid_of,
 )
+from trainyard.objects.extended_resources import gpu_vendor
 from trainyard.objects.resources import CONFIG_MAP, EVENT, NODE, POD, SECRET, SERVICE, SERVICE_ACCOUNT
 
 log = logging.getLogger(__name__)
@@ -61,8 +65,8 @@ class NodeApiClient:
         self._api, self._node, self.say, self._member = api, node, say, member or NodeConfig()
         self._port = 0
         self.devices = DeviceManager()
-        # Device resources that a Node of others had before this node, as from a device plugin; known after the start.
-        self._devices_of_others: frozenset[str] | None = None
+        # The vendors of GPUs in a Node of others before this node; known after the start.
+        self._vendors_of_others: frozenset[str] | None = None
         self._reported_errors: set[str] = set()  # printed already
 
     # The Node object.
@@ -86,13 +90,29 @@ class NodeApiClient:
             condition for condition in (node.get("status") or {}).get("conditions") or [] if isinstance(condition, dict)
         ]
         status = node_status(self._port, self._member, conditions, now, stopping, problem)
-        stored = reported_devices(node)
-        if self._devices_of_others is None:
-            self._devices_of_others = frozenset() if has_annotation(node, CREATED_ANNOTATION) else stored
-        for field, counts in (("capacity", self.devices.capacity()), ("allocatable", self.devices.allocatable())):
-            own = {name: count for name, count in counts.items() if name not in self._devices_of_others}
-            status[field] = with_devices(status, field, own, stored - self._devices_of_others)
-        await self._api.patch(NODE, "", self._node, {"status": status}, "status")
+        if self._vendors_of_others is None:
+            self._vendors_of_others = vendors_of_others(node)
+        if not stopping:
+            await self._leave_devices_to_others(node, self._vendors_of_others)
+        counts = self.devices.capacity()
+        stored = {name for name in reported_devices(node) if gpu_vendor(name) not in self._vendors_of_others}
+        status["capacity"] = with_devices(status, "capacity", counts, stored)
+        status["allocatable"] = with_devices(status, "allocatable", self.devices.allocatable(), stored)
+        body: Json = {"status": status}
+        if counts or stored:
+            body["metadata"] = {"annotations": {DEVICES_ANNOTATION: ",".join(sorted(counts)) or None}}
+        await self._api.patch(NODE, "", self._node, body, "status")
+
+    async def _leave_devices_to_others(self, node: Json, of_others: Collection[str]) -> None:
+        """Have the manager give out no devices that a device plugin or another node of this machine does, unless the
+        user has stated how many there are. `of_others`: the vendors in the Node object before this node."""
+        reasons = dict.fromkeys(of_others, "its Node object had some before, which others count")
+        if self._member.joined and self.devices.has_driver:
+            nodes = (await self._api.list(NODE)).get("items") or []
+            others = vendors_of_other_nodes(nodes, node)
+            reasons |= {vendor: f"node {name} of this machine does" for vendor, name in others.items()}
+        stated = set(map(gpu_vendor, self._member.extra_resources))
+        self.devices.withhold({vendor: reason for vendor, reason in reasons.items() if vendor not in stated})
 
     async def cordon(self, now: float) -> None:
         """Cordon the Node and set it not ready: no more pods are scheduled here."""

@@ -13,7 +13,7 @@ import contextlib
 import os
 import platform
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,12 +21,14 @@ import msgspec
 from trainyard import __version__
 from trainyard.node.kubelet.api.authentication import ClientAuthenticator, TokenAuthenticator
 from trainyard.node.network.pod_network import ClusterNetwork
-from trainyard.objects import Json, format_time, set_condition
-from trainyard.objects.extended_resources import is_device_resource
+from trainyard.objects import Json, format_time, is_condition_true, name_of, set_condition
+from trainyard.objects.extended_resources import gpu_vendor, is_device_resource
 
 CREATED_ANNOTATION, CORDONED_ANNOTATION = "trainyard.dev/made-by-node", "trainyard.dev/cordoned-by-node"
 """Annotations: this node created the Node object and deletes it when it is withdrawn; this node cordoned it at its
 stop."""
+DEVICES_ANNOTATION = "trainyard.dev/device-resources"
+"""Annotation: the device resources that this node has written to the status, separated by commas."""
 
 FEATURES = ("ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits")
 """Read by Kubernetes 1.36 and newer. Without the first one an API server translates exec to SPDY, which this node does
@@ -120,8 +122,43 @@ def node_status(
 
 def reported_devices(node: Json) -> frozenset[str]:
     """The device resources in the capacity of a stored Node."""
-    capacity = (node.get("status") or {}).get("capacity") or {}
-    return frozenset(name for name in capacity if is_device_resource(name))
+    return frozenset(filter(is_device_resource, _capacity(node)))
+
+
+def vendors_of_others(node: Json) -> frozenset[str]:
+    """The vendors of GPUs in the capacity of a stored Node that no earlier process of this node has written: a kubelet
+    that had this name has, or a person, by a patch of the status."""
+    if has_annotation(node, CREATED_ANNOTATION):
+        return frozenset()
+    written = str(((node.get("metadata") or {}).get("annotations") or {}).get(DEVICES_ANNOTATION) or "").split(",")
+    return _gpu_vendors(name for name in _capacity(node) if name not in written)
+
+
+def vendors_of_other_nodes(nodes: Iterable[Json], own: Json) -> dict[str, str]:
+    """Vendor of GPUs -> another Node of this machine that has some and is Ready: that of a kubelet whose device plugin
+    serves the same devices, or an older one of Trainyard. The nodes of a machine have the same bootID."""
+    served: dict[str, str] = {}
+    for node in nodes:
+        status = node.get("status") or {}
+        info = status.get("nodeInfo") or {}
+        is_here = name_of(node) != name_of(own) and info.get("bootID") == node_info()["bootID"] != ""
+        comes_first = not str(info.get("kubeletVersion")).startswith("trainyard-") or _age(node) < _age(own)
+        if is_here and comes_first and is_condition_true(status.get("conditions"), "Ready"):
+            names = (name for name, count in _capacity(node).items() if str(count) != "0")
+            served |= dict.fromkeys(_gpu_vendors(names), name_of(node))
+    return served
+
+
+def _capacity(node: Json) -> Json:
+    return (node.get("status") or {}).get("capacity") or {}
+
+
+def _gpu_vendors(resources: Iterable[str]) -> frozenset[str]:
+    return frozenset(filter(None, map(gpu_vendor, resources)))
+
+
+def _age(node: Json) -> tuple[str, str]:
+    return str((node.get("metadata") or {}).get("creationTimestamp")), name_of(node)
 
 
 def with_devices(status: Json, field: str, counts: Mapping[str, str], stored: Collection[str]) -> Json:

@@ -18,10 +18,12 @@ from trainyard.cli.device_checks import (
     mismatch,
     shared_memory_problem,
     torch_architectures,
+    xgboost_build,
 )
 from trainyard.node.devices.device import Device, Inventory
 from trainyard.objects.usage import DeviceProcess, DeviceUsage
 
+PADDLE = "full_version     = '3.3.1'\nnccl_version     = '0'\ncuda_version     = '12.6'\ncudnn_version    = 'False'\n"
 TORCH = "__version__ = '2.15.0+cu132'\ncuda: Optional[str] = '13.2'\n"
 
 
@@ -47,6 +49,12 @@ def build(name: str, cuda: str) -> FrameworkBuild:
             "jax 1.0 in /site is a build without CUDA: it trains on the CPU",
             "install the build with CUDA: `pip install jax[cuda13]`",
         ),
+        (
+            "xgboost",
+            "",
+            "xgboost 1.0 in /site is a build without CUDA: it trains on the CPU",
+            "install the build with CUDA: `pip uninstall xgboost-cpu` and `pip install xgboost`",
+        ),
     ],
 )
 def test_a_build_that_does_not_fit_the_driver(name: str, cuda: str, text: str, fix: str) -> None:
@@ -63,6 +71,7 @@ def test_builds_are_read_from_files(tmp_path: Path) -> None:
         ("tensorflow-2.21.0.dist-info/METADATA", ""),
         ("jaxlib-0.10.2.dist-info/METADATA", ""),
         ("jax_cuda13_plugin-0.10.2.dist-info/METADATA", ""),
+        ("paddle/version/__init__.py", PADDLE),
     ):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(text)
@@ -70,7 +79,10 @@ def test_builds_are_read_from_files(tmp_path: Path) -> None:
         ("torch", "2.15.0+cu132", "13.2"),
         ("tensorflow", "2.21.0", "12.5.1"),
         ("jax", "0.10.2", "13.0"),
+        ("paddle", "3.3.1", "12.6"),
     ]
+    (tmp_path / "paddle/version/__init__.py").write_text(PADDLE.replace("12.6", "False"))
+    assert [build.cuda for build in framework_builds(tmp_path)][-1] == ""
     assert list(framework_builds(tmp_path / "none")) == []
 
 
@@ -118,6 +130,17 @@ def test_a_build_has_code_for_some_gpus(capability: str, architectures: str, has
     assert has_code_for(capability, architectures.split()) == has_code
 
 
+def environment(folder: Path, package: str, source: str) -> tuple[Path, Path]:
+    """An environment with one package of this source: its folder of packages, and its interpreter."""
+    site, python = folder / "env" / "lib" / "python3.11" / "site-packages", folder / "env" / "bin" / "python"
+    (site / package).mkdir(parents=True)
+    (site / package / "__init__.py").write_text(source)
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return site, python
+
+
 async def test_a_torch_without_code_for_the_gpu_is_known_before_it_is_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,15 +149,9 @@ async def test_a_torch_without_code_for_the_gpu_is_known_before_it_is_tried(
     nvml.set([*gpus(2), "capability 0 9 0"])
     for name, value in nvml.environ.items():
         monkeypatch.setenv(name, value)
-    site = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
-    (site / "torch").mkdir(parents=True)
-    (site / "torch" / "version.py").write_text("__version__ = '2.15.0+cu128'\ncuda: Optional[str] = '12.8'\n")
     flags = "class _C:\n    _cuda_getArchFlags = staticmethod(lambda: 'sm_75 sm_80')\n"
-    (site / "torch" / "__init__.py").write_text(flags)
-    python = tmp_path / "env" / "bin" / "python"
-    python.parent.mkdir()
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} "$@"\n')
-    python.chmod(0o755)
+    site, python = environment(tmp_path, "torch", flags)
+    (site / "torch" / "version.py").write_text("__version__ = '2.15.0+cu128'\ncuda: Optional[str] = '12.8'\n")
     assert await torch_architectures(str(python)) == ("sm_75", "sm_80")
     problems = [text for text, _ in (await device_findings([str(python)])).problems]
     ((problem,)) = [text for text in problems if "has no code for" in text]
@@ -163,3 +180,36 @@ def test_little_shared_memory_is_a_problem_between_gpus(size: int, resources: li
     problem = shared_memory_problem(shared, [Device(name, str(index), index) for index, name in enumerate(resources)])
     assert (problem is not None) == is_problem
     assert problem is None or "/dev/shm has 64 MiB" in problem[0]
+
+
+@pytest.mark.parametrize(
+    ("info", "cuda", "problem"),
+    [  # of the wheels xgboost 3.2.0 and xgboost-cpu 3.2.0, which differ in nothing else
+        (
+            {"USE_CUDA": True, "CUDA_VERSION": [13, 0]},
+            "13.0",
+            "is built for CUDA 13.0, and the driver",
+        ),
+        ({"USE_CUDA": True, "CUDA_VERSION": [12, 9]}, "12.9", ""),
+        ({"USE_CUDA": False}, "", "is a build without CUDA: it trains on the CPU"),
+    ],
+)
+async def test_xgboost_itself_knows_its_build(
+    info: dict[str, object], cuda: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in FakeNvml(tmp_path, 1).environ.items():
+        monkeypatch.setenv(name, value)
+    site, python = environment(tmp_path, "xgboost", f"__version__ = '3.2.0'\nbuild_info = lambda: {info}\n")
+    assert await xgboost_build(str(python)) == FrameworkBuild("xgboost", "3.2.0", cuda, site)
+    result = await device_findings([str(python)])
+    problems = [text for text, _ in result.problems if text.startswith("xgboost")]
+    lines = [text for name, text in result.lines if name == "  xgboost"]
+    if problem:
+        assert problem in problems[0] and not lines
+    else:
+        assert lines == ["3.2.0 for CUDA 12.9, which this driver serves"] and not problems
+
+
+async def test_an_xgboost_that_cannot_be_imported_tells_nothing(tmp_path: Path) -> None:
+    _, python = environment(tmp_path, "xgboost", "raise ImportError('numpy')")
+    assert await xgboost_build(str(python)) is None

@@ -1,4 +1,4 @@
-"""What `why` says about the texts of PyTorch, TensorFlow, JAX, NCCL and NVIDIA's driver, in testdata/accelerators."""
+"""What `why` says about the texts of frameworks, NCCL and NVIDIA's driver, in testdata/accelerators."""
 
 from __future__ import annotations
 
@@ -61,6 +61,23 @@ OUTPUTS = (
         "the libraries of CUDA's forward compatibility (cuda-compat) are loaded",
         "LD_LIBRARY_PATH",
     ),
+    Output(
+        "paddle-3.3-build-for-cpus-set-device",
+        "its framework is a build without CUDA (ValueError at /src/train.py:7)",
+        "paddlepaddle-gpu",
+    ),
+    Output(
+        "paddle-3.3-build-for-cpus-place",
+        "its build of PaddlePaddle does not support the place that it names (ValueError at /src/train.py:7)",
+        "paddlepaddle-gpu",
+    ),
+    Output("paddle-3.3-build-for-cpus-tensor", "PaddlePaddle finds no GPU", "trainyard doctor"),
+    Output(
+        "xgboost-3.2-build-for-cpus",
+        "its framework is a build without CUDA (XGBoostError at /src/train.py:7)",
+        "pip install xgboost",
+    ),
+    Output("xgboost-3.2-gpu-hist", "this version of XGBoost has no tree_method gpu_hist", "device: cuda"),
     Output("a-driver-that-was-updated-while-it-ran", "have different versions", "restart the machine"),
     Output("a-device-without-driver", "there is no GPU it can use", "nvidia.com/gpu"),
     Output(

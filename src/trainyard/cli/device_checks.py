@@ -1,7 +1,7 @@
 """The checks of `doctor` about GPUs: the devices, who uses them, and whether driver and frameworks fit together.
 
-The CUDA version that a framework was built for stands in its files. Which GPUs torch has code for is known to torch
-alone, which is asked in a process of its own, on machines with NVIDIA's GPUs.
+The CUDA version that a framework was built for stands in its files, but for XGBoost. Which GPUs torch has code for is
+known to torch alone; both are asked in a process of their own, on machines with NVIDIA's GPUs.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ MINIMUM_DRIVERS = {11: "450.80", 12: "525.60", 13: "580.65"}
 (docs.nvidia.com/deploy/cuda-compatibility)."""
 _TORCH_VERSION = re.compile(r"^__version__ = '([^']+)'", re.MULTILINE)
 _TORCH_CUDA = re.compile(r"^cuda: Optional\[str\] = '([^']+)'|^cuda = '([^']+)'", re.MULTILINE)
+_PADDLE_VERSION = re.compile(r"^full_version\s*= '([^']+)'", re.MULTILINE)
+_PADDLE_CUDA = re.compile(r"^cuda_version\s*= '(\d[\d.]*)'", re.MULTILINE)
 _TENSORFLOW_CUDA = re.compile(r"'cuda_version', '([\d.]+)'")
 _DIST_INFO = re.compile(r"-([\w.+]+)\.dist-info$")
 _ARCHITECTURE = re.compile(r"\b(?:sm|compute)_\d+[a-z]?\b")
@@ -56,6 +58,10 @@ def framework_builds(folder: Path) -> Iterator[FrameworkBuild]:
         plugins = (_JAX_PLUGIN.match(entry.name) for entry in folder.glob("jax_cuda*_plugin-*.dist-info"))
         major = next((plugin[1] for plugin in plugins if plugin), "")
         yield FrameworkBuild("jax", version_text, f"{major}.0" if major else "", folder)
+    text = _read(folder / "paddle" / "version" / "__init__.py")
+    if version := _PADDLE_VERSION.search(text):
+        cuda = _PADDLE_CUDA.search(text)  # 'False' of a build without CUDA
+        yield FrameworkBuild("paddle", version[1], cuda[1] if cuda else "", folder)
 
 
 def _read(file: Path) -> str:
@@ -74,8 +80,10 @@ def mismatch(build: FrameworkBuild, driver: str, cuda: str) -> tuple[str, str]:
     """What will not work with a driver that serves CUDA up to `cuda`, and the fix; ("", "") if it works."""
     label = f"{build.name} {build.version} in {build.folder}"
     if not build.cuda:
-        fix = f"install the build with CUDA: `pip install {_WITH_CUDA[build.name]}`"
-        return f"{label} is a build without CUDA: it trains on the CPU", fix
+        return (
+            f"{label} is a build without CUDA: it trains on the CPU",
+            f"install the build with CUDA: {_WITH_CUDA[build.name]}",
+        )
     built, served = _major(build.cuda), _major(cuda)
     if not served or built <= served:
         return "", ""
@@ -90,23 +98,47 @@ _IMPORT_SECONDS = 30.0  # torch is read from a slow disk
 
 async def torch_architectures(interpreter: str) -> tuple[str, ...]:
     """What the torch of an interpreter is built for: sm_90, compute_120. () where it cannot be imported."""
+    return tuple(_ARCHITECTURE.findall(await _printed(interpreter, _ARCHITECTURES)))
+
+
+_XGBOOST = """import os, xgboost
+info = xgboost.build_info()
+folder = os.path.dirname(xgboost.__path__[0])
+print("xgboost", xgboost.__version__, ".".join(map(str, info.get("CUDA_VERSION", ()))) or "-", folder)"""
+
+
+_XGBOOST_FOLDER = "lib/python3*/*-packages/xgboost"  # below the prefix of an interpreter
+
+
+async def xgboost_build(interpreter: str) -> FrameworkBuild | None:
+    """The XGBoost of an interpreter; None where it cannot be imported. Its library alone knows whether it was built for
+    CUDA: the two wheels have the same files."""
+    name, _, text = (await _printed(interpreter, _XGBOOST)).strip().rpartition("\n")[2].partition(" ")
+    if name != "xgboost":
+        return None
+    version, cuda, folder = text.split(" ", 2)
+    return FrameworkBuild(name, version, cuda.strip("-"), Path(folder))
+
+
+async def _printed(interpreter: str, program: str) -> str:
+    """What a program of Python prints; "" when it fails, or takes too long."""
     import asyncio
     from asyncio.subprocess import DEVNULL, PIPE
 
     try:
         process = await asyncio.create_subprocess_exec(
-            interpreter, "-c", _ARCHITECTURES, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, cwd="/"
+            interpreter, "-c", program, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, cwd="/"
         )
     except OSError:
-        return ()
+        return ""
     try:
         async with asyncio.timeout(_IMPORT_SECONDS):
             output, _ = await process.communicate()
     except TimeoutError:
         process.kill()
         await process.wait()
-        return ()
-    return tuple(_ARCHITECTURE.findall(output.decode(errors="replace"))) if process.returncode == 0 else ()
+        return ""
+    return output.decode(errors="replace") if process.returncode == 0 else ""
 
 
 def has_code_for(capability: str, architectures: Sequence[str]) -> bool:
@@ -141,7 +173,13 @@ def missing_code(
     ]
 
 
-_WITH_CUDA = {"torch": "torch", "tensorflow": "tensorflow[and-cuda]", "jax": "jax[cuda13]"}
+_WITH_CUDA = {
+    "torch": "`pip install torch`",
+    "tensorflow": "`pip install tensorflow[and-cuda]`",
+    "jax": "`pip install jax[cuda13]`",
+    "paddle": "paddlepaddle-gpu, of https://www.paddlepaddle.org.cn",
+    "xgboost": "`pip uninstall xgboost-cpu` and `pip install xgboost`",
+}
 
 
 def _major(version: str) -> int:
@@ -187,6 +225,11 @@ async def device_findings(interpreters: Sequence[str]) -> DeviceFindings:
     allowed, problems = visible(inventory.devices, os.environ)
     samples = with_owners(await sample_once(os.environ), await _pods_by_pid()) if inventory.devices else ()
     builds = [build for folder in package_folders(interpreters) for build in framework_builds(folder)]
+    if inventory.driver and inventory.devices:
+        pythons = [
+            path for path in interpreters if list(Path(path).parent.parent.glob("lib/python3*/site-packages/xgboost"))
+        ]
+        builds += filter(None, [await xgboost_build(python) for python in pythons])
     result = findings(inventory, len(allowed), [*inventory.problems, *problems], samples, builds)
     is_of_nvidia = any(device.resource != AMD_GPU for device in allowed)
     if is_of_nvidia and (reason := unreadable_reason()):

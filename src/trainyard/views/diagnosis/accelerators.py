@@ -1,9 +1,9 @@
-"""What the output of PyTorch, TensorFlow, JAX, NCCL and NVIDIA's driver tells about accelerators.
+"""What the output of machine-learning frameworks, NCCL and NVIDIA's driver tells about accelerators.
 
 PATTERNS is the part of `output.OUTPUT_PATTERNS` about devices; it precedes the others, because the texts of NCCL also
 match "connection refused" or "No space left on device". `with_details` completes a cause with what other lines tell:
-sizes, processes, capabilities, the collective. The texts are those of torch 2.15, NCCL 2.32, TensorFlow 2.21 and JAX
-0.10, and the older ones that they replaced.
+sizes, processes, capabilities, the collective. The texts are those of torch 2.15, NCCL 2.32, TensorFlow 2.21, JAX 0.10,
+PaddlePaddle 3.3 and XGBoost 3.2, and the older ones that they replaced.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ NO_MEMORY = "its GPU has too little memory"
 NO_KERNEL = "its framework's build has no code for this GPU"
 OLD_DRIVER = "the NVIDIA driver is older than the CUDA version of its framework needs"
 NCCL_CALL = "a call of NCCL failed"
+_NO_CUDA = "its framework is a build without CUDA"
 _ABSENT = "a process that did not take part"
 COLLECTIVE = f"a collective waited for {_ABSENT} until the timeout"
 SAME_DEVICE = "two ranks use the same GPU"
@@ -83,6 +84,31 @@ PATTERNS = (
         r"CUDA-capable device\(s\) is/are busy or unavailable",
         "another process has its GPU for itself (compute mode EXCLUSIVE_PROCESS), or the GPU has failed",
         "see `nvidia-smi -q -d COMPUTE` and which process uses it: `trainyard doctor`",
+    ),
+    OutputPattern(
+        r"PaddlePaddle is not compiled with CUDA",
+        _NO_CUDA,
+        "install the build with CUDA, paddlepaddle-gpu, of https://www.paddlepaddle.org.cn",
+    ),
+    OutputPattern(
+        r"use wrong place, Please check",
+        "its build of PaddlePaddle does not support the place that it names",
+        "for a GPU install paddlepaddle-gpu, of https://www.paddlepaddle.org.cn; for a CPU use paddle.CPUPlace()",
+    ),
+    OutputPattern(
+        r"ValueError: No available device found\.$",
+        "PaddlePaddle finds no GPU",
+        "see whether its build has CUDA, and the driver serves it: `trainyard doctor`",
+    ),
+    OutputPattern(
+        r"XGBoost version not compiled with GPU support",
+        _NO_CUDA,
+        "install the build with CUDA: `pip uninstall xgboost-cpu` and `pip install xgboost`",
+    ),
+    OutputPattern(
+        r"Invalid Input: 'gpu_hist'",
+        "this version of XGBoost has no tree_method gpu_hist",
+        "set device: cuda and tree_method: hist, which XGBoost has since 2.0",
     ),
     OutputPattern(
         r"no CUDA-capable device|Found no NVIDIA driver|No CUDA GPUs are available"

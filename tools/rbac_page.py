@@ -59,7 +59,8 @@ beside the CRDs, except that of the chart.
 ## One namespace
 
 `trainyard manifests --namespace N --namespaced` has Roles and RoleBindings in N and no ClusterRole. The CRDs are
-cluster-scoped all the same, and an administrator of the cluster must install them.
+cluster-scoped all the same, and an administrator of the cluster must install them. Such an operator cannot read
+ClusterTrainingRuntimes: TrainJobs there refer to a TrainingRuntime.
 
 ## Names
 

@@ -145,6 +145,7 @@ ARGUMENTS = {
     "lease.duration=15": "--lease-duration=15",
     "lease.namespace=kube-system": "--lease-namespace=kube-system",
     "gangScheduler=volcano": "--gang-scheduler-name=volcano",
+    "trainjobMode=pods": "--trainjob-mode=pods",
     "clusterDomain=corp.example": "--cluster-domain=corp.example",
     "scope=namespace": "--namespace=default",
     "extraArgs={--context=c}": "--context=c",

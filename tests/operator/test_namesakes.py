@@ -6,6 +6,7 @@ import time
 
 from tests.operator.operator_cluster import running_yard, tf_job
 from tests.support.waiting import until_async
+from trainyard import kinds
 from trainyard.objects import Json, NamespacedName, find_condition
 from trainyard.objects.resources import JOB, NAMESPACE, POD, SERVICE
 from trainyard.operator.reconcile import JobState
@@ -51,5 +52,5 @@ async def test_an_object_with_the_jobs_uid_in_another_namespace_is_no_child() ->
             "the operator has the status of the forged pod",
             accept=lambda pod: pod.phase == "Failed",
         )
-        observed = operator._observed(job, JobState())  # the input of the next plan
+        observed = operator._observed(kinds.TFJOB.gvk, job, JobState())  # the input of the next plan
         assert {child.namespace for child in observed.children} == {"default"}

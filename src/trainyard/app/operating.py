@@ -26,6 +26,7 @@ from secrets import token_hex
 import msgspec
 
 from trainyard import kinds
+from trainyard.app import other_controllers
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
 from trainyard.app.health import HealthServer
@@ -73,6 +74,7 @@ class OperatorOptions(msgspec.Struct, frozen=True):
     master_wait: MasterWait = msgspec.field(default_factory=MasterWait)
     node_lost: float | None = None  # seconds after which terminating pods of a lost node are force-deleted
     domain: str = DOMAIN  # the cluster's DNS domain
+    beside_other_controllers: bool = False  # serve a kind also where another project's controller serves it
 
     def configured(self, config: Config) -> Config:
         """The administrator's config with the values of the command line."""
@@ -273,11 +275,13 @@ class OperatorProcess:
     def checks(self) -> list[tuple[str, str, str]]:
         """The lines of `/readyz?verbose`: (name of the check, error or "", other information)."""
         not_ready = self.ready()
+        held = self._operator.held.reasons if self._operator else {}
+        not_served = [(gvk.plural, "", f"not served: {why or 'not known yet'}") for gvk, why in held.items()]
         if self._election is None:
-            return [("watches", not_ready, "no leader election")]
+            return [("watches", not_ready, "no leader election"), *not_served]
         state = f"standing by for {standby}" if (standby := self._standby()) else f"leading {self._election.lease}"
         no_lease = "" if self._election.contacted else "the lease is not known yet"
-        return [("lease", no_lease, state), ("watches", "" if no_lease else not_ready, "")]
+        return [("lease", no_lease, state), ("watches", "" if no_lease else not_ready, ""), *not_served]
 
     async def _run_elected(self, election: LeaderElector, stop: asyncio.Event) -> None:
         """Reconcile whenever this process holds the lease. Release the lease at the end."""
@@ -304,6 +308,8 @@ class OperatorProcess:
                 return
             self._operator = operator = Operator(api, self._options.kinds, self._config, self._options.namespace)
             self.metrics.observe_operator(operator)
+            if not self._options.beside_other_controllers:
+                other_controllers.start(api, operator, self._options.kinds)
             await operator.start()
             try:
                 await _wait_for_any(stop, *events)

@@ -113,6 +113,15 @@ log = logging.getLogger(__name__)
     help="Gang scheduler for which PodGroups are created: native (kube-scheduler itself, from Kubernetes 1.37 on), "
     "volcano, the schedulerName of scheduler-plugins, or auto, the one that is there.  [default: none]",
 )
+@click.option(
+    "--trainjob-mode",
+    "trainjob_mode",
+    type=click.Choice(("auto", "pods")),
+    default="auto",
+    show_default=True,
+    help="auto: create the pods of TrainJobs, unless Kubeflow Trainer is installed in the cluster; pods: create them "
+    "although its ValidatingWebhookConfiguration is there.",
+)
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True, help="Format of the log.")
 @click.option(
     "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Minimum level of log messages."
@@ -177,6 +186,7 @@ def _parse_options(params: dict[str, Any]) -> OperatorOptions:
         master_wait=training_operator_flags.master_wait(params),
         node_lost=params["node_lost"],
         domain=cluster_domain(params["domain"], access.source == str(SERVICE_ACCOUNT)),
+        beside_other_controllers=params["trainjob_mode"] == "pods",
     )
 
 

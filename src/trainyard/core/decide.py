@@ -58,10 +58,22 @@ def decide(job: Job, observed: Observed, now: float) -> Plan:
     """As plan, for a parsed job."""
     if not managed_by.is_managed_here(job) or is_deleting(job.obj):
         return Plan(job.status.whole)
+    if observed.held is not None:
+        return _held(job, observed.held)
+    if not job.status.outcome and (text := job.kind.status.begun_elsewhere(job.status.whole)):
+        return Plan(job.status.whole, pod_warnings=(Event("Warning", "BegunElsewhere", text),))
     if job.kind.template_source and job.parsed.snapshot is None and not job.status.outcome:
         return _without_templates(job, job.kind.template_source, observed, now)
     owned = OwnedObjects.of(job.uid, observed.children)
     return _finished(job, owned, observed, now) if job.status.outcome else _unfinished(job, owned, observed, now)
+
+
+def _held(job: Job, reason: str) -> Plan:
+    """The plan of a job whose kind is not served: an event about a job that this operator has begun. Its pods stay as
+    they are."""
+    is_ours = job.status.started and not job.status.outcome
+    text = f"{reason}, so that this operator restarts and deletes no pod of the job any more"
+    return Plan(job.status.whole, pod_warnings=(Event("Warning", "NotServed", text),) if is_ours and reason else ())
 
 
 def _without_templates(job: Job, source: TemplateSource, observed: Observed, now: float) -> Plan:

@@ -82,6 +82,21 @@ class WorkloadAdapter(msgspec.Struct, frozen=True):
     one_object_per_role: bool = False
 
 
+class OtherController(msgspec.Struct, frozen=True):
+    """The controller of another project that serves the same objects in a cluster. `gvk` and `object_name`: the object
+    of its installation by which it is recognised, cluster-scoped, of a name that its program or its users cannot
+    change."""
+
+    name: str
+    gvk: GVK
+    object_name: str
+
+    @property
+    def is_installed_text(self) -> str:
+        """The sentence that it is there, without its period."""
+        return f"{self.name} is installed ({self.gvk.kind} {self.object_name})"
+
+
 class Api(msgspec.Struct, frozen=True):
     """The kind as an API: its CustomResourceDefinition, and how its spec is parsed.
 
@@ -122,6 +137,7 @@ class Api(msgspec.Struct, frozen=True):
     # what depends on other objects, so that no rule can say it: an admission webhook, in the process of the API server
     review: Reviewer | None = None
     managers: tuple[str, ...] = (TRAINYARD_OPERATOR,)  # the values of managedBy with which this operator serves a job
+    other_controller: OtherController | None = None  # the operator serves no job of the kind beside it
 
     def policy_path(self, name: str) -> tuple[str, ...]:
         """Where the policy `name` (suspend, managedBy ...) is in the object: ("spec", "runPolicy", "suspend")."""
@@ -267,9 +283,10 @@ class StatusShape(msgspec.Struct, frozen=True):
     message. condition_event(job, update) returns the event for a condition that became True; unset:
     default_condition_event. write_events(job, write_or_replica) returns the events for one create or delete, or for one
     replica that has a newly counted failure. legacy_outcome(status): Succeeded, Failed or "", read from a status
-    without conditions that an older operator wrote. public(job, outcome, counts): the status of a kind whose definition
-    has a status schema of its own (Api.definition); all that `core` writes is then in its field `trainyard`. `job` has
-    the next status.
+    without conditions that an older operator wrote. begun_elsewhere(status): why the operator leaves an unfinished job
+    alone that another controller has begun, "" for its own and for new jobs. public(job, outcome, counts): the status
+    of a kind whose definition has a status schema of its own (Api.definition); all that `core` writes is then in its
+    field `trainyard`. `job` has the next status.
     """
 
     render: Callable[[Job, Outcome, Mapping[str, Mapping[str, int]]], Json]
@@ -286,6 +303,7 @@ class StatusShape(msgspec.Struct, frozen=True):
     # (job, replicas, the conditions of this reconcile, now) -> those of the status; unset: conditions.write_conditions
     write_conditions: Callable[[Job, list[Replica], list[Condition], float], WrittenConditions] | None = None
     legacy_outcome: Callable[[Json], JobResult] = lambda status: ""
+    begun_elsewhere: Callable[[Json], str] = lambda status: ""
 
 
 class Diagnosis(msgspec.Struct, frozen=True):

@@ -194,6 +194,7 @@ class Observed(msgspec.Struct, frozen=True):
     config: Config = msgspec.field(default_factory=Config)
     template_source: Json | None = None  # the object of Kind.template_source, read while the job has no snapshot of it
     template_error: str = ""  # why it could not be read
+    held: str | None = None  # why no job of the kind is served, "" while that is not known; None: they are served
 
 
 class PlannedCreate(msgspec.Struct, frozen=True):

@@ -28,4 +28,7 @@ ENDPOINT_SLICE = GVK("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"
 LEASE = GVK("coordination.k8s.io", "v1", "Lease", "leases")
 ROLE = GVK("rbac.authorization.k8s.io", "v1", "Role", "roles")
 ROLE_BINDING = GVK("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
+VALIDATING_WEBHOOK_CONFIGURATION = GVK(
+    "admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"
+)
 SERVICE_CIDR = GVK("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs")

@@ -72,7 +72,7 @@ class Metrics:
         # The series by their labels, of which there are few: `labels` takes most of the time of an observation.
         self._request_series, self._reconcile_series = cache(self._find_request), cache(self._find_reconcile)
         self._jobs = JobMetrics(registry, self._kinds)
-        self._state_collector = _StateCollector(self._jobs, is_leader, standby_for)
+        self._state_collector = _StateCollector(self._kinds, self._jobs, is_leader, standby_for)
         registry.register(self._state_collector)
         ProcessCollector(registry=registry)
         self._start_at_zero()
@@ -124,8 +124,11 @@ class Metrics:
 class _StateCollector(Collector):
     """The metrics that are computed at each scrape."""
 
-    def __init__(self, jobs: JobMetrics, leads: Callable[[], bool], standby: Callable[[], str]) -> None:
+    def __init__(
+        self, kinds: tuple[Kind, ...], jobs: JobMetrics, leads: Callable[[], bool], standby: Callable[[], str]
+    ) -> None:
         self.operator: Operator | None = None
+        self._kinds = kinds
         self._jobs = jobs
         self._leads = leads
         self._standby = standby
@@ -148,8 +151,16 @@ class _StateCollector(Collector):
         if self.operator is not None:
             help_text = "Events of jobs that were not recorded."
             yield CounterMetricFamily("trainyard_events_dropped", help_text, self.operator.dropped_events)
+            yield self._served(self.operator)
             yield from self._watches(self.operator)
             yield from self._jobs.collect(self.operator)
+
+    def _served(self, operator: Operator) -> Metric:
+        help_text = "1 if the jobs of the kind are served, 0 beside a controller of another project."
+        served = GaugeMetricFamily("trainyard_kind_served", help_text, labels=["group", "kind"])
+        for kind in self._kinds:
+            served.add_metric([kind.gvk.group, kind.gvk.kind], operator.held.reason(kind.gvk) is None)
+        return served
 
     def _watches(self, operator: Operator) -> Iterator[Metric]:
         labels = ["group", "resource"]

@@ -33,6 +33,7 @@ from trainyard.core import Child, Config, Job, Kind, Observed, Plan, TemplateSou
 from trainyard.objects import GVK, Json, NamespacedName, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.structs import replace
+from trainyard.operator.held_kinds import HeldKinds
 from trainyard.operator.plan_executor import PlanExecutor
 from trainyard.operator.reconcile import JobState, ReconcileContext
 from trainyard.operator.runtime_ids import RuntimeIds
@@ -97,6 +98,7 @@ class Operator:
         self._targets: dict[GVK, WatchTarget] = {}
         self._jobs: dict[GVK, Store[PackedObject]] = {}
         self._children: dict[GVK, Store[Child]] = {}
+        self.held = HeldKinds(self.resync)
         self._runtime_ids = RuntimeIds()
         self._states: dict[str, JobState] = {}  # by job uid
         self._parsed: OrderedDict[str, JobState] = OrderedDict()  # those with a parsed spec, by job uid, last used last
@@ -171,10 +173,10 @@ class Operator:
         """Cancel all tasks. Reconciles in progress are cancelled; the next operator repeats them."""
         await self._controller.stop()
 
-    def resync(self) -> None:
-        """Enqueue every job now. Needed after the clock `now` has been set."""
-        for gvk, store in self._jobs.items():
-            for job in store:
+    def resync(self, *gvks: GVK) -> None:
+        """Enqueue every job of these kinds now, without any of all kinds. Needed after the clock `now` has been set."""
+        for gvk in gvks or self._jobs:
+            for job in self._jobs[gvk]:
                 self._controller.queue.add(JobKey(gvk, *job.key))
 
     def _watch_all(self, namespace: str) -> None:
@@ -228,9 +230,10 @@ class Operator:
             return state.next_plan - started
         job = cached.unpack()
         kind = self._kinds[job_key.gvk].version_of(job)
-        observed = self._observed(job, state)
-        if kind.template_source and state.parsed is None and core.snapshot_of(kind, job) is None:
-            observed = await _with_template_source(self._api, kind.template_source, job, observed)
+        observed = self._observed(job_key.gvk, job, state)
+        source = kind.template_source if observed.held is None else None
+        if source and state.parsed is None and core.snapshot_of(kind, job) is None:
+            observed = await _with_template_source(self._api, source, job, observed)
         now = self._now()
         in_use = self._runtime_ids.in_use(job_key.namespace)
         parsed = core.parse_job_with(
@@ -273,7 +276,7 @@ class Operator:
             self._controller.relist(self._targets[gvk])
         return _seconds_until(self.writes.deadline(uid))
 
-    def _observed(self, job: Json, state: JobState) -> Observed:
+    def _observed(self, gvk: GVK, job: Json, state: JobState) -> Observed:
         """The input of the plan: the job's children and the refusals. Drops the refusals of creates whose object exists
         now."""
         uid = uid_of(job)
@@ -287,7 +290,8 @@ class Operator:
             refusal = state.refusals.get(child.ref)
             if refusal and refusal.verb == "create" and child.owner_uid == uid:  # a foreign object may have our label
                 state.clear_refusal(child.ref)
-        return Observed(children, refused=dict(state.refusals), config=self._cluster_config())
+        refused, held = dict(state.refusals), self.held.reason(gvk)
+        return Observed(children, refused=refused, config=self._cluster_config(), held=held)
 
     def _cluster_config(self) -> Config:
         """The configuration, with the optional resources of children that the API server does not serve."""

@@ -5,7 +5,8 @@ Rules for this file:
   resources, and the reason. tests/manifests runs the life cycle of each kind with exactly these permissions and fails
   when one is missing and when one is not used.
 - Kinds whose jobs access pods or have Secrets (JOB_GRANTS) are opt-in: their permissions are in a role of their own.
-- No wildcards. A resource that the operator lists needs no `get`. Secrets are only created, for MPIJob and TrainJob.
+- No wildcards. A resource that the operator lists needs no `get`. Secrets are only created, for MPIJob and TrainJob. An
+  object that shows another controller is read by its name alone (RESOURCE_NAMES).
 """
 
 from __future__ import annotations
@@ -66,6 +67,20 @@ def _template_resources(kind: Kind) -> list[tuple[str, str]]:
     return [(item.gvk.group, item.gvk.plural) for item in kinds.template_kinds(kind)]
 
 
+def _other_controller(kind: Kind) -> list[tuple[str, str]]:
+    """The resource of the object by which another controller of the kind is recognised."""
+    other = kind.api.other_controller
+    return [(other.gvk.group, other.gvk.plural)] if other else []
+
+
+RESOURCE_NAMES: dict[tuple[str, str], list[str]] = {
+    (other.gvk.group, other.gvk.plural): [other.object_name]
+    for kind in kinds.KINDS
+    if (other := kind.api.other_controller)
+}
+"""The names of the objects of a resource to which a permission is limited."""
+
+
 def _jobs_with_ttl(kind: Kind) -> list[tuple[str, str]]:
     """The jobs that the operator deletes. Where templates are in another object, a TTL is in it, too, and ends the pods
     alone."""
@@ -115,6 +130,12 @@ CALL_SITES: tuple[CallSite, ...] = (
     ),
     CallSite("operator/plan_executor.py, deletes", ("delete",), _jobs_with_ttl, "ttlSecondsAfterFinished"),
     CallSite("operator/operator.py", ("get",), _template_resources, "the runtime of a TrainJob, once"),
+    CallSite(
+        "app/other_controllers.py",
+        ("get",),
+        _other_controller,
+        "looks for Kubeflow Trainer: only the object of that name",
+    ),
     CallSite(
         "objects/meta.py, owner references",
         ("update",),
@@ -184,16 +205,18 @@ _VERBS = ("get", "list", "watch", "create", "patch", "update", "delete", "delete
 
 
 def rules(permissions: Iterable[Permission]) -> list[Json]:
-    """PolicyRules that grant exactly these permissions: one for each API group and set of verbs."""
+    """PolicyRules that grant exactly these permissions: one for each API group, set of verbs, and RESOURCE_NAMES."""
     verbs: dict[tuple[str, str], set[str]] = {}
     for permission in permissions:
         verbs.setdefault((permission.group, permission.resource), set()).add(permission.verb)
-    resources_of: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    resources_of: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for (group, resource), names in sorted(verbs.items()):
-        resources_of.setdefault((group, tuple(sorted(names, key=_VERBS.index))), []).append(resource)
+        only = tuple(RESOURCE_NAMES.get((group, resource), ()))
+        resources_of.setdefault((group, tuple(sorted(names, key=_VERBS.index)), only), []).append(resource)
     return [
         {"apiGroups": [group], "resources": resources, "verbs": list(names)}
-        for (group, names), resources in resources_of.items()
+        | ({"resourceNames": [*only]} if only else {})
+        for (group, names, only), resources in resources_of.items()
     ]
 
 

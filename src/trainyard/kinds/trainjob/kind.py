@@ -16,6 +16,7 @@ from trainyard.core import (
     Job,
     Kind,
     Lifecycle,
+    OtherController,
     PodRecipe,
     RestartScope,
     RoleFailure,
@@ -51,6 +52,7 @@ from trainyard.objects.resources import (
     ROLE_BINDING,
     SECRET,
     SERVICE,
+    VALIDATING_WEBHOOK_CONFIGURATION,
 )
 
 RUNTIME_KINDS = {
@@ -150,6 +152,9 @@ TRAINJOB = Kind(
         definition=train_job_definition,
         review=partial(webhooks.review_job, RUNTIME_KINDS),
         managers=(CONTROLLER,),
+        other_controller=OtherController(
+            "Kubeflow Trainer", VALIDATING_WEBHOOK_CONFIGURATION, "validator.trainer.kubeflow.org"
+        ),
     ),
     roles=RoleTable(
         carrier=lambda role: POD_CARRIER,
@@ -179,6 +184,7 @@ TRAINJOB = Kind(
         public=status.public,
         source="trainjob-controller",
         legacy_outcome=status.legacy_outcome,
+        begun_elsewhere=status.begun_elsewhere,
     ),
     auxiliary=children.auxiliary_objects,
     template_source=TemplateSource(

@@ -10,6 +10,7 @@ from trainyard.core.job_state import JobResult
 from trainyard.kinds.trainjob.children import first_failed_job
 from trainyard.kinds.trainjob.failure_policy import JOB_FAILED, MESSAGES
 from trainyard.objects import Json, find_condition, is_condition_true
+from trainyard.objects.meta import OWN_FIELDS
 
 Counts = Mapping[str, Mapping[str, int]]
 
@@ -25,6 +26,13 @@ def public(job: Job, outcome: Outcome, counts: Counts) -> Json:
     conditions = _conditions(job, outcome)
     jobs = [_job_status(job, outcome, role, states) for role, states in counts.items()]
     return {**({"conditions": conditions} if conditions else {}), **({"jobsStatus": jobs} if jobs else {})}
+
+
+def begun_elsewhere(status: Json) -> str:
+    """Why the operator leaves a job alone: Kubeflow Trainer has begun it, so that its JobSet may have pods."""
+    if OWN_FIELDS in status or not (status.get("jobsStatus") or status.get("conditions")):
+        return ""
+    return "the controller of Kubeflow Trainer has begun this job: delete it and create it again to run it here"
 
 
 def legacy_outcome(status: Json) -> JobResult:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.node.conftest import state as state
 from tests.node.node_cluster import TOKEN, NodeCluster, running_node, waiting
-from tests.support.fake_nvml import FakeNvml, gpus, uuid
+from tests.support.fake_nvml import GIB, FakeNvml, gpus, uuid
 from tests.support.waiting import until_async
 from tests.support.watched_objects import until_object
 from trainyard.client import ApiClient
@@ -198,6 +198,22 @@ async def test_the_node_serves_the_metrics_of_its_devices(shared: NodeCluster) -
 
         text = await until_async(read, "the first sample", accept=bool, seconds=SECONDS)
     assert f'DCGM_FI_DEV_FB_FREE{{gpu="3",UUID="{uuid(3)}"' in text
+
+
+async def test_the_node_object_describes_its_devices(state: Path, machine: FakeNvml) -> None:
+    machine.set([*gpus(2), "busy 0 97 40", f"used 0 {6 * GIB}"])
+    used = "0 NVIDIA H100 80GB HBM3: 6.0 GiB of 80.0 GiB, 97 % busy\n1 NVIDIA H100 80GB HBM3: 0 B of 80.0 GiB, 0 % busy"
+
+    def describes(node: Json) -> bool:
+        return node["metadata"].get("annotations", {}).get("trainyard.dev/gpus") == used
+
+    async with running_node(state, "shared") as cluster:
+        node = await until_object(cluster.api, NODE, "", "local", describes, "the use of the GPUs", seconds=SECONDS)
+    assert {name: value for name, value in node["metadata"]["labels"].items() if name.startswith(GPU)} == {
+        f"{GPU}.count": "2",
+        f"{GPU}.product": "NVIDIA-H100-80GB-HBM3",
+        f"{GPU}.memory": "81920",
+    }
 
 
 async def test_a_container_does_not_restart_on_a_lost_device(shared: NodeCluster, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ environment.py   the variables by which a container sees its devices, and no oth
 checkpoint.py    the file of the assignments, for a node that was killed
 manager.py       the device manager of a node
 sampler.py       the use of the devices, from processes of its own (nvml_samples.py, kfd_samples.py)
+use_report.py    the use of the devices in the Node object
+labels.py        the labels of the Node object that name its devices; pure
 processes.py     whose processes use a device
 kernel_log.py    what the kernel log says of a device: NVIDIA's Xid errors
 """

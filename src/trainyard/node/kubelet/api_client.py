@@ -22,8 +22,9 @@ from trainyard.node.kubelet.events import PodEvent
 from trainyard.node.kubelet.registration import (
     CORDONED_ANNOTATION,
     CREATED_ANNOTATION,
-    DEVICES_ANNOTATION,
+    DEVICE_USE_ANNOTATION,
     NodeConfig,
+    device_metadata,
     has_annotation,
     node_object,
     node_status,
@@ -64,6 +65,7 @@ class NodeApiClient:
     def __init__(self, api: ApiClient, node: str, say: Say, member: NodeConfig | None = None) -> None:
         self._api, self._node, self.say, self._member = api, node, say, member or NodeConfig()
         self._port = 0
+        self._device_use = ""
         self.devices = DeviceManager()
         # The vendors of GPUs in a Node of others before this node; known after the start.
         self._vendors_of_others: frozenset[str] | None = None
@@ -99,9 +101,17 @@ class NodeApiClient:
         status["capacity"] = with_devices(status, "capacity", counts, stored)
         status["allocatable"] = with_devices(status, "allocatable", self.devices.allocatable(), stored)
         body: Json = {"status": status}
-        if counts or stored:
-            body["metadata"] = {"annotations": {DEVICES_ANNOTATION: ",".join(sorted(counts)) or None}}
+        if self.devices.has_driver or stored:
+            given = [device for device in self.devices.devices if device.resource in counts]
+            body["metadata"] = device_metadata(node, given, "" if stopping else self._device_use)
         await self._api.patch(NODE, "", self._node, body, "status")
+
+    async def write_device_use(self, text: str) -> None:
+        """Write the annotation DEVICE_USE_ANNOTATION of the Node."""
+        self._device_use = text  # also for a Node that is created again
+        with contextlib.suppress(NotFound):
+            body = {"metadata": {"annotations": {DEVICE_USE_ANNOTATION: text or None}}}
+            await self._retry(partial(self._api.patch, NODE, "", self._node, body))
 
     async def _leave_devices_to_others(self, node: Json, of_others: Collection[str]) -> None:
         """Have the manager give out no devices that a device plugin or another node of this machine does, unless the

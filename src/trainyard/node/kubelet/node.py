@@ -16,6 +16,7 @@ from trainyard.node.devices.kernel_log import KernelLog
 from trainyard.node.devices.manager import DeviceManager
 from trainyard.node.devices.processes import use_by_pod, with_devices
 from trainyard.node.devices.sampler import DeviceSampler
+from trainyard.node.devices.use_report import report_use
 from trainyard.node.images import Images
 from trainyard.node.kubelet import node_shutdown
 from trainyard.node.kubelet.api.authentication import TokenAuthenticator
@@ -36,7 +37,7 @@ from trainyard.node.network.pod_network import ClusterNetwork
 from trainyard.node.sandbox.supervisor_client import SandboxCallbacks, SandboxError
 from trainyard.node.sandbox.supervisor_process import SupervisorProcess
 from trainyard.objects import Json, NamespacedName
-from trainyard.objects.usage import NodeUsage, UsageReport
+from trainyard.objects.usage import DeviceUsage, NodeUsage, UsageReport
 from trainyard.views.device_metrics import device_metrics
 
 __all__ = ["LOG_SIZE", "Node", "NodeError"]
@@ -146,14 +147,22 @@ class Node:
         self.tasks.start("watch pods", cluster.pods(self._pods.on_listed, self._pods.on_changed).run)
         self.tasks.start("sample usage", self._context.usage.run)
         if self._context.device_sampler:
-            self.tasks.start("find devices", self._context.devices.run)
-            self.tasks.start("sample devices", self._context.device_sampler.run)
-            kernel_log = KernelLog(self._context.devices, self._pods.report_xid)
-            self.tasks.start("read the kernel log", kernel_log.run)
+            self._start_device_tasks(self._context.devices, self._context.device_sampler)
         if self._member.joined:
             node_status = self._node_status
             self.tasks.start("watch its Node", cluster.node(node_status.on_listed, node_status.on_changed).run)
             self.tasks.start("heartbeat", node_status.heartbeat)
+
+    def _start_device_tasks(self, devices: DeviceManager, sampler: DeviceSampler) -> None:
+        self.tasks.start("find devices", devices.run)
+        self.tasks.start("sample devices", sampler.run)
+        self.tasks.start("read the kernel log", KernelLog(devices, self._pods.report_xid).run)
+
+        def used() -> Sequence[DeviceUsage]:
+            node = self.usage().node
+            return node.devices if node else ()
+
+        self.tasks.start("report the use of devices", partial(report_use, used, self._cluster.write_device_use))
 
     async def drain(self, kill: bool, timeout: float = KILL_SECONDS) -> bool:
         """End all pods and write their statuses; `stop` follows. False when the API server does not answer within

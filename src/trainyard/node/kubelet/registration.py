@@ -19,9 +19,11 @@ from pathlib import Path
 import msgspec
 
 from trainyard import __version__
+from trainyard.node.devices.device import Device
+from trainyard.node.devices.labels import device_labels, stale_labels
 from trainyard.node.kubelet.api.authentication import ClientAuthenticator, TokenAuthenticator
 from trainyard.node.network.pod_network import ClusterNetwork
-from trainyard.objects import Json, format_time, is_condition_true, name_of, set_condition
+from trainyard.objects import Json, format_time, is_condition_true, labels_of, name_of, set_condition
 from trainyard.objects.extended_resources import gpu_vendor, is_device_resource
 
 CREATED_ANNOTATION, CORDONED_ANNOTATION = "trainyard.dev/made-by-node", "trainyard.dev/cordoned-by-node"
@@ -29,6 +31,8 @@ CREATED_ANNOTATION, CORDONED_ANNOTATION = "trainyard.dev/made-by-node", "trainya
 stop."""
 DEVICES_ANNOTATION = "trainyard.dev/device-resources"
 """Annotation: the device resources that this node has written to the status, separated by commas."""
+DEVICE_USE_ANNOTATION = "trainyard.dev/gpus"
+"""Annotation: memory and use of each GPU, a line for each, as last written (devices/use_report.py)."""
 
 FEATURES = ("ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits")
 """Read by Kubernetes 1.36 and newer. Without the first one an API server translates exec to SPDY, which this node does
@@ -125,12 +129,26 @@ def reported_devices(node: Json) -> frozenset[str]:
     return frozenset(filter(is_device_resource, _capacity(node)))
 
 
+def device_metadata(node: Json, devices: Sequence[Device], use: str) -> Json:
+    """The metadata to patch of a Node that gives out these devices; `use`: DEVICE_USE_ANNOTATION. Labels that the node
+    has written of devices that are gone are removed."""
+    resources = {device.resource for device in devices}
+    earlier = reported_devices(node) if has_annotation(node, CREATED_ANNOTATION) else _written_resources(node)
+    stale = stale_labels(labels_of(node), {*earlier, *resources})
+    annotations = {DEVICES_ANNOTATION: ",".join(sorted(resources)) or None, DEVICE_USE_ANNOTATION: use or None}
+    return {"labels": {**stale, **device_labels(devices)}, "annotations": annotations}
+
+
+def _written_resources(node: Json) -> list[str]:
+    return str(((node.get("metadata") or {}).get("annotations") or {}).get(DEVICES_ANNOTATION) or "").split(",")
+
+
 def vendors_of_others(node: Json) -> frozenset[str]:
     """The vendors of GPUs in the capacity of a stored Node that no earlier process of this node has written: a kubelet
     that had this name has, or a person, by a patch of the status."""
     if has_annotation(node, CREATED_ANNOTATION):
         return frozenset()
-    written = str(((node.get("metadata") or {}).get("annotations") or {}).get(DEVICES_ANNOTATION) or "").split(",")
+    written = _written_resources(node)
     return _gpu_vendors(name for name in _capacity(node) if name not in written)
 
 

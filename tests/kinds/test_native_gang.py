@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from tests.model.simulated_job import SimulatedJob
 from tests.support.samples import KINDS_WITH_TEMPLATES, elasticjob, kubeflow_job, pods, sample
-from trainyard.core import Config, Kind, parse_job
+from trainyard.core import Config, Job, Kind, Plan, changes, parse_job
+from trainyard.core.job_state import OwnedObjects
 from trainyard.kinds import (
     CHAINERJOB,
     ELASTICJOB,
@@ -17,10 +19,14 @@ from trainyard.kinds import (
     MXJOB,
     PYTORCHJOB,
     TFJOB,
+    native_gang,
 )
+from trainyard.kinds.gang_members import started_members
 from trainyard.kinds.kubeflow_v1.mpijob_v2beta1 import MPIJOB_V2BETA1
 from trainyard.kinds.native_gang import NATIVE, group_name
-from trainyard.objects import Json, find_condition, name_of
+from trainyard.objects import Json, find_condition, labels_of, name_of
+from trainyard.objects.labels import ATTEMPT
+from trainyard.objects.resources import NATIVE_POD_GROUP
 
 every_kind = pytest.mark.parametrize(
     "kind", KINDS_WITH_TEMPLATES, ids=lambda kind: kind.gvk.api_version + kind.gvk.kind
@@ -118,6 +124,21 @@ def test_a_member_that_has_ended_for_good_is_not_waited_for() -> None:
     assert min_count(simulated) == 2
 
 
+def test_a_new_group_is_created_without_what_has_ended() -> None:
+    """With a patch a moment later, kube-scheduler would hold the pods until then."""
+    simulated = started(TFJOB)
+    simulated.end(simulated.names("Job")[-1], 0)
+    for suspended in (True, False):
+        simulated.edit(suspend=suspended)
+        patches = [patch for planned in _until_settled(simulated) for patch in planned.patches]
+    assert simulated.names("PodGroup") == ["example-job-1"] and not patches
+
+
+def _until_settled(simulated: SimulatedJob) -> Iterator[Plan]:
+    while not (planned := simulated.step()).idle:
+        yield planned
+
+
 def test_a_launcher_that_waits_for_its_workers_is_a_member_once_it_is_there() -> None:
     job = kubeflow_job("MPIJob", launcherCreationPolicy="WaitForWorkersReady")
     simulated = submitted(MPIJOB_V2BETA1, {**job, "apiVersion": MPIJOB_V2BETA1.gvk.api_version})
@@ -208,6 +229,13 @@ def _lose(simulated: SimulatedJob) -> None:
         simulated.drop(simulated.get("Pod", pods_[0])["metadata"]["uid"])
 
 
+def _end_and_lose(simulated: SimulatedJob) -> None:
+    """The operator sees both at once."""
+    if len([name for name in simulated.names("Pod") if _runs(simulated, name)]) > 1:
+        _end(-1, 0)(simulated)
+        _lose(simulated)
+
+
 def _wait(simulated: SimulatedJob) -> None:
     simulated.now += 400
 
@@ -218,6 +246,7 @@ ACTIONS: dict[str, Action] = {
     "last ends with 0": _end(-1, 0),
     "first is killed": _end(0, 137),
     "first is lost": _lose,
+    "last ends with 0, first is lost": _end_and_lose,
     "suspend": lambda simulated: simulated.edit(suspend=True),
     "resume": lambda simulated: simulated.edit(suspend=False),
     "wait": _wait,
@@ -228,7 +257,11 @@ ACTIONS: dict[str, Action] = {
 def test_no_replacement_is_ever_held_and_no_gang_starts_in_part(kind: Kind) -> None:
     """All that four of ACTIONS lead to. With more than its members as minCount, kube-scheduler holds a group for ever
     and says nothing; with fewer it starts a part of it."""
-    first = submitted(kind)
+    assert _explore(submitted(kind)) > 50
+
+
+def _explore(first: SimulatedJob) -> int:
+    """Check all that four of ACTIONS lead to; the number of different states."""
     states = {_state(first)}
     worlds: Worlds = [((), first)]
     for _ in range(4):
@@ -236,7 +269,7 @@ def test_no_replacement_is_ever_held_and_no_gang_starts_in_part(kind: Kind) -> N
         unseen = {_state(world): (path, world) for path, world in worlds}
         states |= set(unseen)
         worlds = list(unseen.values())
-    assert len(states) > 50
+    return len(states)
 
 
 def _next_worlds(worlds: Worlds) -> Iterator[tuple[tuple[str, ...], SimulatedJob]]:
@@ -244,8 +277,11 @@ def _next_worlds(worlds: Worlds) -> Iterator[tuple[tuple[str, ...], SimulatedJob
         for name, act in ACTIONS.items():
             simulated = copy.deepcopy(world)
             act(simulated)
-            simulated.settle()
-            _check(simulated, (*path, name))
+            before = copy.deepcopy(simulated)
+            for planned in _until_settled(simulated):
+                patched = {patch.gvk for patch in simulated.look().patches}
+                assert not planned.creates or NATIVE_POD_GROUP not in patched, (*path, name)  # it was, before them
+            _check(before, simulated, (*path, name))
             yield (*path, name), simulated
 
 
@@ -258,17 +294,58 @@ def _state(simulated: SimulatedJob) -> str:
     )
 
 
-def _check(simulated: SimulatedJob, sequence: tuple[str, ...]) -> None:
+def _check(before: SimulatedJob, simulated: SimulatedJob, sequence: tuple[str, ...]) -> None:
     if any(find_condition(simulated.job["status"]["conditions"], name) for name in ("Succeeded", "Failed")):
         return
     groups, listed = simulated.names("PodGroup"), members(simulated)
     assert {group_of(pod) for pod in listed} <= set(groups) and len(groups) <= 1, sequence
+    _check_members(before, simulated, sequence)
     starting = [pod for pod in listed if not (pod.get("status") or {}).get("phase")]
     to_come = _pods_to_come(simulated)
     if (starting or to_come) and not _gang_waits_for_its_retry(simulated):
         existing = len(listed) + to_come
         assert min_count(simulated) <= existing, sequence
         assert len(starting) + to_come < existing or min_count(simulated) == existing, sequence
+
+
+def _check_members(before: SimulatedJob, simulated: SimulatedJob, sequence: tuple[str, ...]) -> None:
+    """They have the priority of their group. Members of the attempt before, which may still end, are in another one."""
+    old = {group_of(pod): labels_of(pod)[ATTEMPT] for pod in members(before)}
+    restarts_gang = parse_job(simulated.kind, simulated.job, simulated.config).restarts_gang()
+    for pod in members(simulated):
+        group, attempt = group_of(pod), labels_of(pod)[ATTEMPT]
+        priority = simulated.get("PodGroup", group)["spec"].get("priorityClassName")
+        assert pod["spec"].get("priorityClassName") == priority, sequence
+        assert not restarts_gang or old.get(group, attempt) == attempt, sequence
+
+
+def _joined_without_class(pod_spec: Json, job: Job, priority_class: str) -> None:
+    pod_spec["schedulingGroup"] = {"podGroupName": native_gang.group_name(job)}
+
+
+def _lowered_after_the_creates(job: Job, owned: OwnedObjects, *rest: Any) -> Any:
+    deletes, patches = AUXILIARY_CHANGES(job, owned, *rest)
+    return deletes, [] if changes.missing_creates(job, owned) else patches
+
+
+AUXILIARY_CHANGES = changes.auxiliary_changes
+HIGH_MASTER = {"replicas": 1, "template": pods("pytorch", priorityClassName="high")}
+HIGH = kubeflow_job(
+    "PyTorchJob", run_policy={"schedulingPolicy": {"priorityClass": "high"}}, Master=HIGH_MASTER, Worker=2
+)
+MISTAKES: dict[str, tuple[object, str, object]] = {
+    "one group for all attempts": (native_gang, "group_name", lambda job: f"{job.key.name}-0"),
+    "ended members are counted": (native_gang, "living_members", started_members),
+    "minCount is lowered after the replacement is created": (changes, "auxiliary_changes", _lowered_after_the_creates),
+    "the priority of one role": (native_gang, "_join", _joined_without_class),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*MISTAKES[mistake])
+    with pytest.raises(AssertionError):
+        _ = [_explore(submitted(kind, job)) for kind, job in ((PYTORCHJOB, HIGH), (MXJOB, None), (ELASTICJOB, None))]
 
 
 def _gang_waits_for_its_retry(simulated: SimulatedJob) -> bool:

@@ -193,7 +193,7 @@ class PlanCache:
                 for delete in plan.deletes
             ),
             patches=tuple(Fix(patch.gvk.kind, patch.name, self.number(patch.body)) for patch in plan.patches),
-            creates=tuple(self._make(job_now, create) for create in plan.creates),
+            creates=tuple(self._make(job_now.with_slots(plan.slots), create) for create in plan.creates),
             after=plan.requeue_at,
         )
 

@@ -55,7 +55,7 @@ class SimulatedJob:
             self.drop(delete.uid)
         for patch in planned.patches:
             self._patch(patch)
-        job = parse_job(self.kind, self.job, self.config)
+        job = parse_job(self.kind, self.job, self.config).with_slots(planned.slots)
         for create in planned.creates:
             self._store(render_child(job, create))
         return planned

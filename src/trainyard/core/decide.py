@@ -21,7 +21,7 @@ import msgspec
 from trainyard.core import blocked, changes, conditions, failures, phase, pod_warnings, status
 from trainyard.core.job_state import Outcome, OwnedObjects, Replica
 from trainyard.core.kind import Job, Kind, TemplateSource
-from trainyard.core.model import Condition, ConditionUpdate, Event, Observed, Plan, PlannedCreate
+from trainyard.core.model import Condition, ConditionUpdate, Event, Observed, ObservedSlots, Plan, PlannedCreate
 from trainyard.core.observe import observe
 from trainyard.core.planned_writes import PlannedWrites, due_writes, plan_writes
 from trainyard.core.policies import (
@@ -189,6 +189,7 @@ def _plan(evaluation: Evaluation, observed: Observed, now: float) -> Plan:
         events=_events(job, written.updates, evaluation.failed, (*sent.creates, *sent.deletes)),
         requeue_at=_earliest(due),
         urgent=status.is_urgent(job.status.whole, rendered),
+        slots=ObservedSlots(after.running, after.succeeded, after.present, after.ended),
         pod_warnings=() if outcome.is_finished else pod_warnings.events(replicas, owned),
     )
 

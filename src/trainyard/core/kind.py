@@ -42,6 +42,7 @@ from trainyard.core.model import (
     Config,
     Event,
     ExitAction,
+    ObservedSlots,
     PlannedCreate,
     RestartScope,
     Slot,
@@ -433,6 +434,10 @@ class Job(msgspec.Struct, frozen=True, eq=False):
     def with_status(self, status: JobStatus) -> Job:
         """This job with another status; itself, with what it has computed, if the status is equal."""
         return self if status == self.status else replace(self, status=status)
+
+    def with_slots(self, slots: ObservedSlots) -> Job:
+        """This job with the slots that were observed when a plan was made."""
+        return replace(self, running=slots.running, succeeded=slots.succeeded, present=slots.present, ended=slots.ended)
 
     @property
     def auxiliary_objects(self) -> Mapping[Ref, AuxiliaryObject]:

@@ -213,6 +213,16 @@ class PlannedCreate(msgspec.Struct, frozen=True):
         return Ref(self.gvk.kind, self.name)
 
 
+class ObservedSlots(msgspec.Struct, frozen=True):
+    """The slots of a job by what was observed of them: see the fields of Job. A new object of the job is rendered with
+    them, as its patches are: the number of members of a gang is that of the replicas that have not ended."""
+
+    running: frozenset[Slot] = frozenset()
+    succeeded: frozenset[Slot] = frozenset()
+    present: frozenset[Slot] = frozenset()
+    ended: frozenset[Slot] = frozenset()
+
+
 class Event(msgspec.Struct, frozen=True):
     """A Kubernetes Event, recorded after the writes. `type` is Normal or Warning."""
 
@@ -239,6 +249,7 @@ class Plan(msgspec.Struct, frozen=True):
     events: tuple[Event, ...] = ()
     requeue_at: float | None = None  # time of the next reconcile, even without a watch event
     urgent: bool = False  # more than counts changes in the status: its patch is not delayed
+    slots: ObservedSlots = ObservedSlots()  # with which the creates are rendered
     pod_warnings: tuple[Event, ...] = ()  # about pods that cannot start, in each plan; recorded once, `events.unwarned`
 
     @property

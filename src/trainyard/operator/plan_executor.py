@@ -183,7 +183,7 @@ class PlanExecutor:
             await asyncio.sleep(0)  # the request is sent first
             stored = {**reconcile.job, "status": reconcile.plan.status}
             parsed = reconcile.state.parse(reconcile.kind, stored)
-            job = core.parse_job_with(reconcile.kind, stored, parsed, self.config)
+            job = core.parse_job_with(reconcile.kind, stored, parsed, self.config).with_slots(reconcile.plan.slots)
             creates = CreateWaves.of(job, reconcile.plan.creates)
         finally:  # also if rendering fails: the next reconcile must not meet this patch
             is_patched = await patch

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from trainyard.node.kubelet.usage import metric_recorder
 from trainyard.node.kubelet.usage.metric_recorder import MetricRecorder
-from trainyard.node.kubelet.usage.progress import METRICS_FILE, ProgressFiles, ProgressSampler
+from trainyard.node.kubelet.usage.progress import METRICS_FILE
+from trainyard.node.kubelet.usage.progress_sampler import ProgressFiles, ProgressSampler
 from trainyard.objects.metric_points import METRICS, MetricPoint, decode_points, encode_points, thin_out
 
 

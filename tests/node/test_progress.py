@@ -22,6 +22,7 @@ from trainyard.node.kubelet.usage.progress import (
     parse_pattern,
     parse_samples,
 )
+from trainyard.node.kubelet.usage.progress_sampler import ProgressFiles, ProgressSampler
 from trainyard.objects.usage import Progress, progress_of
 
 NAN, INF = math.nan, math.inf
@@ -61,6 +62,16 @@ def test_an_object_has_at_most_so_many_values() -> None:
         ("Step 14201 loss 0.41", {"step": 14201.0, "loss": 0.41}),
         ("step   100  loss 0.4112  accuracy 0.901  (own step 51)", {"step": 100.0, "loss": 0.4112, "accuracy": 0.901}),
         ("stopped at step 12.", {"step": 12.0}),
+        ("step 10/100: loss 0.4", {"step": 10.0, "total_steps": 100.0, "loss": 0.4}),
+        ("step: 1,200 of 2,400.", {"step": 1200.0, "total_steps": 2400.0}),
+        (
+            "Epoch [3/10], Step [100/600], Loss: 0.1",
+            {"epoch": 3.0, "total_epochs": 10.0, "step": 100.0, "total_steps": 600.0, "loss": 0.1},
+        ),
+        ("Epoch 3/10", {"epoch": 3.0, "total_epochs": 10.0}),
+        ("step 10/11/2026 loss 3/4", {"step": 10.0, "loss": 3.0}),
+        ("step 10/100s, epoch 2 of 3.5", {"step": 10.0, "epoch": 2.0}),
+        ("step 1/2 step 2/4", {"step": 1.0, "total_steps": 2.0}),
         ("{'loss': 2.31, 'learning_rate': 5e-05, 'epoch': 0.5}", {"loss": 2.31, "epoch": 0.5}),
         ("global_step = 7 | train_loss = 1.5", {"step": 7.0, "loss": 1.5}),
         ("[12:00:01] iter: 3, val_loss: 9", {"step": 3.0}),
@@ -223,7 +234,7 @@ def test_the_time_of_the_last_step_is_unix_time(tmp_path: Path) -> None:
         with log.open("a") as output:
             output.write(text)
         last = reader.read([log], at, 1000.0 + at)
-    assert last is not None and (last.step_time, last.seconds_per_step) == (1012.0, 0.5)
+    assert last is not None and (last.step_time, last.seconds_per_step, last.time) == (1012.0, 0.5, 1012.0)
     assert progress_of(last.annotation) == last
 
 
@@ -281,6 +292,58 @@ def test_a_link_or_a_pipe_in_place_of_the_file_is_not_read(tmp_path: Path) -> No
     (tmp_path / METRICS_FILE).unlink()
     os.mkfifo(tmp_path / METRICS_FILE)
     assert ProgressReader(tmp_path).read([tmp_path / "none" / "1.log"], 2.0) is None
+
+
+class Reports:
+    """The reports of one pod with REPORT_PROGRESS, which a node reads every two seconds."""
+
+    def __init__(self, tmp_path: Path, is_reported: bool = True) -> None:
+        self.at = 100.0
+        self.log = tmp_path / "main" / "1.log"
+        self.log.parent.mkdir()
+        self.log.touch()
+        self.sampler = ProgressSampler(lambda: self.at, lambda: 1000.0 + self.at)
+        self.sampler.container_starts("u/main/1", ProgressFiles(tmp_path, self.log, is_reported=is_reported))
+
+    def pass_by(self, seconds: int, lines: str = "") -> int:
+        """How many reports were due. `lines`: written before each pass."""
+        count = 0
+        for _ in range(0, seconds, 2):
+            self.at += 2
+            with self.log.open("a") as output:
+                output.write(lines)
+            self.sampler.read_all()()
+            count += len(self.sampler.due_reports())
+        return count
+
+
+async def test_the_first_value_is_reported_at_once_and_others_every_ten_seconds(tmp_path: Path) -> None:
+    reports = Reports(tmp_path)
+    assert reports.pass_by(20) == 0 and await reports.sampler.report("u") is None
+    assert reports.pass_by(2, "step=1\n") == 1
+    assert reports.pass_by(8, "step=2\n") == 0
+    assert (first := await reports.sampler.report("u")) is not None and first.values == {"step": 1.0}
+    assert reports.pass_by(100, "step=3\n") == 10
+    assert reports.pass_by(100) == 1  # what came since the report before
+    assert reports.pass_by(100) == 0
+
+
+async def test_what_a_pod_has_printed_before_its_end_is_in_its_last_report(tmp_path: Path) -> None:
+    reports = Reports(tmp_path)
+    reports.log.write_text("step=4/4\n")
+    reports.sampler.container_ended("u/main/1")
+    assert (last := await reports.sampler.report("u")) is not None
+    assert last.values == {"step": 4.0, "total_steps": 4.0}
+    assert await reports.sampler.report("u") == last and reports.sampler.due_reports() == []
+    reports.sampler.forget("u")
+    assert await reports.sampler.report("u") is None
+
+
+async def test_a_pod_without_the_annotation_reports_nothing(tmp_path: Path) -> None:
+    reports = Reports(tmp_path, is_reported=False)
+    assert reports.pass_by(20, "step=1\n") == 0
+    reports.sampler.container_ended("u/main/1")
+    assert await reports.sampler.report("u") is None
 
 
 @pytest.mark.parametrize("value", ["", "3", "[]", "{}", '{"values": 3}', '{"values": {"a": "x"}}', "nonsense", "null"])

@@ -34,7 +34,12 @@ SLEEP, DISK = "sleep", "disk"
 
 
 PROGRESS = PREFIX + "progress"
-"""Annotation of a PodMetrics, JSON: the progress that the program of the pod has reported, see `Progress`."""
+"""Annotation of a PodMetrics, and of a Pod with REPORT_PROGRESS, JSON: the progress that the program of the pod has
+reported, see `Progress`."""
+REPORT_PROGRESS = PREFIX + "report-progress"
+"""Annotation of a Pod, "true": its node writes PROGRESS on it, at the first value, then where there are new ones every
+REPORT_SECONDS, and with the status of its end. So a pod that reports nothing costs no write."""
+REPORT_SECONDS = 10.0
 
 
 METRICS = PREFIX + "metrics"
@@ -42,12 +47,16 @@ METRICS = PREFIX + "metrics"
 progress."""
 
 
+TOTALS = {"step": "total_steps", "epoch": "total_epochs"}
+"""The names of the totals that a step and an epoch are of."""
+
+
 class Progress(msgspec.Struct, frozen=True):
     """The last values that a program has reported, such as {"step": 10.0, "loss": 0.4}. `steps_per_second`: None
     as long as it is not known. `source`: where they were read: file, output, or pattern (an output line that is not
     JSON). `not_finite_since`: of each last value that is not finite, the step since which none was; None without steps.
     `step_time`: when the last step was read, Unix seconds; `seconds_per_step`: between the steps before that, None
-    as long as that is not known."""
+    as long as that is not known. `time`: when the last value was read, Unix seconds."""
 
     values: Mapping[str, float]
     steps_per_second: float | None
@@ -55,6 +64,7 @@ class Progress(msgspec.Struct, frozen=True):
     not_finite_since: Mapping[str, float | None] = {}
     step_time: float | None = None
     seconds_per_step: float | None = None
+    time: float | None = None
 
     @property
     def annotation(self) -> dict[str, str]:
@@ -65,6 +75,8 @@ class Progress(msgspec.Struct, frozen=True):
             fields["notFiniteSince"] = dict(self.not_finite_since)
         if self.step_time is not None:
             fields |= {"stepTime": self.step_time, "secondsPerStep": self.seconds_per_step}
+        if self.time is not None:
+            fields["time"] = self.time
         return {PROGRESS: encode(fields).decode()}
 
 
@@ -168,7 +180,9 @@ def progress_of(annotations: Mapping[str, object]) -> Progress | None:
         fields = decode(str(annotations.get(PROGRESS) or "null"))
         values = {str(name): float(value) for name, value in fields["values"].items()}
         since = {str(name): _optional(step) for name, step in (fields.get("notFiniteSince") or {}).items()}
-        rate, *times = (_optional(fields.get(name)) for name in ("stepsPerSecond", "stepTime", "secondsPerStep"))
+        rate, *times = (
+            _optional(fields.get(name)) for name in ("stepsPerSecond", "stepTime", "secondsPerStep", "time")
+        )
         return Progress(values, rate, str(fields.get("source") or ""), since, *times)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

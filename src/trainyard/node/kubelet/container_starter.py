@@ -21,12 +21,12 @@ from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.pod_state import Blocked, Dropped, Ended, Event, Started, Stop
 from trainyard.node.kubelet.spec.interpolation import TooLong
 from trainyard.node.kubelet.usage.metric_recorder import metric_recorder
-from trainyard.node.kubelet.usage.progress import ProgressFiles
+from trainyard.node.kubelet.usage.progress_sampler import ProgressFiles
 from trainyard.node.kubelet.volumes.volumes import FatalStartError
 from trainyard.node.sandbox.supervisor_client import SandboxError, StartError
 from trainyard.objects import Json, annotations_of, pod_containers
 from trainyard.objects.no_progress import progress_deadline
-from trainyard.objects.usage import METRICS
+from trainyard.objects.usage import METRICS, REPORT_PROGRESS
 
 
 class ContainerExit(NamedTuple):
@@ -127,6 +127,7 @@ class ContainerStarter:
             annotations.get(METRICS) != "off",
             metric_recorder(self._logs.kept_folder, self._record.pod),
             progress_deadline(annotations),
+            annotations.get(REPORT_PROGRESS) == "true",
         )
 
     def _container(self, name: str) -> Json:

@@ -126,7 +126,7 @@ class Node:
             cluster, sandbox, network, self._images, self._state, self._mounts, self._say, self._now
         )
         self._context.usage = UsageSampler(self._now)
-        self._context.usage.on_no_progress = self._pods.progress_changed
+        self._context.usage.on_progress = self._pods.progress_changed
         self._context.devices = cluster.devices = DeviceManager(
             self._state, os.environ, self._say, self._devices_changed
         )

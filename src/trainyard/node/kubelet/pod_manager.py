@@ -105,7 +105,7 @@ class PodManager:
             worker.container_exited(container, int(run), code, reason, report)
 
     def progress_changed(self, uid: str) -> None:
-        """What the pod misses of its deadline (objects/no_progress.py) is to be written."""
+        """What the pod misses of its deadline (objects/no_progress.py), or its progress, is to be written."""
         if worker := self.workers.get(uid):
             worker.status_writer.trigger()
 
@@ -157,6 +157,8 @@ class PodManager:
     def _worker_gone(self, worker: PodWorker) -> None:
         uid, key = worker.record.uid, key_of(worker.record.pod)
         self.workers.pop(uid, None)
+        if self.context:
+            self.context.usage.progress.forget(uid)
         namesakes = self._by_name.get(key, {})
         namesakes.pop(uid, None)
         if not namesakes:

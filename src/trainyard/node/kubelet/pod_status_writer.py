@@ -6,8 +6,8 @@ Rules:
 - A conflict is resolved by a read of the object, and the status is written again. A refused status is printed once and
   written again after a back-off: a later status may be accepted, or the admission rule may change.
 - Conditions of other writers stay as they are on the object.
-- A status has no field for the peak of a container's memory, nor for NO_PROGRESS: they are annotations, written by the
-  same request."""
+- A status has no field for the peak of a container's memory, nor for NO_PROGRESS and PROGRESS: they are annotations,
+  written by the same request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainyard.node.kubelet.spec.pod_spec import container_images
 from trainyard.objects import Json, annotations_of, find_condition, labels_of, set_condition
 from trainyard.objects.labels import EXEC_SESSION, OWNER
 from trainyard.objects.no_progress import NO_PROGRESS
-from trainyard.objects.usage import PEAK_DEVICE_MEMORY, peak_annotation
+from trainyard.objects.usage import PEAK_DEVICE_MEMORY, PROGRESS, peak_annotation
 
 _RETRY_SECONDS = 0.5, 8.0  # first and longest delay before a refused status is written again
 # Types of the conditions that a node writes.
@@ -43,7 +43,8 @@ class PodStatusWriter:
         self._node_context, self._record, self._interpreters = node_context, record, interpreters
         self._spawn = spawn
         self._written: Json = {}  # the status last written
-        self._written_no_progress = annotations_of(record.pod).get(NO_PROGRESS)
+        annotations = annotations_of(record.pod)
+        self._written_progress = {name: annotations.get(name) for name in (NO_PROGRESS, PROGRESS)}
         self._task: asyncio.Task[None] | None = None
         self._disruption = ""  # message of the condition DisruptionTarget; "" for none
         self._suspended = False
@@ -95,20 +96,24 @@ class PodStatusWriter:
         device_peaks = {run: usage.device_peak(f"{uid}/{run}") for run in peaks}
         return peak_annotation(peaks) | peak_annotation(device_peaks, PEAK_DEVICE_MEMORY)
 
-    def _no_progress(self) -> str | None:
-        """The annotation NO_PROGRESS; None for none."""
-        state = self._node_context.usage.progress.no_progress(self._record.uid)
-        return state.text if state else None
+    async def _progress(self) -> dict[str, str | None]:
+        """The annotations NO_PROGRESS and PROGRESS; None for none. What was reported stays until there is more."""
+        progress, uid = self._node_context.usage.progress, self._record.uid
+        report = await progress.report(uid)
+        reported = report.annotation[PROGRESS] if report else self._written_progress[PROGRESS]
+        state = progress.no_progress(uid)
+        return {NO_PROGRESS: state.text if state else None, PROGRESS: reported}
 
     async def _write_until_current(self) -> None:
         backoff, refusal = Backoff(*_RETRY_SECONDS), ""
         while not (self._node_context.closing or self._suspended):
-            desired, no_progress = self._status(), self._no_progress()
-            is_noted = no_progress == self._written_no_progress
-            if desired == self._written and is_noted:
+            progress = await self._progress()
+            desired = self._status()
+            if desired == self._written and progress == self._written_progress:
                 return
             try:
-                annotations = {**self._peaks(), **({} if is_noted else {NO_PROGRESS: no_progress})}
+                changed = {name: text for name, text in progress.items() if text != self._written_progress[name]}
+                annotations = {**self._peaks(), **changed}
                 written = await self._node_context.cluster.write_status(self._record.pod, desired, annotations)
             except Conflict:  # another client changed the object: get it and write again
                 written = await self._node_context.cluster.pod(self._record.pod)
@@ -122,7 +127,7 @@ class PodStatusWriter:
                 await asyncio.sleep(backoff.next_delay())
                 continue
             else:
-                self._written, self._written_no_progress = desired, no_progress
+                self._written, self._written_progress = desired, progress
             if written is None:
                 self._record.object_deleted = True
                 return

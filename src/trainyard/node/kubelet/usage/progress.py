@@ -4,55 +4,48 @@ Sources, of which the first that has a value counts for the pod:
 
     file      $TRAINYARD_METRICS, a file per pod: a JSON object of numbers per line, {"step": 10, "loss": 0.4}
     output    the same object as a line on stdout
-    pattern   `name=value`, `name: value` or `name value` in a line of stdout, for the names in NAMES
+    pattern   `name=value`, `name: value` or `name value` in a line of stdout, for the names in NAMES; a step or epoch
+              may be `10/100`, `10 of 100` or `[10/100]`, of which the second is the total
 
 Rules:
 - A value may be NaN or infinite; a step may not. JSON has it as Python writes it (NaN), or as a string ("NaN").
 - Only lines that are new since the last reading are read, at most LONGEST_READ bytes of them: the last ones.
 - A line of more than LONGEST_LINE bytes is left out. Patterns take linear time: they have no nested repetitions.
-- A pass takes BUDGET seconds at most; the pods that were not read are the first of the next one.
 - A program writes what it likes: nothing here raises for the content of a line or a file.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import math
 import os
 import re
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import Any
 
 from trainyard.node.kubelet.api.pod_logs import open_log
-from trainyard.node.kubelet.usage.life_signs import LifeSigns
 from trainyard.node.kubelet.usage.metric_recorder import MetricRecorder
 from trainyard.node.supervisor import safe_paths
 from trainyard.objects.metric_points import NODE_SOURCE, MetricPoint
-from trainyard.objects.no_progress import Activity, NoProgress, pod_activity
 from trainyard.objects.printable import without_colours
-from trainyard.objects.usage import Progress
+from trainyard.objects.usage import TOTALS, Progress
 
 METRICS_FILE = "trainyard-metrics.jsonl"  # in the pod's folder for temporary files
 LONGEST_READ, LONGEST_LINE = 1 << 16, 2048  # bytes
-BUDGET = 0.02  # seconds of reading in one pass
 MOST_VALUES = 32  # in one object
 LONGEST_NAME = 64  # characters
 NAMES = {"step": "step", "global_step": "step", "steps": "step", "iteration": "step", "iter": "step", "epoch": "epoch",
          "loss": "loss", "train_loss": "loss", "accuracy": "accuracy", "acc": "accuracy"}  # fmt: skip
 _NUMBER = r"([-+]?(?:(?:\d[\d,]{0,20})?\.?\d{1,20}(?:[eE][-+]?\d{1,3})?|nan|inf(?:inity)?))(?!\w|\.\d)"
 _NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity", "nan", "inf", "-inf"})
-_COUNTERS = frozenset({"step", "epoch"})  # names whose values are finite
+_COUNTERS = frozenset({"step", "epoch", *TOTALS.values()})  # names whose values are finite
+_TOTAL = r"(?:(?:/| of )(\d[\d,]{0,20})(?![\w/]|\.\d))?"
 _PATTERN = (  # compiled at its first use
-    rf"(?<![\w-])({'|'.join(sorted(NAMES, key=len, reverse=True))})(?:['\"]? ?[=:] ?| {{1,8}}){_NUMBER}"
+    rf"(?<![\w-])({'|'.join(sorted(NAMES, key=len, reverse=True))})(?:['\"]? ?[=:] ?| {{1,8}})\[?{_NUMBER}{_TOTAL}"
 )
 _RATE_SECONDS, _RATE_STEPS = 30.0, 2  # a rate is over so many seconds, or over so many steps if they are slower
 _SHORTEST_SPAN = 1.0  # seconds between steps that give a rate: with a buffered stdout many are printed at once
@@ -91,11 +84,13 @@ def _float(name: str, value: float | str) -> float | None:
 def parse_pattern(line: str) -> dict[str, float]:
     """The values of known names in a line of text; of a name that occurs twice the first one."""
     values: dict[str, float] = {}
-    for alias, text in re.findall(_PATTERN, line, re.IGNORECASE):
+    for alias, text, total in re.findall(_PATTERN, line, re.IGNORECASE):
         name = NAMES[alias.lower()]
         number = _float(name, text.replace(",", ""))
-        if number is not None:
-            values.setdefault(name, number)
+        if number is not None and name not in values:
+            values[name] = number
+            if total and name in TOTALS:
+                values[TOTALS[name]] = float(total.replace(",", ""))
     return values
 
 
@@ -223,6 +218,7 @@ class ProgressReader:
         self._values: dict[str, float] = {}
         self._not_finite_since: dict[str, float | None] = {}  # the step by the name of a value that is not finite
         self._source = ""
+        self._time: float | None = None
         self._lock = threading.Lock()
 
     def read(self, logs: list[Path], at: float, now: float = 0.0) -> Progress | None:
@@ -250,6 +246,7 @@ class ProgressReader:
                 self._not_finite_since,
                 None if silence is None else round(now - silence, 2),
                 pace,
+                self._time,
             )
 
     def _take(self, samples: list[dict[str, float]], source: str, now: float) -> None:
@@ -260,9 +257,12 @@ class ProgressReader:
             step = values.get("step")
             since = since_of(since, sample, step)
             points += [
-                MetricPoint(name, source, round(now, 2), step, sample[name]) for name in sample if name != "step"
+                MetricPoint(name, source, round(now, 2), step, sample[name])
+                for name in sample
+                if name != "step" and name not in TOTALS.values()
             ]
         self._values, self._not_finite_since, self._source = values, since, source
+        self._time = round(now, 2)
         if self._recorder is not None and points:
             self._recorder.add(points)
 
@@ -273,10 +273,10 @@ class ProgressReader:
                 points = [MetricPoint(name, NODE_SOURCE, round(now, 2), None, value) for name, value in values.items()]
                 self._recorder.add(points)
 
-    def prepare_end(self) -> Callable[[list[Path], float, float], Progress | None] | None:
+    def prepare_end(self, is_reported: bool) -> Callable[[list[Path], float, float], Progress | None] | None:
         """`read` for a last time, for a thread: also when the folder is removed meanwhile. None when nothing is
-        recorded."""
-        if self._recorder is None:
+        recorded or `is_reported`."""
+        if self._recorder is None and not is_reported:
             return None
         self._file.open_now()
         return self.read
@@ -292,109 +292,3 @@ def _size(path: Path) -> int:
         return path.lstat().st_size
     except OSError:
         return 0
-
-
-class ProgressFiles(NamedTuple):
-    """Where a container writes its progress: its log file and, for the other fields, see ProgressReader. `deadline`: of
-    the pod's progress in seconds, None without one (life_signs.py)."""
-
-    folder: Path
-    log: Path
-    has_patterns: bool = True
-    recorder: MetricRecorder | None = None
-    deadline: float | None = None
-
-
-class _Pod(msgspec.Struct):
-    reader: ProgressReader
-    logs: dict[str, Path] = {}  # by run
-    last: Progress | None = None
-    read_at: float = 0.0
-    life_signs: LifeSigns | None = None
-
-    def last_step(self) -> tuple[float, float] | None:
-        """The last step and its Unix time; None before the first."""
-        if self.last is None or self.last.step_time is None or "step" not in self.last.values:
-            return None
-        return self.last.values["step"], self.last.step_time
-
-
-class ProgressSampler:
-    """The progress of all pods with a container that runs. A run is uid/container/number. `now`: the Unix time."""
-
-    def __init__(self, clock: Callable[[], float], now: Callable[[], float] = time.time) -> None:
-        self._clock, self._now = clock, now
-        self._pods: dict[str, _Pod] = {}  # by uid
-
-    def container_starts(self, run: str, files: ProgressFiles) -> None:
-        """A container is about to run: what it writes from now on is read."""
-        uid = run.partition("/")[0]
-        if uid not in self._pods:
-            self._pods[uid] = _Pod(ProgressReader(files.folder, files.has_patterns, files.recorder))
-        pod = self._pods[uid]
-        pod.logs[run] = files.log
-        if pod.life_signs is not None:
-            pod.life_signs.restart(self._clock(), self._now())
-        elif files.deadline is not None:
-            pod.life_signs = LifeSigns(files.deadline, self._clock(), self._now())
-
-    def container_ended(self, run: str) -> None:
-        """A container has ended; the progress of its pod is kept as long as another one runs. What its program has
-        reported last is recorded in a thread."""
-        uid = run.partition("/")[0]
-        if pod := self._pods.get(uid):
-            logs = list(pod.logs.values())
-            pod.logs.pop(run, None)
-            if not pod.logs:
-                del self._pods[uid]
-                if read := pod.reader.prepare_end():
-                    asyncio.get_running_loop().run_in_executor(None, read, logs, self._clock(), self._now())
-
-    def of_pod(self, uid: str) -> Progress | None:
-        """The progress that was last read; None without any."""
-        pod = self._pods.get(uid)
-        return pod.last if pod else None
-
-    def no_progress(self, uid: str) -> NoProgress | None:
-        """What a pod with a deadline has missed; None if it has not, or has none."""
-        pod = self._pods.get(uid)
-        return pod.life_signs.no_progress if pod and pod.life_signs else None
-
-    def look_for_life(self) -> Callable[[Mapping[str, Iterable[int]], Mapping[str, Activity]], list[str]]:
-        """A function that looks at all pods with a deadline, for a thread: from the pids of each run, and what they do,
-        it returns the uids of those whose `no_progress` has changed."""
-        pods = [
-            (uid, pod, signs, dict(pod.logs))
-            for uid, pod in self._pods.items()
-            if (signs := pod.life_signs) is not None
-        ]
-
-        def look(pids: Mapping[str, Iterable[int]], activities: Mapping[str, Activity]) -> list[str]:
-            changed = []
-            for uid, pod, signs, logs in pods:
-                members = [pid for run in logs for pid in pids.get(run, ())]
-                activity = pod_activity([activities.get(run, "") for run in logs])
-                if signs.look(members, logs.values(), pod.last_step(), activity, self._clock(), self._now()):
-                    changed.append(uid)
-            return changed
-
-        return look
-
-    def read_all(self, measured: Mapping[str, Mapping[str, float]] = MappingProxyType({})) -> Callable[[], None]:
-        """A function that reads what is new, for a thread: the pods that were read longest ago first, for at most
-        BUDGET seconds. It also keeps what the node has `measured`: values by name, by uid."""
-        pods = [(pod, list(pod.logs.values())) for pod in sorted(self._pods.values(), key=lambda pod: pod.read_at)]
-
-        of_devices = [(self._pods[uid].reader, values) for uid, values in measured.items() if uid in self._pods]
-
-        def read() -> None:
-            begin = self._clock()
-            for reader, values in of_devices:
-                reader.record(values, self._now())
-            for pod, logs in pods:
-                at = self._clock()
-                if at - begin >= BUDGET:
-                    return
-                pod.last, pod.read_at = pod.reader.read(logs, at, self._now()), at
-
-        return read

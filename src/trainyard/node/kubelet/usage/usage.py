@@ -32,7 +32,7 @@ from trainyard.node.kubelet.usage.process_table import (
     members,
     process_reader,
 )
-from trainyard.node.kubelet.usage.progress import ProgressSampler
+from trainyard.node.kubelet.usage.progress_sampler import ProgressSampler
 from trainyard.objects.no_progress import Activity
 from trainyard.objects.usage import DISK, SLEEP
 
@@ -212,7 +212,8 @@ class UsageSampler:
         self.progress = ProgressSampler(clock, now)
         self.device_memory: Callable[[], Mapping[int, int]] = dict  # pid -> bytes on GPUs
         self.device_use: Callable[[], Mapping[str, Mapping[str, float]]] = dict  # uid -> name in the metrics -> value
-        self.on_no_progress: Callable[[str], object] = lambda uid: None  # ProgressSampler.no_progress has changed
+        # ProgressSampler.no_progress has changed, or a report is due
+        self.on_progress: Callable[[str], object] = lambda uid: None
         self._runs: dict[str, _Run] = {}  # by run: uid/container/number
         self._device_peaks: dict[str, int] = {}  # of ended runs that used a GPU, the last MAX_PEAKS
         self._has_runs = asyncio.Event()
@@ -242,8 +243,8 @@ class UsageSampler:
             return at, measurements, look_for_life(self._meter.members(), activities)
 
         at, measurements, changed = await asyncio.to_thread(read)
-        for uid in changed:
-            self.on_no_progress(uid)
+        for uid in dict.fromkeys((*changed, *self.progress.due_reports())):
+            self.on_progress(uid)
         now = self._now() - (self._clock() - at)
         for run, measurement in measurements.items():
             if state := self._runs.get(run):  # it has not ended meanwhile

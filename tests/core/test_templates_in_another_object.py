@@ -3,7 +3,7 @@ whose definition has a status of its own: the parts of `Kind` that none of the k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -30,6 +30,7 @@ from trainyard.core import (
     TemplateSource,
     parse_job,
 )
+from trainyard.core.job_state import Replica
 from trainyard.core.names import digest
 from trainyard.kinds.pods.templates import copy_template
 from trainyard.objects import GVK, Json, NamespacedName, find_condition, operator_status
@@ -50,7 +51,7 @@ def read_with(spec: Json, name: str, snapshot: Json) -> ParsedSpec:
     return replace(read(spec, name), roles=tuple(roles))
 
 
-def public(job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> Json:
+def public(job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, int]], replicas: Sequence[Replica]) -> Json:
     return {"phase": outcome.phase, "failedRole": outcome.role}
 
 

@@ -26,6 +26,7 @@ from trainyard.objects import parse_time
 from trainyard.objects.container_restarts import ContainerRestartPolicy, restart_policy
 from trainyard.objects.labels import ATTEMPT, DIGEST, EXEC_SESSION, INDEX, OWNER, ROLE
 from trainyard.objects.no_progress import NO_PROGRESS
+from trainyard.objects.usage import PROGRESS
 
 DISRUPTIONS = frozenset({"Evicted", "Preempted", "Preempting", "Shutdown", "NodeShutdown", "NodeLost"})
 """Pod reasons of a disruption, which is no failure of the program (docs/rules.md S27)."""
@@ -105,6 +106,7 @@ class _Owner(msgspec.Struct, gc=False):
 
 class _Annotations(msgspec.Struct, gc=False):
     no_progress: str | None = msgspec.field(default=None, name=NO_PROGRESS)
+    progress: str | None = msgspec.field(default=None, name=PROGRESS)
 
 
 class _Meta(msgspec.Struct, gc=False):
@@ -178,6 +180,8 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         fields = _pod_fields(status, wire.spec or _Spec())
         if meta.annotations and meta.annotations.no_progress:
             fields["no_progress"] = meta.annotations.no_progress[:_MAX_MESSAGE]
+        if meta.annotations and meta.annotations.progress:
+            fields["progress"] = meta.annotations.progress
     elif kind == "Job":
         fields = _job_fields(status)
     elif kind == "StatefulSet":

@@ -285,13 +285,13 @@ class StatusShape(msgspec.Struct, frozen=True):
     default_condition_event. write_events(job, write_or_replica) returns the events for one create or delete, or for one
     replica that has a newly counted failure. legacy_outcome(status): Succeeded, Failed or "", read from a status
     without conditions that an older operator wrote. begun_elsewhere(status): why the operator leaves an unfinished job
-    alone that another controller has begun, "" for its own and for new jobs. public(job, outcome, counts): the status
-    of a kind whose definition has a status schema of its own (Api.definition); all that `core` writes is then in its
-    field `trainyard`. `job` has the next status.
+    alone that another controller has begun, "" for its own and for new jobs. public(job, outcome, counts, replicas):
+    the status of a kind whose definition has a status schema of its own (Api.definition); all that `core` writes is
+    then in its field `trainyard`. `job` has the next status.
     """
 
     render: Callable[[Job, Outcome, Mapping[str, Mapping[str, int]]], Json]
-    public: Callable[[Job, Outcome, Mapping[str, Mapping[str, int]]], Json] | None = None
+    public: Callable[[Job, Outcome, Mapping[str, Mapping[str, int]], Sequence[Replica]], Json] | None = None
     source: str = "trainyard-operator"  # source.component of the events
     condition_message: Callable[[Job, ConditionUpdate, Sequence[Replica]], ConditionUpdate] = (
         lambda job, update, replicas: update

@@ -39,6 +39,7 @@ class ChildStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     disrupted: bool = False  # condition DisruptionTarget, or a reason of children.DISRUPTIONS
     had_exec: str = ""  # whether a command was executed in it: "True", "False"; "": its node does not tell
     no_progress: str = ""  # the annotation NO_PROGRESS, which a node writes
+    progress: str = ""  # the annotation PROGRESS of a pod with REPORT_PROGRESS, which a node writes
     has_runtime: bool = False  # its containers have IDs: a runtime has made them, and not a simulated kubelet
     containers: str = ""  # one line per container, see children.py: "name|state|code|reason|restarts|flags"
     # batch Job

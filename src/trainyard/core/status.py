@@ -210,13 +210,17 @@ def render_status(
     rendered |= {name: value for name, value in rest.items() if value}
     if job.parsed.snapshot is not None:
         rendered["snapshot"] = job.parsed.snapshot
-    return _with_public_fields(job.with_status(status), rendered, outcome, counts)
+    return _with_public_fields(job.with_status(status), rendered, outcome, counts, replicas)
 
 
-def _with_public_fields(job: Job, rendered: Json, outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> Json:
+def _with_public_fields(
+    job: Job, rendered: Json, outcome: Outcome, counts: Mapping[str, Mapping[str, int]], replicas: Sequence[Replica]
+) -> Json:
     """The operator's status below those fields that the definition of the kind has, if it has a status of its own."""
     public = job.kind.status.public
-    return rendered if public is None else {**job.status.whole, **public(job, outcome, counts), OWN_FIELDS: rendered}
+    if public is None:
+        return rendered
+    return {**job.status.whole, **public(job, outcome, counts, replicas), OWN_FIELDS: rendered}
 
 
 def replica_counts(

@@ -98,7 +98,12 @@ def test_names_scope_columns_and_subresources_are_trainers(kind: str) -> None:
         (version,) = definition["spec"]["versions"]
         return {**definition["spec"], "versions": [{key: value for key, value in version.items() if key != "schema"}]}
 
-    assert without_schema(OURS[kind]) == without_schema(theirs(kind))
+    expected = without_schema(theirs(kind))
+    if kind == "TrainJob":  # the type of the last condition, which a running job lacks and a resumed one keeps
+        state = expected["versions"][0]["additionalPrinterColumns"][0]
+        assert state == {"name": "State", "type": "string", "jsonPath": ".status.conditions[-1:].type"}
+        state["jsonPath"] = ".status.trainyard.state"
+    assert without_schema(OURS[kind]) == expected
 
 
 def test_the_two_kinds_of_runtimes_differ_by_scope_alone() -> None:

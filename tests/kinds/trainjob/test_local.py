@@ -48,7 +48,11 @@ async def test_a_job_of_a_users_own_runtime_runs_to_its_end(tmp_path: Path) -> N
         with pytest.raises(ApiError, match='"mine" not found') as refused:
             await api.create(TRAINJOB.gvk, "default", job({"kind": "TrainingRuntime", "name": "mine"}))
         assert refused.value.code == 403
-        await api.create(TRAINING_RUNTIME, "default", runtime("import os; print(os.environ['PET_NNODES'])"))
+        await api.create(
+            TRAINING_RUNTIME,
+            "default",
+            runtime("import os; print('nodes', os.environ['PET_NNODES'], 'step 3/4 loss 0.5')"),
+        )
         await api.create(TRAINJOB.gvk, "default", job({"kind": "TrainingRuntime", "name": "mine"}))
         status: Json = {}
         async with asyncio.timeout(60):
@@ -61,4 +65,7 @@ async def test_a_job_of_a_users_own_runtime_runs_to_its_end(tmp_path: Path) -> N
     assert status["jobsStatus"] == [
         {"name": "node", "ready": 0, "succeeded": 1, "failed": 0, "active": 0, "suspended": 0}
     ]
+    progress = status["trainerStatus"]
+    assert progress["progressPercentage"] == 100 and progress["lastUpdatedTime"]
+    assert progress["metrics"] == [{"name": "step", "value": "3"}, {"name": "loss", "value": "0.5"}]
     assert [pod["spec"]["hostname"] for pod in pods] == ["tj-node-0-0", "tj-node-0-1"]

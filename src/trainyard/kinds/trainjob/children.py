@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from trainyard.core import AuxiliaryObject, Job, Slot
 from trainyard.kinds.trainjob import mpi
 from trainyard.kinds.trainjob.expand import Expansion, expand, job_name, pod
+from trainyard.kinds.trainjob.progress import reports_progress
 from trainyard.kinds.trainjob.render import Rendering, render
 from trainyard.kinds.trainjob.roles import replicated_jobs
 from trainyard.objects import GVK, Json, Ref, encode
 from trainyard.objects.resources import CONFIG_MAP, PERSISTENT_VOLUME_CLAIM, SECRET, SERVICE
+from trainyard.objects.usage import REPORT_PROGRESS
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 """Of the names that an API server generates."""
@@ -65,7 +67,10 @@ def pod_template(template: Json, job: Job, slot: Slot) -> Json:
     replicated_job = next(named, None)
     if replicated_job is None:
         return template
-    return pod(job_set(job), replicated_job, _expansion(job, attempt).pods[slot.role], slot.index)
+    template = pod(job_set(job), replicated_job, _expansion(job, attempt).pods[slot.role], slot.index)
+    if reports_progress(replicated_job, slot):
+        template["metadata"]["annotations"].setdefault(REPORT_PROGRESS, "true")
+    return template
 
 
 def auxiliary_objects(job: Job) -> tuple[AuxiliaryObject, ...]:

@@ -160,7 +160,7 @@ def _with_rules(schema: Json, rules: tuple[Rule, ...]) -> Json:
 
 
 COLUMNS: tuple[Json, ...] = (
-    {"name": "State", "type": "string", "jsonPath": ".status.conditions[-1:].type"},
+    {"name": "State", "type": "string", "jsonPath": ".status.trainyard.state"},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 )
 

@@ -3,29 +3,41 @@ which clients compare. A job that runs has no condition: the SDK takes any condi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from trainyard.core import Job, Outcome
-from trainyard.core.job_state import JobResult
+from trainyard.core.job_state import JobResult, Phase, Replica
 from trainyard.kinds.trainjob.children import first_failed_job
 from trainyard.kinds.trainjob.failure_policy import JOB_FAILED, MESSAGES
+from trainyard.kinds.trainjob.progress import trainer_status
 from trainyard.objects import Json, find_condition, is_condition_true
 from trainyard.objects.meta import OWN_FIELDS
 
 Counts = Mapping[str, Mapping[str, int]]
+_STATES: Mapping[Phase, str] = {
+    "Created": "Pending",
+    "Starting": "Pending",
+    "Running": "Running",
+    "Suspended": "Suspended",
+    "Succeeded": "Complete",
+    "Failed": "Failed",
+    "Invalid": "Failed",
+}
 
 
 def render(job: Job, outcome: Outcome, counts: Counts) -> Json:
-    """The operator's own word for the state, and the numbers of pods by role."""
-    state = "Failed" if outcome.phase == "Invalid" else outcome.phase
-    return {"state": state, "replicas": {role: dict(states) for role, states in counts.items()}}
+    """The state in one word, which is the column State, and the numbers of pods by role."""
+    return {"state": _STATES[outcome.phase], "replicas": {role: dict(states) for role, states in counts.items()}}
 
 
-def public(job: Job, outcome: Outcome, counts: Counts) -> Json:
+def public(job: Job, outcome: Outcome, counts: Counts, replicas: Sequence[Replica]) -> Json:
     """The fields of Trainer's definition."""
-    conditions = _conditions(job, outcome)
-    jobs = [_job_status(job, outcome, role, states) for role, states in counts.items()]
-    return {**({"conditions": conditions} if conditions else {}), **({"jobsStatus": jobs} if jobs else {})}
+    fields = {
+        "conditions": _conditions(job, outcome),
+        "jobsStatus": [_job_status(job, outcome, role, states) for role, states in counts.items()],
+        "trainerStatus": trainer_status(job, outcome, replicas),
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def begun_elsewhere(status: Json) -> str:

@@ -1,4 +1,4 @@
-"""The planted bugs of gangs, elastic jobs and Chainer jobs; see planted_bugs.py."""
+"""The planted bugs of gangs, elastic jobs, Chainer jobs and TrainJobs; see planted_bugs.py."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from tests.model.executor_model import ExecutorModel
 from tests.model.explorer import InitialState
 from tests.model.scenarios import Scenario, chainer, elastic, gang
 from tests.model.scenarios_kubeflow import dynamic_tensorflow, jax, pytorch, tensorflow
+from tests.model.scenarios_trainjob import ordered_jobs, restarted_jobs
 from tests.model.transitions import Bounds
 from trainyard.core import (
     RETRYING_JOB_CARRIER,
@@ -43,7 +44,7 @@ from trainyard.core.failures import CountedFailures
 from trainyard.core.job_state import JobStatus, Outcome
 from trainyard.core.kind import Job
 from trainyard.core.policies.restart import Restarts
-from trainyard.kinds import CHAINERJOB, ELASTICJOB, KUBEFLOW_TFJOB, PYTORCHJOB
+from trainyard.kinds import CHAINERJOB, ELASTICJOB, KUBEFLOW_TFJOB, PYTORCHJOB, TRAINJOB
 from trainyard.kinds.policies import policy_of as POLICY_OF
 from trainyard.objects.structs import replace
 
@@ -155,6 +156,28 @@ def without_sets(job: Any, family: Any) -> list[Any]:
 def without_removed(job: Any, family: Any) -> list[Any]:
     slots = {job.kind.pods.name(job, slot) for slot in job.slots()}
     return [child for child in UNWANTED(job, family) if child.name in slots]
+
+
+def with_pods(kind: Kind, **fields: Any) -> Kind:
+    return replace(kind, pods=replace(kind.pods, **fields))
+
+
+LIMITS_OF_ROLES = RESTART._limits_of_roles
+
+
+def limits_go_on(job: Any, status: JobStatus, roles: Any, exceeded: Any, is_counted: bool) -> Any:
+    """A restart counts, and the failures before it stay in the way of the next attempt."""
+    return LIMITS_OF_ROLES(job, status, roles, exceeded, is_counted)[0], roles
+
+
+def no_restart_counts(job: Any, status: JobStatus, roles: Any, exceeded: Any, is_counted: bool) -> Any:
+    unlimited = replace(exceeded, is_limited=False) if exceeded else None
+    return LIMITS_OF_ROLES(job, status, roles, unlimited, is_counted)
+
+
+def limits_at_restarts_alone(job: Any, status: JobStatus, roles: Any, exceeded: Any, is_counted: bool) -> Any:
+    resumed = status.resume_count > job.status.resume_count
+    return (status, roles) if resumed else LIMITS_OF_ROLES(job, status, roles, exceeded, is_counted)
 
 
 SCALING = ("pass", "unasked", "edit")
@@ -402,5 +425,34 @@ MORE = [
         ("pass", "unasked", "fail", "time"),
         setting(sys.modules["trainyard.kinds.kubeflow_v1.spec"], "policy_of", lambda policies: POLICY_OF({})),
         initial_state=played_by(pytorch(), policies={"backoffLimit": 0}),
+    ),
+    Mutant(
+        "a replicated job does not wait for the one that it depends on",
+        "a replica was made before what it waits for had succeeded",
+        ("pass", "unasked"),
+        initial_state=played_by(
+            ordered_jobs(), kind=with_pods(TRAINJOB, awaited_successes=lambda job, slot: frozenset())
+        ),
+    ),
+    Mutant(
+        "the limit of a replicated job does not begin anew with a restart of all",
+        "the gang was made again although it had lost nothing",
+        ("pass", "unasked", "fail"),
+        setting(RESTART, "_limits_of_roles", limits_go_on),
+        initial_state=played_by(restarted_jobs(2)),
+    ),
+    Mutant(
+        "no restart counts towards maxRestarts",
+        "beyond backoffLimit",
+        ("pass", "unasked", "fail", "time"),
+        setting(RESTART, "_limits_of_roles", no_restart_counts),
+        initial_state=played_by(restarted_jobs(), trouble=2),
+    ),
+    Mutant(
+        "a resumed gang is restarted for the failure before its suspension",
+        "beyond backoffLimit",
+        ("pass", "unasked", "fail", "suspend"),
+        setting(RESTART, "_limits_of_roles", limits_at_restarts_alone),
+        initial_state=played_by(restarted_jobs(), trouble=2),
     ),
 ]

@@ -19,6 +19,7 @@ QUICK = (
     "elastic, a foreign name", "chainer, cleanPodPolicy None", "chainer, a foreign StatefulSet",
     "PyTorchJob, two workers", "PyTorchJob, a failure and a lost Pod", "PyTorchJob, a Pod is gone, suspend",
     "TFJob, dynamic workers, old views", "MPIJob, a foreign Role small-launcher", "MPIJob v2beta1, backoffLimit",
+    "TrainJob, two troubles", "TrainJob, failurePolicy, two troubles",
 )  # fmt: skip
 """All scenes are visited by `make worlds`, and by every run of the CI."""
 

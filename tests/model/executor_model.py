@@ -330,6 +330,8 @@ def _why_not_made(cache: PlanCache, world: World, snapshot: Snapshot, make: Make
         return broken
     if make.slot not in cache.wants(world.spec):
         broken.append("a replica was made that the spec does not have")
+    if snapshot.current and not cache.scenario.awaits(make.slot) <= succeeded_slots(cache, world):
+        broken.append("a replica was made before what it waits for had succeeded")
     if make.attempt != facts.attempts[make.slot]:
         broken.append("a child was made of an attempt that status does not know")
     if make.kind == "Pod" and rendezvous(cache, make.body) in world.truth.closed:
@@ -339,11 +341,29 @@ def _why_not_made(cache: PlanCache, world: World, snapshot: Snapshot, make: Make
     return broken
 
 
+def succeeded_slots(cache: PlanCache, world: World) -> frozenset[int]:
+    """The slots of Pods that have succeeded; of a gang, in its present attempt."""
+    attempts = cache.facts(world.status).attempts
+    pods = (pod for pod in world.pods() if pod.alone and pod.phase == "Succeeded" and not pod.deleting)
+    return frozenset(pod.slot for pod in pods if not cache.scenario.gang or pod.attempt >= attempts[pod.slot])
+
+
 def too_many(cache: PlanCache, world: World, more: int = 0) -> bool:
     """More failed attempts than backoffLimit allows (S4); without one only those of what is judged count (S14), and
-    never where a Job tries again by itself, or every worker alone."""
+    never where a Job tries again by itself, or every worker alone. `more`: restarts in place."""
+    if cache.scenario.limit is not None:
+        return _beyond_limit(cache, world, cache.scenario.limit, more)
     facts, limit = cache.facts(world.status), cache.policies(world.spec).get("backoffLimit")
     style = cache.scenario.styles[0]
     if style == "retrying" or (limit is None and style != "judged"):
         return False
     return facts.failures[0] > 6 if limit is None else sum(facts.failures) + more > limit
+
+
+def _beyond_limit(cache: PlanCache, world: World, limit: int, more: int) -> bool:
+    """A gang restarts `limit` times, and the restarts in place of one attempt are one failure; a role that restarts
+    alone fails as a batch Job does."""
+    failures = cache.facts(world.status).failures
+    if cache.scenario.gang:
+        return failures[0] + bool(more) > limit
+    return max(failures) > limit or more >= max(limit, 1)

@@ -30,6 +30,7 @@ from tests.model.scenarios_kubeflow import (
     tensorflow,
     xgboost,
 )
+from tests.model.scenarios_trainjob import ordered_jobs, restarted_jobs
 from tests.model.transitions import Bounds
 from tests.model.world import RUNTIME_ID
 from trainyard.objects.structs import replace
@@ -71,6 +72,7 @@ def small() -> Iterator[Case]:
     yield from kubeflow()
     yield from mpijobs()
     yield from ssh_mpijobs()
+    yield from trainjobs()
 
 
 PEOPLE = ("delete pod", "delete job", "meddle", "edit", "delete")
@@ -239,6 +241,25 @@ def ssh_mpijobs() -> Iterator[Case]:
     ):
         held = InitialState(scenario=small, foreign=foreign_name, foreign_kind=kind, bounds=SMALL)
         yield Case(f"{name}, a foreign {kind}", held, frozenset(["pass", "dying pass", "unasked", "fail", "time"]))
+
+
+def trainjobs() -> Iterator[Case]:
+    """TrainJob: replicated jobs in an order, which restart alone or, with a failurePolicy, together."""
+    every = ("dying pass", "fail", "drain", "succeed", "suspend", "time", "delete pod", "meddle", "delete")
+    for name, scenario in {"TrainJob": ordered_jobs(), "TrainJob, failurePolicy": restarted_jobs()}.items():
+        yield _case(f"{name}, every trouble", scenario, every)
+        yield _case(f"{name}, two troubles", scenario, ("succeed", "fail", "drain", "time"), trouble=2)
+        yield _case(f"{name}, a failure and suspend", scenario, ("succeed", "fail", "suspend", "time"), trouble=2)
+        yield _case(f"{name}, dying", scenario, ("dying pass", "succeed", "fail", "vanish", "time"), trouble=2)
+        yield _case(f"{name}, old views", scenario, (*VIEWS, "succeed", "fail", "suspend"))
+        deadline = {"activeDeadlineSeconds": 30}
+        yield _case(f"{name}, a deadline", scenario, ("succeed", "fail", "suspend", "time"), deadline)
+    for name, scenario in {
+        "TrainJob": ordered_jobs(in_place=True),
+        "TrainJob, failurePolicy": restarted_jobs(in_place=True),
+    }.items():
+        transitions = ("succeed", "fail", "suspend", "time")
+        yield _case(f"{name}, restarts in place", scenario, transitions, trouble=2)
 
 
 def _case(

@@ -132,6 +132,7 @@ class PlanCache:
     _planned_writes: dict[object, PlannedWrites] = field(default_factory=dict)
     _children: dict[ChildState, Child | None] = field(default_factory=dict)
     _wants: dict[int, frozenset[int]] = field(default_factory=dict)
+    _of_specs: dict[int, dict[str, object]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         first = self._job(self.number(self.scenario.spec), self.number({}), False)
@@ -149,7 +150,10 @@ class PlanCache:
 
     def wanted(self, spec: int) -> ParsedSpec:
         if spec not in self._parsed_specs:
-            self._parsed_specs[spec] = self.scenario.kind.api.read(self.value(spec), NAME)
+            kind, source = self.scenario.kind, self.scenario.source
+            self._parsed_specs[spec] = core.parse_spec(
+                kind, {"metadata": {"name": NAME}, "spec": self.value(spec)}, source
+            )
         return self._parsed_specs[spec]
 
     def wants(self, spec: int) -> frozenset[int]:
@@ -204,7 +208,9 @@ class PlanCache:
             "spec": self.value(spec),
             "status": self.value(status),
         }
-        return core.parse_job_with(self.scenario.kind, wire, self.wanted(spec), self.config)
+        job = core.parse_job_with(self.scenario.kind, wire, self.wanted(spec), self.config)
+        # No edit changes the roles of a job with a template source, so that what its spec leads to stays the same.
+        return replace(job, spec_cache=self._of_specs.setdefault(spec, {})) if self.scenario.source else job
 
     def _make(self, job: Job, create: PlannedCreate) -> Make:
         slot = self.scenario.place(create.slot) if create.slot else -1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.model.executor_model import rendezvous, too_many, unsized
+from tests.model.executor_model import rendezvous, succeeded_slots, too_many, unsized
 from tests.model.plan_cache import PlanCache, Snapshot, WorldFacts
 from tests.model.world import Batch, Pod, Set, World, fills
 from trainyard.objects import Json
@@ -160,6 +160,8 @@ def _misplaced(cache: PlanCache, world: World, facts: WorldFacts, slot: int) -> 
     """A replica of a job at rest runs in its current attempt, or has ended well, or its name is somebody else's."""
     holder = world.holder(slot)
     if holder is None:
+        if not cache.scenario.awaits(slot) <= succeeded_slots(cache, world):
+            return ""
         held = "NameConflict" in facts.true and (cache.scenario.resource(slot), cache.names[slot]) in cache.held(world)
         fixed = slot in cache.scenario.fixed and "SpecChangeIgnored" in facts.true
         return "" if held or fixed else "a replica is missing"
@@ -220,7 +222,11 @@ def _misfitting(cache: PlanCache, world: World, facts: WorldFacts) -> str:
             return f"the {ref.kind} {ref.name} is not what the spec says"
     if cache.scenario.styles[0] == "alone" and SERVICE in cache.scenario.kind.roles.child_resources:
         names = {name for kind, name in violations if kind == "Service"}
-        if not held and names != {cache.names[slot] for slot in cache.wants(world.spec)}:
+        if (
+            not held
+            and not cache.scenario.one_service
+            and names != {cache.names[slot] for slot in cache.wants(world.spec)}
+        ):
             return "the Services are not those of the workers"
         if len({rendezvous(cache, pod.body) for pod in world.pods() if pod.live}) > 1:
             return "the workers meet in different places"

@@ -59,6 +59,10 @@ class Scenario:
     in_place: Callable[[Json, int], bool] = lambda spec, slot: False  # its node starts a container again that failed
     annotations: Mapping[str, str] = field(default_factory=dict)  # of the job
     bodies: bool = False  # what children are made of is looked at
+    source: Json | None = None  # the object that has the templates
+    awaits: Callable[[int], frozenset[int]] = lambda slot: frozenset()  # the slots that must have succeeded before it
+    limit: int | None = None  # failures of each role, or of the gang, after which the job fails; None: backoffLimit
+    one_service: bool = False  # for all slots
 
     @property
     def roles(self) -> tuple[str, ...]:

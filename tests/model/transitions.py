@@ -166,6 +166,8 @@ def fail(cache: PlanCache, world: World) -> Next:
 def _failed(cache: PlanCache, world: World, pod: Pod, code: int, reason: str) -> World:
     style = cache.scenario.styles[pod.slot]
     if style in ("endless", "alone") and cache.scenario.in_place(cache.value(world.spec), pod.slot):
+        if cache.scenario.limit is not None and cache.scenario.gang:  # the role has failed
+            world = world.fail(cache.failure(pod.slot, pod.uid, pod.attempt), certain=False)
         truth = world.truth._replace(in_place=world.truth.in_place + 1)
         return world.swap(pod, pod._replace(restarts=pod.restarts + 1))._replace(truth=truth)
     world = world.swap(pod, pod._replace(phase="Failed", code=code, reason=reason, ended=world.now))

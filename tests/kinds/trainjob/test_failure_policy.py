@@ -252,6 +252,17 @@ def test_suspension_keeps_the_count() -> None:
     assert failed(job.settle())["reason"] == "ReachedMaxRestarts"
 
 
+def test_a_job_that_fails_and_is_suspended_restarts_with_its_resumption() -> None:
+    job = started({"maxRestarts": 1})
+    job.end(pod_of(job, "node-0-0"), 1)
+    job.edit(suspend=True)
+    job.settle()
+    job.edit(suspend=False)
+    run(job)
+    own = operator_status(job.job)
+    assert (own["restarts"], own["restartsCountTowardsMax"], own["roles"]["node"]["attempt"]) == (1, 1, 1)
+
+
 def test_the_annotation_restart_limit_counts_these_restarts() -> None:
     job = started({"maxRestarts": 9}, node(1), annotations={RESTART_LIMIT: "1/1h"})
     job.restart(pod_of(job, "node-0-0"), 1)

@@ -37,12 +37,10 @@ def role_failure(job: Job, replicas: list[Replica]) -> RoleFailure | None:
 
 def _exceeded_of_role(job: Job, role: Role, replicas: list[Replica]) -> str:
     """Why the role has exceeded Role.backoff_limit, "" if it has not. As the controller of batch Jobs counts: failed
-    pods may be as many as the limit, but so many restarts in place are one too many, unless the limit is 0. In a gang
-    all failures of an attempt count as one, in the role of the first: a limit of 0 is exceeded by any."""
+    pods may be as many as the limit, but so many restarts in place are one too many, unless the limit is 0."""
     limit, status = role.backoff_limit or 0, job.status.role(role.name)
     replicas = [replica for replica in replicas if replica.slot.role == role.name and is_current(job, replica)]
-    ended = any(replica.termination and not replica.termination.disrupted for replica in replicas)
-    failed, in_place = max(status.failures - status.failures_before, int(ended)), restarts_in_place(replicas)
+    failed, in_place = status.failures - status.failures_before, restarts_in_place(replicas)
     if failed <= limit and in_place < max(limit, 1):
         return ""
     text = f"{failed + in_place} failed attempts of {role.name}, whose backoffLimit is {limit}"

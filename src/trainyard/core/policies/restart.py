@@ -70,6 +70,7 @@ def plan_restarts(
     wakeups: list[float] = []
     suspended = outcome.phase == "Suspended"
     is_kept = suspended or outcome.reason == GRACE
+    resumed = status.resume_count > job.status.resume_count  # that is a new attempt
     tried = () if is_kept else replicas
     retried = [replica for replica in tried if not (replica.termination and replica.termination.ignored)]
     failed = any(replica.termination and not replica.termination.disrupted for replica in retried)
@@ -95,10 +96,15 @@ def plan_restarts(
         if termination.disrupted:
             _count(causes, disruption_cause(termination.reason))
     exceeded = None if is_kept else role_failure(job.with_status(status), replicas)
-    if exceeded and not failed and (due := _due_in_place(status.role(exceeded.role), exceeded, replicas, now)) > now:
+    if (
+        exceeded
+        and not (failed or resumed)
+        and (due := _due_in_place(status.role(exceeded.role), exceeded, replicas, now)) > now
+    ):
         wakeups.append(due)
         exceeded = None
-    lost, cause = ("", None) if is_kept or failed else _lost(job, replicas, owned, status, stall, exceeded)
+    is_begun = is_kept or failed or resumed
+    lost, cause = ("", None) if is_begun else _lost(job, replicas, owned, status, stall, exceeded)
     if lost and cause:
         if cause != "program" and not _has_new_attempt(status, roles):
             _count(causes, cause)
@@ -107,8 +113,8 @@ def plan_restarts(
             ended = roles[exceeded.role]
             roles |= {exceeded.role: replace(ended, without_progress=ended.without_progress + 1)}
         roles = {name: _after_progress(job, name, role, replicas, now) for name, role in roles.items()}
-    if job.restarts_gang() and _has_new_attempt(status, roles):
-        status, roles = _limits_of_roles(job, status, roles, exceeded, failed)
+    if job.restarts_gang() and (resumed or _has_new_attempt(status, roles)):
+        status, roles = _limits_of_roles(job, status, roles, exceeded, failed or resumed)
     status = replace(status, roles=roles, restart_causes=causes)
     status = replace(status, gang="" if suspended else _gang(job, replicas, status))
     message = "; ".join(filter(None, (join_texts(messages), lost)))
@@ -217,13 +223,13 @@ def _due_in_place(role: RoleStatus, exceeded: RoleFailure, replicas: list[Replic
 def _limits_of_roles(
     job: Job, status: JobStatus, roles: dict[str, RoleStatus], exceeded: RoleFailure | None, is_counted: bool
 ) -> tuple[JobStatus, dict[str, RoleStatus]]:
-    """The status and the roles of a gang that restarts, for Role.backoff_limit. The failures of its present attempt
-    count as counted, also those that come before its pods are deleted: the next attempt must not be blamed for them. If
-    a limit is exceeded, all begin anew; where only restarts in place have exceeded it (`is_counted` is False), that is
-    a failure."""
+    """The status and the roles of a gang that restarts or resumes, for Role.backoff_limit. The failures of its last
+    attempt count as counted, also those that come before its pods are deleted: they are none of the next attempt. If a
+    limit is exceeded, all begin anew; where only restarts in place have exceeded it (`is_counted` is False), that is a
+    failure."""
     if all(role.backoff_limit is None for role in job.roles):
         return status, roles
-    keys = dict.fromkeys(f"attempt-{role.attempt}" for role in status.roles.values())
+    keys = dict.fromkeys(f"attempt-{role.attempt}" for role in job.status.roles.values())
     new = (key for key in keys if key not in status.counted_failures)
     status = replace(status, counted_failures=(*status.counted_failures, *new))
     if exceeded is None:

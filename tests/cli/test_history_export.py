@@ -21,11 +21,12 @@ from trainyard.cli.command.cluster_command import CommandError
 from trainyard.cli.export.curves import HEIGHT, WIDTH, curve_figure
 from trainyard.cli.export.history_export import MAX_LOG_SIZE, MAX_LOGS, export_record, exported_run
 from trainyard.cli.export.page import MAX_ROWS, POLICY, export_page
+from trainyard.cli.export.timeline import AXIS_HEIGHT, LABEL_WIDTH, ROW_HEIGHT, USE_HEIGHT, timeline_svg
 from trainyard.cli.export.timeline import MAX_ROWS as MAX_LANES
-from trainyard.cli.export.timeline import timeline_svg
+from trainyard.cli.export.timeline import WIDTH as CHART
 from trainyard.cli.output.html import element, join
 from trainyard.objects import Json
-from trainyard.objects.metric_points import METRICS, MetricPoint, encode_points
+from trainyard.objects.metric_points import GPU_UTILIZATION, METRICS, NODE_SOURCE, MetricPoint, encode_points
 from trainyard.page.series import Curve, curve_of
 from trainyard.views.recorded import pod_log_folder
 from trainyard.views.timeline import timeline
@@ -122,6 +123,32 @@ def test_the_page_has_curves(tmp_path: Path) -> None:
     (area,) = root.iter("polygon")
     assert len((area.get("points") or "").split()) == 200
     assert "Metrics" not in texts(parsed(export_page(exported_run(recorded(tmp_path / "none", tfjob(FAILED)), NOW))))
+
+
+def test_the_timeline_has_the_use_of_gpus(tmp_path: Path) -> None:
+    record = recorded(tmp_path, tfjob(FAILED), failed_pod())
+    folder = record.logs / pod_log_folder(failed_pod())
+    use = [(-65, 99.0), (-60, 0.0), (-45, 50.0), (-30, 100.0), (-10, 99.0)]  # its program runs from -60 s to -30 s
+    points = [MetricPoint(GPU_UTILIZATION, NODE_SOURCE, NOW + at, None, value) for at, value in use]
+    (folder / METRICS).write_bytes(encode_points(points))
+    run = exported_run(record, NOW)
+    root = parsed(export_page(run))
+    assert "worker-0: its GPUs 50 % busy on average, 100 % at most" in texts(root)
+    assert "use: how busy its GPUs are" in texts(root)
+    chart = ElementTree.fromstring(f"<p>{timeline_svg(run.lanes, NOW, run.device_use)}</p>")  # noqa: S314  (our own)
+    (area,) = (path for path in chart.iter("path") if path.find("title") is not None)
+    left, middle, right = (LABEL_WIDTH + (CHART - LABEL_WIDTH) * share for share in (0.6, 0.7, 0.8))
+    base = AXIS_HEIGHT + ROW_HEIGHT + USE_HEIGHT - 2
+    assert area.get("d") == (
+        f"M{left:g} {base:g}H{left:g}V{base:g}H{middle:g}V{base - 5:g}H{right:g}V{base - 10:g}H{right:g}V{base:g}Z"
+    )
+    assert "use: how busy" not in timeline_svg(run.lanes, NOW)
+
+
+def test_a_metric_of_the_program_with_that_name_is_no_use_of_gpus(tmp_path: Path) -> None:
+    record = recorded(tmp_path, tfjob(FAILED), failed_pod())
+    with_losses(record, GPU_UTILIZATION)
+    assert exported_run(record, NOW).device_use == {}
 
 
 def test_a_curve_marks_values_that_are_not_finite() -> None:

@@ -18,25 +18,26 @@ from trainyard.objects import Json, format_time
 from trainyard.objects.log_files import pieces
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.manifest import read as read_manifest
-from trainyard.objects.metric_points import MetricPoint
+from trainyard.objects.metric_points import GPU_UTILIZATION, NODE_SOURCE, MetricPoint
 from trainyard.objects.printable import without_colours
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_text import as_yaml
 from trainyard.page.event_series import EventReader
 from trainyard.page.options import ClaimFolders
-from trainyard.page.series import SeriesAnswer, SeriesReader
+from trainyard.page.series import Curve, SeriesAnswer, SeriesReader
 from trainyard.views.diagnosis import Finding, JobDiagnosis
 from trainyard.views.event_view import event_view
 from trainyard.views.masking import mask_env, masker
 from trainyard.views.output_lines import OutputLineSplitter
 from trainyard.views.recorded import ID_LENGTH, recorded_view
-from trainyard.views.timeline import timeline
+from trainyard.views.timeline import Lane, timeline
 
 MAX_LOGS = 1000  # logs on the page; those of failed runs come first
 MAX_LOG_SIZE, MIN_LOG_SIZE = 256 << 10, 8 << 10  # characters of one log
 MAX_SIZE = 16 << 20  # characters of all logs
 MAX_LINE = 4000  # characters of a line
 CURVE_POINTS = 500  # of one curve
+USE_POINTS = 200  # of the use of a replica's GPUs
 MAX_EVENT_PARTS = 64  # of event files, 8 MiB each
 
 
@@ -66,13 +67,15 @@ def exported_run(record: HistoryRecord, now: float) -> ExportedRun:
     end = record.ended_at if record.ended_at is not None else now
     cut_off = end if record.result in (INTERRUPTED, "Deleted") else None
     files, pods = log_files(record), record.pods
+    lanes = timeline((), pods, kind.roles.container if kind else "", cut_off)
     shown = _chosen(pods, files)
     size = max(MIN_LOG_SIZE, min(MAX_LOG_SIZE, MAX_SIZE // max(1, len(shown))))
     return ExportedRun(
         title=f"{record.kind} {record.namespace}/{record.name}",
         fields=[(name, mask(value)) for name, value in _fields(record, now)],
         diagnosis=_masked_diagnosis(diagnosis, mask) if diagnosis else None,
-        lanes=timeline((), pods, kind.roles.container if kind else "", cut_off),
+        lanes=lanes,
+        device_use=exported_device_use(record, lanes),
         curves=exported_curves(record, mask),
         pods=[recorded_view(record.data, entry) for entry in pods],
         events=[replace(view, message=mask(view.message)) for view in map(event_view, events_of(record))],
@@ -113,6 +116,13 @@ def exported_curves(record: HistoryRecord, mask: Callable[[str], str]) -> Series
         spread=[replace(spread, name=mask(spread.name)) for spread in answer.spread],
         corrupt=[mask(file) for file in reader.corrupt(record.text("uid"))],
     )
+
+
+def exported_device_use(record: HistoryRecord, lanes: Sequence[Lane]) -> dict[str, Curve]:
+    """Replica -> how busy its GPUs were, of those that had some. Reads files."""
+    replicas = list(dict.fromkeys(lane.replica for lane in lanes))
+    answer = SeriesReader().read(record.logs, [GPU_UTILIZATION], replicas, USE_POINTS)
+    return {curve.replica: curve for curve in answer.series if curve.source == NODE_SOURCE}
 
 
 # Secrets.

@@ -6,7 +6,7 @@ forbids every request and every script, should a browser see markup where there 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -15,7 +15,7 @@ from trainyard.cli.export.timeline import timeline_svg
 from trainyard.cli.output.html import Html, element, join
 from trainyard.objects import format_time
 from trainyard.objects.numbers import count_text
-from trainyard.page.series import SeriesAnswer
+from trainyard.page.series import Curve, SeriesAnswer
 from trainyard.views.diagnosis import LEVEL_NAMES, JobDiagnosis
 from trainyard.views.durations import format_clock
 from trainyard.views.event_view import EventView
@@ -40,7 +40,7 @@ details { margin: .3rem 0; } summary { cursor: pointer; }
 svg { width: 100%; } svg text { fill: currentColor; font-size: 11px; } svg line { stroke: var(--line); }
 svg line.not-finite { stroke: var(--bad); }
 svg .exit { fill: var(--bad); } .pending, .waiting, .omitted { fill: var(--wait); } .starting { fill: var(--start); }
-.running { fill: var(--run); } rect.failed { fill: var(--bad); }
+.running { fill: var(--run); } .use { fill: var(--start); } rect.failed { fill: var(--bad); }
 .curves { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr)); }
 figure { margin: 0; } h3 { font-size: 1rem; margin: 0; } figcaption { color: var(--wait); }
 polyline { fill: none; stroke: var(--run); stroke-width: 1.5; }
@@ -66,6 +66,7 @@ class ExportedRun(msgspec.Struct, frozen=True):
     fields: Sequence[tuple[str, str]]  # those without a value are left out
     diagnosis: JobDiagnosis | None  # None: the record has no job that can be read
     lanes: Sequence[Lane]
+    device_use: Mapping[str, Curve]  # by replica: how busy its GPUs were, in percent
     curves: SeriesAnswer
     pods: Sequence[ReplicaView]
     events: Sequence[EventView]
@@ -92,7 +93,7 @@ def export_page(run: ExportedRun) -> str:
         element("h2", "Why"),
         *_findings(run.diagnosis),
         element("h2", "Timeline"),
-        timeline_svg(run.lanes, run.end),
+        timeline_svg(run.lanes, run.end, run.device_use),
         *_curves(run.curves),
         element("h2", "Pods"),
         _table(["replica", "attempt", "state", "restarts", "exit", "ran", "node", "pod"], _pod_rows(run.pods)),

@@ -75,6 +75,7 @@ def test_a_command_line_does_not_leave_the_machine() -> None:
         ({"utilization": None}, False),
         ({"used": 29 * GIB}, False),
         ({"lost": "x"}, False),
+        ({"pod": "default/mnist-worker-0"}, False),
         ({"processes": ()}, False),
     ],
 )

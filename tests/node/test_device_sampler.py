@@ -114,6 +114,7 @@ def test_each_process_is_of_a_pod_or_another_program() -> None:
     report = UsageReport(pods, NodeUsage("local", 0.0, 1.0, 0.0, 0))
     report = with_devices(report, devices, {10: "u", 11: "gone"}, {"u": {uuid(1)}})
     assert report.node is not None and [device.index for device in report.node.devices] == [0, 1]
+    assert [device.pod for device in report.node.devices] == ["", "default/mnist-worker-0"]
     owned, foreign = report.node.devices[0].processes
     assert (owned.pod, owned.command, foreign.pod) == ("default/mnist-worker-0", "", "") and "python" in foreign.command
     assert [(device.index, device.processes) for device in report.pods[0].devices] == [(1, (owned,))]

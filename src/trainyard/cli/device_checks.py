@@ -223,7 +223,7 @@ async def device_findings(interpreters: Sequence[str]) -> DeviceFindings:
         return DeviceFindings([("gpus", "none: there is no driver of NVIDIA or AMD; programs run on the CPU")], [])
     inventory = await discover(os.environ)
     allowed, problems = visible(inventory.devices, os.environ)
-    samples = with_owners(await sample_once(os.environ), await _pods_by_pid()) if inventory.devices else ()
+    samples = with_owners(await sample_once(os.environ), *await _pods()) if inventory.devices else ()
     builds = [build for folder in package_folders(interpreters) for build in framework_builds(folder)]
     if inventory.driver and inventory.devices:
         pythons = [
@@ -244,8 +244,9 @@ async def device_findings(interpreters: Sequence[str]) -> DeviceFindings:
     return result
 
 
-async def _pods_by_pid() -> dict[int, str]:
-    """The pods of the clusters that are up, by the pids of their processes that use a GPU."""
+async def _pods() -> tuple[dict[int, str], dict[str, str]]:
+    """The pods of the clusters that are up, by the pids of their processes that use a GPU, and by the uuids of their
+    GPUs."""
     from trainyard.app.background.cluster_folders import BackgroundError, cluster_names
     from trainyard.app.background.clusters import Background
     from trainyard.cli.command.cluster_jobs import list_devices
@@ -253,9 +254,10 @@ async def _pods_by_pid() -> dict[int, str]:
     try:
         up = [cluster for cluster in map(Background, cluster_names()) if cluster.facts() is not None]
     except BackgroundError:
-        return {}
+        return {}, {}
     devices = [device for cluster in up for device in await list_devices(cluster, _LIST_TIMEOUT)]
-    return {process.pid: process.pod for device in devices for process in device.processes if process.pod}
+    by_pid = {process.pid: process.pod for device in devices for process in device.processes if process.pod}
+    return by_pid, {device.uuid: device.pod for device in devices if device.pod}
 
 
 def findings(

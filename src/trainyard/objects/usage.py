@@ -93,7 +93,8 @@ class DeviceProcess(msgspec.Struct, frozen=True, omit_defaults=True):
 class DeviceUsage(msgspec.Struct, frozen=True, omit_defaults=True):
     """The use of a GPU or MIG device at one time. `memory`: all of it, `used`: by all processes, in bytes.
     `utilization`: percent of the time in which a kernel ran, None if unknown. `lost`: why the driver cannot reach it,
-    "" if it can. `resource`: as in the node's capacity, "" if unknown."""
+    "" if it can. `resource`: as in the node's capacity, "" if unknown. `pod`: NAMESPACE/NAME of the pod that has it, ""
+    for none."""
 
     index: int
     uuid: str = ""
@@ -104,6 +105,7 @@ class DeviceUsage(msgspec.Struct, frozen=True, omit_defaults=True):
     processes: tuple[DeviceProcess, ...] = ()
     lost: str = ""
     resource: str = ""
+    pod: str = ""
 
 
 class ContainerUsage(msgspec.Struct, frozen=True):

@@ -9,7 +9,8 @@ from trainyard.views.memory import format_bytes
 
 
 def device_text(device: DeviceUsage) -> str:
-    """`NVIDIA H100: 12.3 GiB of 80.0 GiB, 97 % busy; mnist-worker-0 12.1 GiB`, or that it is lost, and why."""
+    """`NVIDIA H100: 12.3 GiB of 80.0 GiB, 97 % busy; mnist-worker-0 12.1 GiB`, or that it is lost, and why. A pod that
+    has it and does not use it is named, too."""
     if device.lost:
         return f"{device.name}: lost: {device.lost}; no pod gets it".lstrip(": ")
     parts = [f"{format_bytes(device.used)} of {format_bytes(device.memory)}"] if device.memory else []
@@ -20,6 +21,7 @@ def device_text(device: DeviceUsage) -> str:
         if process.pod:
             by_pod[process.pod] = by_pod.get(process.pod, 0) + process.memory
     pods = [f"{pod} {format_bytes(size)}" for pod, size in by_pod.items()]
+    pods += [f"given to {device.pod}"] if device.pod and device.pod not in by_pod else []
     return "; ".join([text, *pods])
 
 

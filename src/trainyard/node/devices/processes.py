@@ -13,12 +13,16 @@ from trainyard.objects.usage import DeviceProcess, DeviceUsage, PodUsage, UsageR
 _MAX_COMMAND = 60  # characters
 
 
-def with_owners(devices: Iterable[DeviceUsage], pods: Mapping[int, str]) -> tuple[DeviceUsage, ...]:
-    """The devices with the pod of each process, or its command line where it has none. `pods`: pid ->
-    NAMESPACE/NAME."""
+def with_owners(
+    devices: Iterable[DeviceUsage], pods: Mapping[int, str], holders: Mapping[str, str]
+) -> tuple[DeviceUsage, ...]:
+    """The devices with the pod that has each, and the pod of each process, or its command line where it has none.
+    `pods`: pid -> NAMESPACE/NAME; `holders`: uuid -> NAMESPACE/NAME."""
     return tuple(
         replace(
-            device, processes=tuple(_with_owner(process, pods.get(process.pid, "")) for process in device.processes)
+            device,
+            pod=holders.get(device.uuid, ""),
+            processes=tuple(_with_owner(process, pods.get(process.pid, "")) for process in device.processes),
         )
         for device in devices
     )
@@ -34,7 +38,8 @@ def with_devices(
 
     uids: pid -> uid of its pod; assigned: uid of a pod -> uuids of its devices."""
     names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in report.pods}
-    owned = with_owners(devices, {pid: names[uid] for pid, uid in uids.items() if uid in names})
+    holders = {uuid: names[uid] for uid, uuids in assigned.items() if uid in names for uuid in uuids}
+    owned = with_owners(devices, {pid: names[uid] for pid, uid in uids.items() if uid in names}, holders)
 
     def of_pod(pod: PodUsage) -> tuple[DeviceUsage, ...]:
         uuids, name = assigned.get(pod.uid, ()), names[pod.uid]

@@ -48,7 +48,7 @@ async def report_use(
 def _is_like(device: DeviceUsage, written: DeviceUsage) -> bool:
     users, before = ({(process.pid, process.pod) for process in usage.processes} for usage in (device, written))
     busy, busy_before = device.utilization or 0, written.utilization or 0
-    same = (device.uuid, device.lost, users) == (written.uuid, written.lost, before)
+    same = (device.uuid, device.lost, device.pod, users) == (written.uuid, written.lost, written.pod, before)
     return same and abs(busy - busy_before) < 10 and abs(device.used - written.used) * 10 <= device.memory
 
 

@@ -230,6 +230,24 @@ def test_a_job_over_its_restart_limit_has_its_last_failure_too() -> None:
     assert "restart 3" in first.evidence[0] and second.summary.startswith("master-0 ended with exit code 1")
 
 
+def test_what_the_replicas_saved_before_the_last_stop_is_a_note() -> None:
+    def stop(pod_name: str, reason: str, message: str) -> Json:
+        about = {"kind": "Pod", "name": pod_name, "uid": "gone"}
+        level = "Normal" if reason == "FilesSaved" else "Warning"
+        event = {"type": level, "reason": reason, "message": message, "lastTimestamp": at(9)}
+        return {**event, "involvedObject": about}
+
+    events = [stop("a-0", "FilesSaved", "saved old.pt"), stop("a-0", "FilesSaved", "saved ckpt.pt")]
+    pods = [pod(name) for name in ("MASTER-0", "WORKER-0")]
+    (note,) = [finding for finding in diagnose(tfjob(RUNNING), *pods, events=tuple(events)) if finding.level == NOTE]
+    assert note.summary == "files saved before the last stop: a-0"
+    assert note.evidence == ("a-0, 9s ago: saved ckpt.pt",) and not note.fix
+    events.append(stop("a-1", "KilledAfterGracePeriod", "was killed while it wrote ckpt.pt"))
+    (note,) = [finding for finding in diagnose(tfjob(RUNNING), *pods, events=tuple(events)) if finding.level == NOTE]
+    assert note.summary == "killed after the grace period: a-1" and len(note.evidence) == 2
+    assert "terminationGracePeriodSeconds" in note.fix
+
+
 def test_a_job_with_an_empty_slot_does_not_run_fine() -> None:
     job = on_failure(RUNNING, minReplicas=1)
     findings = diagnose(job, pod("Worker-0", container="elasticjob-worker"))

@@ -9,7 +9,7 @@ import msgspec
 
 from trainyard.client import ApiClient, ApiError, Forbidden, NotFound
 from trainyard.core import Kind
-from trainyard.objects import GVK, Json, decode, name_of, namespace_of, uid_of
+from trainyard.objects import GVK, Json, decode, labels_of, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import EVENT, POD
 from trainyard.views.event_view import last_timestamp
@@ -80,7 +80,10 @@ async def _list_if_allowed(api: ApiClient, gvk: GVK, namespace: str, labels: str
 
 
 def is_about(event: Json, uids: set[str], names: set[tuple[str, str]]) -> bool:
-    """True if the event's involvedObject has one of the uids or, without a uid, one of the (kind, name) pairs."""
+    """True if the event's involvedObject has one of the uids or, without a uid, one of the (kind, name) pairs; or if a
+    node of ours wrote it about a pod of the job, which may be gone."""
     involved_object = event.get("involvedObject") or {}
     uid = involved_object.get("uid")
+    if labels_of(event).get(OWNER) in uids:
+        return True
     return uid in uids if uid else (involved_object.get("kind"), involved_object.get("name")) in names

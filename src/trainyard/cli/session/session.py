@@ -61,7 +61,7 @@ _INTERRUPTION_TEXTS = {
 # Reasons of events without a warning of their own: the findings of `why` cover them, with the fix, or the node of this
 # process has printed them.
 REASONS_WITHOUT_WARNING = frozenset(
-    {"Failed", "FailedCreate", "FailedScheduling", "FailedMount", "BackOff", "OutputLost"}
+    {"Failed", "FailedCreate", "FailedScheduling", "FailedMount", "BackOff", "OutputLost", "KilledAfterGracePeriod"}
 )
 EVENT_PAUSE = 1.0  # seconds from an event to its warning
 BLOCK_CHECK_SECONDS = 15.0  # seconds between two checks for causes that block a job

@@ -39,6 +39,7 @@ from trainyard.objects import (
     Json,
     decode,
     format_time,
+    labels_of,
     name_of,
     namespace_of,
     parse_time,
@@ -46,6 +47,7 @@ from trainyard.objects import (
     uid_of,
 )
 from trainyard.objects.extended_resources import gpu_vendor
+from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import CONFIG_MAP, EVENT, NODE, POD, SECRET, SERVICE, SERVICE_ACCOUNT
 
 log = logging.getLogger(__name__)
@@ -269,13 +271,18 @@ class NodeApiClient:
             await self._retry(request, self._report_authorization_error)
 
     async def write_event(self, pod: Json, event: PodEvent, now: float) -> None:
-        """Create an Event, without a retry: nothing depends on it."""
+        """Create an Event, without a retry: nothing depends on it. That about a pod of a job has the pod's label OWNER:
+        the job's events include those of pods that are gone."""
         timestamp, namespace = format_time(now), namespace_of(pod)
         involved = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name_of(pod), "uid": uid_of(pod)}
         body: Json = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"namespace": namespace, "name": f"{name_of(pod)[:200]}.{time.time_ns():x}"},
+            "metadata": {
+                "namespace": namespace,
+                "name": f"{name_of(pod)[:200]}.{time.time_ns():x}",
+                **({"labels": {OWNER: owner}} if (owner := labels_of(pod).get(OWNER)) else {}),
+            },
             "involvedObject": {**involved, **({"fieldPath": event.field} if event.field else {})},
             "type": event.type,
             "reason": event.reason,

@@ -81,7 +81,7 @@ class ContainerRuntime:
         self._tokens = Tokens(node_context.cluster, self._pod, node_context.now)
         self.interpreters: dict[str, str] = {}  # container name -> path of the Python that runs its command
         # Container name -> its last process and the function that rewrites mount paths.
-        self._last_processes: dict[str, tuple[Process, Rewrite]] = {}
+        self.last_processes: dict[str, tuple[Process, Rewrite]] = {}
         self.unsaved = UnsavedFiles(working_directory(self._pod, node_context.working_directory), self._folder)
         # TMPDIR on the shared network: a link to the pod's tmp folder. The path is short because programs make Unix
         # sockets in TMPDIR, and a socket's path is limited.
@@ -125,7 +125,7 @@ class ContainerRuntime:
     def exec_process(self, name: str, command: list[str], tty: bool) -> Process:
         """A further program (exec) in a started container, with the container's environment, working directory and
         rewritten texts."""
-        process, rewrite_paths = self._last_processes[name]
+        process, rewrite_paths = self.last_processes[name]
         rewrite_names = self._context.network.rewrite(self._pod)
         env = {"TERM": "xterm", **process.env} if tty else process.env
         return replace(
@@ -282,7 +282,7 @@ class ContainerRuntime:
         if not process.argv:
             raise StartError(128, "StartError", "no command specified")
         self.interpreters[name] = interpreters.interpreter_of_command(process.argv, process.env.get("PATH", ""))
-        self._last_processes[name] = process, rewrite_paths
+        self.last_processes[name] = process, rewrite_paths
         return process
 
     def _base_environment(self, prepared: PreparedImage, has_devices: bool, user: User | None) -> dict[str, str]:

@@ -142,6 +142,7 @@ class LifecycleRunner:
             case Signal(container, kill):
                 run = self._record.state.container(container).run
                 run_id = self._record.run_id(container, run)
+                (self._node_context.usage.stops.kill if kill else self._node_context.usage.stops.begin)(run_id)
                 self._spawn(self._node_context.sandbox.signal(run_id, kill))
             case Wake(at):
                 self.cancel_timer()

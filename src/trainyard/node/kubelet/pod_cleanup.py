@@ -17,6 +17,7 @@ from trainyard.node.kubelet.lost_output import OUTPUT_LOST, LostOutputReport
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.pod_status_writer import PodStatusWriter
+from trainyard.node.kubelet.usage.stop_report import KILLED, StopReport
 from trainyard.node.kubelet.volumes.removal import remove
 from trainyard.node.kubelet.volumes.unsaved_files import FILES_LOST, replica_name
 from trainyard.node.sandbox.supervisor_client import SandboxError, StartError
@@ -34,12 +35,13 @@ class PodCleanup:
         record: PodRecord,
         runtime: ContainerRuntime,
         lost_output: LostOutputReport,
+        stop_report: StopReport,
         status_writer: PodStatusWriter,
         spawn: Spawn,
         on_gone: Callable[[], None],
     ) -> None:
         self._node_context, self._record, self._runtime = node_context, record, runtime
-        self._lost_output = lost_output
+        self._lost_output, self._stop_report = lost_output, stop_report
         self._status_writer, self._spawn, self._on_gone = status_writer, spawn, on_gone
         self.ended = asyncio.Event()
         self.end_reported = asyncio.Event()
@@ -100,8 +102,11 @@ class PodCleanup:
         self.ended.set()
 
     async def _report_losses(self) -> None:
-        """Print, and write as Events, which output of the pod's programs could not be written, and which of their files
-        are removed with it."""
+        """Print, and write as Events, what the pod's programs saved when they were stopped, which output of them could
+        not be written, and which of their files are removed with it."""
+        processes = self._runtime.last_processes if self._node_context.network.isolated_network else {}
+        mounts = {name: process.mounts for name, (process, _) in processes.items()}
+        self.report_loss(*await asyncio.to_thread(self._stop_report.message, mounts))
         self.report_loss(OUTPUT_LOST, self._lost_output.message(), self._lost_output.last_lines())
         whole_pod = not self._status_writer.suspended
         message = await asyncio.to_thread(self._runtime.unsaved.message, whole_pod=whole_pod)
@@ -115,6 +120,6 @@ class PodCleanup:
         context = self._node_context
         context.say(f"{replica_name(self._record.pod)}: {message}{details}")
         if not context.closing:
-            event = PodEvent("Warning" if reason == OUTPUT_LOST else "Normal", reason, message)
+            event = PodEvent("Warning" if reason in (OUTPUT_LOST, KILLED) else "Normal", reason, message)
             write = context.cluster.write_event(self._record.pod, event, context.now())
             self._loss_events.append(self._spawn(write))

@@ -29,6 +29,7 @@ from trainyard.node.kubelet.pod_status_writer import SHUTDOWN_REASON, PodStatusW
 from trainyard.node.kubelet.probes.handlers import Handlers
 from trainyard.node.kubelet.probes.prober import PodProber
 from trainyard.node.kubelet.restore import LOST, as_ended, ended_with_node, initial_state, returned
+from trainyard.node.kubelet.usage.stop_report import StopReport
 from trainyard.objects import Json, labels_of, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.usage import XID_ERROR, ContainerUsage, PodUsage
@@ -99,9 +100,16 @@ class PodWorker:
         self._recorder = recorder = _event_recorder(node_context, record, spawn)
         self._runtime = runtime = ContainerRuntime(node_context, record, recorder.warn)
         self.status_writer = PodStatusWriter(node_context, record, runtime.interpreters, spawn)
-        self._lost_output = LostOutputReport(logs)
+        self._lost_output, self._stop_report = LostOutputReport(logs), StopReport()
         self._cleanup = cleanup = PodCleanup(
-            node_context, record, runtime, self._lost_output, self.status_writer, spawn, lambda: on_gone(self)
+            node_context,
+            record,
+            runtime,
+            self._lost_output,
+            self._stop_report,
+            self.status_writer,
+            spawn,
+            lambda: on_gone(self),
         )
         self.ended, self.end_reported = cleanup.ended, cleanup.end_reported
         starter = ContainerStarter(
@@ -221,6 +229,9 @@ class PodWorker:
         self._runtime.unsaved.add(container, report)
         self._lost_output.add(container, run, report.get("lost_output") or ())
         run_id, max_rss = self.record.run_id(container, run), int(report.get("max_rss") or 0)
+        writes = self._node_context.usage.stops.end(run_id)
+        if writes and self.state.kill_at is not None and OWNER in labels_of(self.record.pod):
+            self._stop_report.add(container, writes)
         peak = self._node_context.usage.container_ended(run_id, max_rss)
         if code:
             self.evict_without_devices()

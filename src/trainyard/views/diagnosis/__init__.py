@@ -43,6 +43,7 @@ ENDED_JOB_RULES: tuple[DiagnosisRule, ...] = (
     failures.pending_at_deadline,
     progress.not_finite,
     job_rules.lost_output,
+    job_rules.stopped_replicas,
     job_rules.ineffective,
 )
 ACTIVE_JOB_RULES: tuple[DiagnosisRule, ...] = (
@@ -59,6 +60,7 @@ ACTIVE_JOB_RULES: tuple[DiagnosisRule, ...] = (
     gangs.scheduler_without_groups,
     gangs.ignored_topology,
     job_rules.lost_output,
+    job_rules.stopped_replicas,
     job_rules.ineffective,
 )
 LEVEL_NAMES = {END: "problem", BLOCK: "problem", WAIT: "waits", NOTE: "note", FINE: "fine"}

@@ -98,6 +98,7 @@ def terminating(facts: Facts) -> Iterator[Finding]:
         yield Finding(BLOCK, f"the job is being deleted{_for_duration(seconds)}", "metadata.deletionTimestamp", (), fix)
 
 
+MAX_STOPS = 8  # replicas
 JOB_FAILURE_REASONS = frozenset({"DeadlineExceeded", "InvalidSpec", "InvalidChild", EXCEEDED})
 """Reasons of the Failed condition that no terminated container explains. A stalled job exceeds its restart limit, too,
 and then no container has failed: those of the last attempt were stopped."""
@@ -118,6 +119,26 @@ def lost_output(facts: Facts) -> Iterator[Finding]:
         evidence = tuple(message.rpartition("; ")[0] for message in messages.values())
         fix = next(iter(messages.values())).rpartition("; ")[2]
         yield Finding(NOTE, f"output of {join_names(messages)} is lost", "events: OutputLost", evidence, fix)
+
+
+def stopped_replicas(facts: Facts) -> Iterator[Finding]:
+    """What the replicas did with their grace period when they were stopped last: from where the next attempt starts."""
+    stops = {
+        str((event.get("involvedObject") or {}).get("name")): event
+        for event in facts.events
+        if event.get("reason") in ("FilesSaved", "KilledAfterGracePeriod")
+    }
+    if stops:
+        killed = [name for name, event in stops.items() if event.get("type") == "Warning"]
+        what = "killed after the grace period" if killed else "files saved before the last stop"
+        summary = f"{what}: {join_names(killed or stops)}"
+        evidence = [
+            f"{name}, {format_age(facts.age(event.get('lastTimestamp')) or 0.0)} ago: {event.get('message')}"
+            for name, event in stops.items()
+        ]
+        fix = "give it more time: raise terminationGracePeriodSeconds of its template" if killed else ""
+        where = "events: FilesSaved, KilledAfterGracePeriod"
+        yield Finding(NOTE, summary, where, tuple(evidence[:MAX_STOPS]), fix)
 
 
 def ended_job(facts: Facts) -> Iterator[Finding]:

@@ -33,6 +33,7 @@ from trainyard.node.kubelet.usage.process_table import (
     process_reader,
 )
 from trainyard.node.kubelet.usage.progress_sampler import ProgressSampler
+from trainyard.node.kubelet.usage.stop_writes import StopWatcher
 from trainyard.objects.no_progress import Activity
 from trainyard.objects.usage import DISK, SLEEP
 
@@ -210,6 +211,7 @@ class UsageSampler:
         self._reader = reader or process_reader()
         self._meter = UsageMeter(self._reader, clock)
         self.progress = ProgressSampler(clock, now)
+        self.stops = StopWatcher(self._meter.members)
         self.device_memory: Callable[[], Mapping[int, int]] = dict  # pid -> bytes on GPUs
         self.device_use: Callable[[], Mapping[str, Mapping[str, float]]] = dict  # uid -> name in the metrics -> value
         # ProgressSampler.no_progress has changed, or a report is due
@@ -273,6 +275,7 @@ class UsageSampler:
         the peak of its memory in bytes, 0 if unknown."""
         state = self._runs.pop(run, None)
         self.progress.container_ended(run)
+        self.stops.end(run)
         if state and state.device_peak:
             self._device_peaks[run] = state.device_peak
             if len(self._device_peaks) > MAX_PEAKS:

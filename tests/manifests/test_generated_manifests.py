@@ -264,3 +264,11 @@ def test_the_operator_takes_the_config_of_every_cloud(cloud: str) -> None:
         parsed = parse_config(text, "config")
         assert parsed.warnings == []
     assert parse_config(installation.config_of(cloud), "config").accelerators == installation.CLOUDS[cloud]
+
+
+def test_the_runtimes_are_printed_alone_and_only_for_train_jobs() -> None:
+    kinds_of_objects = [obj["kind"] for obj in printed("--kinds", "trainjob", "--part", "runtimes")]
+    assert kinds_of_objects.count("ClusterTrainingRuntime") == 8 and kinds_of_objects[0] == "Namespace"
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        printed("--part", "runtimes")
+    assert refused.value.returncode == 2 and "add --kinds TrainJob" in refused.value.stderr

@@ -81,11 +81,11 @@ def to_yaml(objects: list[Json]) -> str:
 )
 @click.option(
     "--part",
-    type=click.Choice(("all", "definitions", "operator")),
+    type=click.Choice(("all", "definitions", "operator", "runtimes")),
     default="all",
     show_default=True,
-    help="Objects to print: definitions (CRDs, roles of users, namespace), operator (the rest), or all. A deleted CRD "
-    "deletes its jobs.",
+    help="Objects to print: definitions (CRDs, roles of users, namespace), operator (the rest), or all of these; "
+    "runtimes: the runtimes of TrainJobs, for after the definitions. A deleted CRD deletes its jobs.",
 )
 @click.option(
     "--cloud",
@@ -117,5 +117,13 @@ def manifests(
         replicas=replicas,
         config=installation.config_of(cloud) if cloud else installation.CONFIG,
     )
-    parts = {"all": installation.objects, "definitions": installation.lasting_objects}
-    click.echo(to_yaml(parts.get(part, installation.operator_objects)(install)), nl=False)
+    parts = {
+        "all": installation.objects,
+        "definitions": installation.lasting_objects,
+        "operator": installation.operator_objects,
+        "runtimes": installation.shipped_objects,
+    }
+    objects = parts[part](install)
+    if not objects:
+        raise click.UsageError("none of these kinds has runtimes: add --kinds TrainJob")
+    click.echo(to_yaml(objects), nl=False)

@@ -112,6 +112,12 @@ def operator_objects(install: Install) -> list[Json]:
     return [*access(install), config_map(install), deployment(install)]
 
 
+def shipped_objects(install: Install) -> list[Json]:
+    """What comes with the kinds: for TrainJob the runtimes that Trainer ships, and the ConfigMap that its SDK reads.
+    The API server must serve the definitions already."""
+    return [obj for kind in install.kinds for _, obj in kinds.shipped_objects(kind)]
+
+
 def definitions(chosen: Iterable[Kind]) -> list[Json]:
     """A CustomResourceDefinition for each kind and API group."""
     return [*kinds.crds(kinds.per_api_group(chosen))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.model.simulated_job import simulate
-from tests.support.samples import sample
+from tests.support.samples import sample, trainjob
 from trainyard import kinds
 from trainyard.core import Event, unwarned
 from trainyard.objects import Json, Ref
@@ -34,6 +34,19 @@ def test_a_pod_that_cannot_start_is_a_warning_of_its_job(status: Json, reason: s
     assert [(event.type, event.reason, event.message) for event in warnings] == (
         [("Warning", reason, text)] if reason else []
     )
+
+
+@pytest.mark.parametrize(("reason", "warned"), [("OOMKilled", True), ("Error", False)])
+def test_a_container_that_ran_out_of_memory_and_was_restarted_in_place_is_a_warning(reason: str, warned: bool) -> None:
+    simulated = simulate(kinds.TRAINJOB, trainjob())
+    simulated.run()
+    simulated.settle()
+    pod = simulated.names("Pod")[1]
+    simulated.restart(pod, 137)
+    simulated.get("Pod", pod)["status"]["containerStatuses"][0]["lastState"]["terminated"]["reason"] = reason
+    text = "node 1: container node exited with code 137 (OOMKilled); restarted in place"
+    event = Event("Warning", "OOMKilled", text, Ref("Pod", pod))
+    assert simulated.look().pod_warnings == ((event,) if warned else ())
 
 
 def test_each_pod_is_warned_of_once_and_of_a_thousand_pods_four() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -21,11 +22,11 @@ pytestmark = [pytest.mark.network, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ClusterHandle]:
-    with local_cluster() as handle:
+    with local_cluster(LocalClusterOptions(python=sys.executable)) as handle:
         yield handle
 
 
-@pytest.mark.parametrize("story", ["runtimes", "submissions"])
+@pytest.mark.parametrize("story", ["runtimes", "submissions", "states"])
 def test_the_trainer_client_works(story: str, cluster: ClusterHandle, tmp_path: Path) -> None:
     run_story(sdk_python("kubeflow"), "trainer_program.py", cluster.kubeconfig(tmp_path / "kubeconfig"), story)
 

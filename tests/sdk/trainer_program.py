@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 
 from kubeflow.common.types import KubernetesBackendConfig
 from kubeflow.trainer import BuiltinTrainer, CustomTrainer, CustomTrainerContainer, Initializer, TrainerClient
 from kubeflow.trainer.options import ActiveDeadlineSeconds, Annotations, Labels, Name
 from kubeflow.trainer.types.types import (
+    Event,
     HuggingFaceDatasetInitializer,
     HuggingFaceModelInitializer,
     TorchTuneConfig,
@@ -92,6 +94,38 @@ def submissions(client: TrainerClient) -> None:
     refused("mine", client.get_job, "mine")
 
 
+def wait() -> None:
+    """Until the pod is stopped."""
+    import signal
+
+    signal.pause()
+
+
+def states(client: TrainerClient) -> None:
+    """What the client says of a job whose image is not there, of one that runs, and of one that has failed."""
+    container = CustomTrainerContainer(image="example.com/absent:1", num_nodes=1)
+    name = client.train(runtime="jax-distributed", trainer=container)
+    while "ErrImageNeverPull" not in {event.reason for event in events_of_job(client, name)}:
+        time.sleep(0.2)
+    job = client.get_job(name)
+    assert (job.status, [step.status for step in job.steps]) == ("Created", ["Pending"])
+    client.delete_job(name)
+    name = client.train(runtime="jax-distributed", trainer=CustomTrainer(func=wait, num_nodes=2))
+    job = client.wait_for_job_status(name, status={"Running"}, timeout=120, polling_interval=1)
+    assert [step.status for step in job.steps] == ["Running", "Running"]
+    client.delete_job(name)
+    options = [ActiveDeadlineSeconds(1)]
+    name = client.train(runtime="jax-distributed", trainer=CustomTrainer(func=wait, num_nodes=2), options=options)
+    refused(f"TrainJob {name} is Failed", client.wait_for_job_status, name)
+    assert client.get_job(name).status == "Failed"
+    client.delete_job(name)
+
+
+def events_of_job(client: TrainerClient, name: str) -> list[Event]:
+    """The events of the TrainJob itself."""
+    return [event for event in client.get_job_events(name) if event.involved_object_kind == "TrainJob"]
+
+
 def all_reduce(rate: float) -> None:
     """As the function above; a backtick here would be run by the shell. Each of two processes adds its rank."""
     import torch
@@ -131,7 +165,7 @@ def refused(text: str, call: object, *arguments: object) -> None:
     assert text in message, message
 
 
-STORIES = (runtimes, submissions, tour)
+STORIES = (runtimes, submissions, states, tour)
 
 
 def main() -> int:

@@ -250,6 +250,9 @@ bench: bench-local ## the benchmarks that need neither a control plane nor a pee
 bench-local: $(VENV)/runtime ## `trainyard run`, `up` and the commands beside the same processes by hand
 	@$(BIN)/python -m bench.local --training --json build/bench/local.json
 
+bench-sdk: $(VENV)/runtime $(VENV)/kubeflow/ready ## the Kubeflow SDK's train() of two nodes to their first line, beside `submit` of the same job
+	@$(BIN)/python -m bench.sdk --json build/bench/sdk.json
+
 bench-servers: $(VENV)/runtime control-plane ## the embedded API server beside kube-apiserver and etcd, in one run
 	@$(BIN)/python -m bench.servers --json build/bench/servers.json
 

@@ -162,7 +162,22 @@ async def test_a_job_that_trainer_has_begun_is_left_alone_with_an_event(site: Si
     await site.api.patch(kinds.TRAINJOB.gvk, "default", "tj", {"status": status}, "status")
     async with operating(options(site, kinds=parse_kinds("trainjob"))):
         (event,) = await site.until(EVENT, lambda items: bool(items))
-        assert event["reason"] == "BegunElsewhere" and "create it again" in event["message"]
+        assert event["reason"] == "BegunElsewhere" and "has begun this job" in event["message"]
     assert (await site.api.list(POD, "default"))["items"] == []
     stored = await site.api.get(kinds.TRAINJOB.gvk, "default", "tj")
     assert operator_status(stored) == status
+
+
+async def test_with_trainers_definition_no_job_is_begun(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    definition = kinds.crd(kinds.TRAINJOB)
+    del definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"][
+        "trainyard"
+    ]
+    await site.api.patch(CRD, "", name_of(definition), {"spec": definition["spec"]})
+    await site.account(EVERYTHING)
+    await create(site)
+    async with operating(options(site, kinds=parse_kinds("trainjob"))):
+        (event,) = await site.until(EVENT, lambda items: bool(items))
+        assert event["reason"] == "BegunElsewhere" and "apply the definitions of" in event["message"]
+    assert (await site.api.list(POD, "default"))["items"] == []
+    assert "the definition of trainjobs drops status.trainyard" in caplog.text

@@ -38,6 +38,7 @@ from trainyard.core import Config, PlannedCreate, Refusal
 from trainyard.core.refusals import refusing_policy
 from trainyard.objects import GVK, Json, Ref, as_dict, labels_of, resource_version_of, uid_of
 from trainyard.objects.labels import OWNER, PREFIX
+from trainyard.objects.meta import OWN_FIELDS
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Create, Delete, Patch
 from trainyard.operator import taken_names
@@ -156,21 +157,26 @@ class PlanExecutor:
         return replace(reconcile, job=answer, plan=replace(reconcile.plan, status=status))
 
     async def _patch_status(self, reconcile: ReconcileContext) -> bool:
-        """Patch the status at the plan's resourceVersion. False when the job is gone. Raises Conflict when it has
-        changed."""
+        """Patch the status at the plan's resourceVersion. False when the job is gone, and when its definition drops
+        what the operator has to remember. Raises Conflict when it has changed."""
         body: Json = {"metadata": {"resourceVersion": resource_version_of(reconcile.job)}}
         old_status = reconcile.job.get("status")
         if not isinstance(old_status, dict):
             body["status"] = reconcile.plan.status
         elif changes := merge_patch(old_status, reconcile.plan.status):
             body["status"] = changes
+        kind = reconcile.kind
+        is_first = kind.status.public is not None and core.snapshot_of(kind, reconcile.job) is None
         try:
             async with self.limiter.slot(reconcile.namespace, reconcile.uid, reconcile.batch):
-                await self._patch_job(reconcile, body, "status")
+                answer = await self._patch_job(reconcile, body, "status", version_only=not is_first)
         except NotFound:
             log.debug("job is gone kind=%s job=%s/%s", reconcile.gvk.kind, reconcile.namespace, reconcile.name)
             return False
         reconcile.state.last_status_patch = time.monotonic()
+        if is_first and OWN_FIELDS not in as_dict(answer.get("status")):
+            log.error("the definition of %s drops status.%s: apply Trainyard's", reconcile.gvk.plural, OWN_FIELDS)
+            return False
         return True
 
     async def _patch_status_and_render(self, reconcile: ReconcileContext) -> tuple[bool, CreateWaves | None]:
@@ -189,10 +195,12 @@ class PlanExecutor:
             is_patched = await patch
         return is_patched, creates
 
-    async def _patch_job(self, reconcile: ReconcileContext, body: Json, subresource: str = "") -> Json:
-        """Returns the job; after a patch of a subresource only its uid and resourceVersion."""
+    async def _patch_job(
+        self, reconcile: ReconcileContext, body: Json, subresource: str = "", *, version_only: bool = False
+    ) -> Json:
+        """Returns the job; with `version_only` only its uid and resourceVersion."""
         patch = Patch(reconcile.gvk, reconcile.namespace, reconcile.name, body, subresource)
-        return await self._executor.patch(patch, reconcile.uid, version_only=bool(subresource))
+        return await self._executor.patch(patch, reconcile.uid, version_only=version_only)
 
     async def _delete(self, reconcile: ReconcileContext, delete: Delete) -> None:
         try:

@@ -41,10 +41,14 @@ def public(job: Job, outcome: Outcome, counts: Counts, replicas: Sequence[Replic
 
 
 def begun_elsewhere(status: Json) -> str:
-    """Why the operator leaves a job alone: Kubeflow Trainer has begun it, so that its JobSet may have pods."""
+    """Why the operator leaves a job alone that has a status and not its own: Kubeflow Trainer has begun it, so that its
+    JobSet may have pods, or Trainer's definition has dropped the operator's field."""
     if OWN_FIELDS in status or not (status.get("jobsStatus") or status.get("conditions")):
         return ""
-    return "the controller of Kubeflow Trainer has begun this job: delete it and create it again to run it here"
+    return (
+        f"Kubeflow Trainer has begun this job, or its definition of TrainJobs has dropped status.{OWN_FIELDS}: "
+        "apply the definitions of `trainyard manifests --kinds trainjob`, delete the job and create it again"
+    )
 
 
 def legacy_outcome(status: Json) -> JobResult:

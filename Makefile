@@ -205,7 +205,7 @@ ci-times: $(VENV)/dev ## write what the last .ci/run took into docs/testing-ci.m
 
 # GPU_PYTHON: a Python with the frameworks; GPU_WHEELS: a folder of wheels, of which an environment is made.
 test-gpu: $(VENV)/dev ## trainings on the GPUs of this machine, if it has some; no part of .ci/run
-	@$(BIN)/python -m pytest -q -rs tests/gpu/trainings.py || [ $$? = 5 ]  # pytest's code where nothing is collected
+	@$(BIN)/python -m pytest -q -rsP tests/gpu/trainings.py || [ $$? = 5 ]  # pytest's code where nothing is collected
 
 # The operators that ours replaces are built once, beside the control plane: eight to ten minutes.
 test-drop-in: $(VENV)/dev control-plane ## our operator beside Kubeflow's: their answers are as recorded, and ours as theirs

@@ -7,6 +7,7 @@ neither has is skipped with a sentence, and so is everything on a machine withou
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -97,14 +98,17 @@ def trained(folder: Path, python: str, framework: str, source: str, *options: st
     return run_to_end("--python", python, "--framework", framework, *options, str(script), seconds=170)
 
 
-def test_a_worker_has_its_own_devices_and_one_that_asks_for_none_has_none() -> None:
-    show = 'echo "devices=$CUDA_VISIBLE_DEVICES"; exec sleep 1'
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_worker_has_its_own_devices_and_one_that_asks_for_none_has_none(network: str) -> None:
+    show = 'echo "devices=$CUDA_VISIBLE_DEVICES"; nvidia-smi -L; exec sleep 1'
     resources = f"{GPUS} GPUs" if GPUS else MIG
-    run = run_to_end("--gpus", "1", "--", "sh", "-c", show)
+    run = run_to_end("--gpus", "1", "--network", network, "--", "sh", "-c", show)
     assert run.code == 0, (resources, run.text)
     (devices,) = [line.partition("devices=")[2] for line in run.of("worker-0") if "devices=" in line]
     assert devices.startswith(("GPU-", "MIG-")) and "," not in devices
-    run = run_to_end("--gpus", "0", "--", "sh", "-c", show)
+    if shutil.which("nvidia-smi"):
+        assert "GPU 0: " in run.text, "the driver can be reached from the pod"
+    run = run_to_end("--gpus", "0", "--network", network, "--", "sh", "-c", show)
     assert run.code == 0 and "devices=\n" in f"{run.text}\n"
 
 
@@ -117,8 +121,13 @@ def test_a_job_that_asks_for_more_than_there_is_does_not_start() -> None:
 def test_two_workers_train_over_nccl(network: str, tmp_path: Path, python: str) -> None:
     if GPUS < 2:
         pytest.skip(f"two ranks of NCCL need two GPUs, and this machine has {GPUS}")
-    run = trained(tmp_path, python, "torch", DDP, "--workers", "2", "--gpus", "1", "--network", network)
+    options = ("--workers", "2", "--gpus", "1", "--network", network, "--env", "NCCL_DEBUG=INFO")
+    run = trained(tmp_path, python, "torch", DDP, *options)
     assert run.code == 0, run.text
+    transports = {match[1] for match in re.finditer(r"\] via (P2P|SHM|NET)/", run.text)}
+    print(f"between two pods of the network {network} NCCL used {sorted(transports)}")
+    # As docs/gpus.md has it: each pod of `namespace` is a machine of its own to NCCL.
+    assert transports == {"NET"} if network == "namespace" else transports and "NET" not in transports
     devices = set()
     for replica in ("master-0", "worker-0"):
         assert "ranks 2 equal True" in run.of(replica)

@@ -42,7 +42,7 @@ class Run(CommandOutput):
     ) -> None:
         super().__init__()
         self.process = subprocess.Popen(
-            [*program, "run", *arguments, "-o", "json", "--timeout", str(2 * LONGEST)],
+            [*program, "run", "-o", "json", "--timeout", str(2 * LONGEST), *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more,
         )  # fmt: skip
 

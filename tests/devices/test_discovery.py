@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_amd import write_nodes
+from tests.support.fake_amd import FakeAmd, write_nodes
 from tests.support.fake_nvml import GIB, LIBRARY, FakeNvml, gpus, uuid
 from trainyard.node.devices import discovery, drivers, kfd
 from trainyard.node.devices.device import Device, Inventory
@@ -143,3 +143,16 @@ def test_gpus_of_amd_are_read_from_the_kernel(tmp_path: Path) -> None:
     )
     assert (second.uuid, second.pci_address, second.links) == ("1", "0000:75:01.0", ())
     assert kfd.amd_gpus(tmp_path / "nothing") == ()
+
+
+def test_the_partitions_of_a_gpu_of_amd_that_share_its_id_are_told_apart(tmp_path: Path) -> None:
+    gpu = {"simd_count": 38, "unique_id": 7, "location_id": 0x6500}
+    write_nodes(tmp_path, [{"simd_count": 0}, gpu, gpu, {**gpu, "unique_id": 8}])
+    assert [device.uuid for device in kfd.amd_gpus(tmp_path)] == ["0", "1", "GPU-0000000000000008"]
+
+
+def test_a_gpu_of_amd_has_the_name_of_its_board_where_the_driver_knows_it(tmp_path: Path) -> None:
+    FakeAmd(tmp_path, 2)
+    (tmp_path / "bus/pci/devices/0000:01:00.0/product_name").write_text("AMD Instinct MI300X OAM\n")
+    (tmp_path / "bus/pci/devices/0000:02:00.0/product_name").write_text("\n")
+    assert [device.name for device in kfd.amd_gpus(tmp_path)] == ["AMD Instinct MI300X OAM", "gfx942"]

@@ -1,11 +1,13 @@
 """AMD's GPUs, from what the kernel drivers amdkfd and amdgpu have in sysfs.
 
-The uuid of a GPU is the one that ROCr prints, `GPU-` with its unique_id; a GPU without one is named by its index.
+The uuid of a GPU is the one that ROCr prints, `GPU-` with its unique_id. A GPU without one, and a partition that has
+that of its whole GPU, is named by its index, which `ROCR_VISIBLE_DEVICES` takes as well.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from pathlib import Path
 
 from trainyard.node.devices.device import Device
@@ -24,16 +26,19 @@ def amd_gpus(sysfs: Path = Path(SYSFS)) -> tuple[Device, ...]:
     """The GPUs in the order of their nodes, which is that of ROCr's indices. () without the driver."""
     gpus: dict[str, Device] = {}  # number of the node -> device
     linked: dict[str, list[str]] = {}  # number of the node -> those of the nodes that XGMI connects it with
-    for index, folder in enumerate(_gpu_nodes(sysfs)):
-        number, facts = folder.name, _properties(folder)
-        unique_id, location = int(facts.get("unique_id", "0")), int(facts.get("location_id", "0"))
+    nodes = [(folder, _properties(folder)) for folder in _gpu_nodes(sysfs)]
+    ids = Counter(facts.get("unique_id", "0") for _, facts in nodes)
+    for index, (folder, facts) in enumerate(nodes):
+        number, location = folder.name, int(facts.get("location_id", "0"))
+        unique_id = int(facts.get("unique_id", "0")) if ids[facts.get("unique_id", "0")] == 1 else 0
         address = f"{int(facts.get('domain', '0')):04x}:{location >> 8:02x}:{location >> 3 & 31:02x}.{location & 7}"
         banks = map(_properties, _folders(folder / "mem_banks"))
         gpus[number] = Device(
             AMD_GPU,
             f"GPU-{unique_id:016x}" if unique_id else str(index),
             index,
-            _architecture(int(facts.get("gfx_target_version", "0"))),
+            _text(sysfs / _PCI_DEVICES / address / "product_name")
+            or _architecture(int(facts.get("gfx_target_version", "0"))),
             sum(int(bank.get("size_in_bytes", "0")) for bank in banks if bank.get("heap_type") in _VIDEO_MEMORY),
             address,
             _numa_node(sysfs, address),

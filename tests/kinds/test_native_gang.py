@@ -16,9 +16,11 @@ from trainyard.kinds import (
     CHAINERJOB,
     ELASTICJOB,
     JAXJOB,
+    KUBEFLOW_TFJOB,
     MXJOB,
     PYTORCHJOB,
     TFJOB,
+    gang_members,
     native_gang,
 )
 from trainyard.kinds.gang_members import started_members
@@ -137,6 +139,36 @@ def test_a_new_group_is_created_without_what_has_ended() -> None:
 def _until_settled(simulated: SimulatedJob) -> Iterator[Plan]:
     while not (planned := simulated.step()).idle:
         yield planned
+
+
+def _upgraded(kind: Kind) -> SimulatedJob:
+    """A job that an operator without gangs has started, under one with them."""
+    simulated = SimulatedJob(kind, sample(kind.gvk.kind))
+    simulated.settle()
+    simulated.run()
+    simulated.settle()
+    simulated.config = Config(gang_scheduler=NATIVE)
+    simulated.settle()
+    return simulated
+
+
+@pytest.mark.parametrize("kind", [KUBEFLOW_TFJOB, CHAINERJOB, ELASTICJOB], ids=lambda kind: kind.gvk.kind)
+def test_pods_of_an_operator_without_gangs_are_not_waited_for(kind: Kind) -> None:
+    """A replacement of one of them is the only member of the group."""
+    simulated = _upgraded(kind)
+    assert min_count(simulated) == 1
+    simulated.lose("Pod", simulated.names("Pod")[0])
+    simulated.settle()
+    assert min_count(simulated) == 1
+
+
+def test_a_gang_of_an_operator_without_gangs_restarts_as_one() -> None:
+    simulated = _upgraded(PYTORCHJOB)
+    simulated.end("example-worker-0", 137)
+    simulated.settle()
+    simulated.now += 20
+    simulated.settle()
+    assert {group_of(pod) for pod in members(simulated)} == {"example-1"} and min_count(simulated) == 3
 
 
 def test_a_launcher_that_waits_for_its_workers_is_a_member_once_it_is_there() -> None:
@@ -335,7 +367,7 @@ HIGH = kubeflow_job(
 )
 MISTAKES: dict[str, tuple[object, str, object]] = {
     "one group for all attempts": (native_gang, "group_name", lambda job: f"{job.key.name}-0"),
-    "ended members are counted": (native_gang, "living_members", started_members),
+    "ended members are counted": (gang_members, "living_members", started_members),
     "minCount is lowered after the replacement is created": (changes, "auxiliary_changes", _lowered_after_the_creates),
     "the priority of one role": (native_gang, "_join", _joined_without_class),
 }

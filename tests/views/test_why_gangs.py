@@ -91,6 +91,19 @@ def _dropped() -> SimulatedJob:
     return simulated
 
 
+def _upgraded() -> SimulatedJob:
+    """An operator without gangs has started the pods."""
+    simulated = SimulatedJob(JAXJOB, kubeflow_job("JAXJob", Worker=3))
+    simulated.settle()
+    simulated.run()
+    simulated.config = Config(gang_scheduler="native")
+    simulated.now += 5
+    simulated.settle()
+    for pod in _pods(simulated):
+        pod["spec"]["nodeName"] = "node-0"
+    return simulated
+
+
 def _in_one_rack(simulated: SimulatedJob, topology: list[Json]) -> SimulatedJob:
     """The job has had the annotation from its start."""
     simulated.job["metadata"]["annotations"] = {"trainyard.dev/topology-key": "rack"}
@@ -176,6 +189,11 @@ CASES: dict[str, tuple[Callable[[], SimulatedJob], int, tuple[str, ...]]] = {
         ("kube-controller-manager does not release its PodGroup example-0", "GenericWorkload=true"),
     ),
     "the API server drops the field": (_dropped, FINE, ("the API server has dropped schedulingGroup of its pods",)),
+    "the pods are older than the gangs of the operator": (
+        _upgraded,
+        FINE,
+        ("its pods are no gang: they were created before their PodGroup", "suspend and resume"),
+    ),
 }
 
 

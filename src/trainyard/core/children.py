@@ -14,13 +14,13 @@ structs below, so that the operator makes no dicts of the thousands of pods that
 
 from __future__ import annotations
 
-import re
 import sys
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+from trainyard.core.failure_lines import failure_line
 from trainyard.core.model import NO_STATUS, Child, ChildStatus
 from trainyard.objects import parse_time
 from trainyard.objects.container_restarts import ContainerRestartPolicy, restart_policy
@@ -141,6 +141,18 @@ class _ContainerSpec(msgspec.Struct, gc=False):
     restartPolicyRules: Any = None
 
 
+class _SchedulingGroup(msgspec.Struct, gc=False):
+    podGroupName: Any = None
+
+
+class _TemplateSpec(msgspec.Struct, gc=False):
+    schedulingGroup: _SchedulingGroup | None = None
+
+
+class _Template(msgspec.Struct, gc=False):
+    spec: _TemplateSpec | None = None
+
+
 class _Spec(msgspec.Struct, gc=False):
     replicas: Any = None
     restartPolicy: Any = None
@@ -148,6 +160,8 @@ class _Spec(msgspec.Struct, gc=False):
     initContainers: list[_ContainerSpec] | None = None
     suspend: Any = None
     schedulingGates: Any = None
+    schedulingGroup: _SchedulingGroup | None = None
+    template: _Template | None = None
 
 
 class _Object(msgspec.Struct, gc=False):
@@ -191,6 +205,8 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         fields = _pod_group_fields(status) | {"spec_fields": _spec_fields(obj)}
     elif kind == "Deployment":
         fields = _deployment_fields(status)
+    if wire.spec is not None and (group := _pod_group(wire.spec)):
+        fields["pod_group"] = group
     if QUEUE_NAME in labels and wire.spec is not None and _is_held(wire.spec):
         fields["queue"] = _shared(labels[QUEUE_NAME])
     finished_at = fields.pop("finished_at", 0.0)
@@ -214,6 +230,13 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         finished_at=finished_at,
         status=_shared_status(ChildStatus(**fields)) if fields else NO_STATUS,
     )
+
+
+def _pod_group(spec: _Spec) -> str:
+    """The PodGroup of Kubernetes that a pod, or those of a template, are members of; "" for none."""
+    template = spec.template.spec if spec.template else None
+    group = spec.schedulingGroup or (template.schedulingGroup if template else None)
+    return _shared(group.podGroupName) if group and isinstance(group.podGroupName, str) else ""
 
 
 def _is_held(spec: _Spec) -> bool:
@@ -277,7 +300,7 @@ def _pod_fields(status: _Status, spec: _Spec) -> dict[str, Any]:
             state = container_status.state
             if state and state.terminated:
                 ended = max(ended, _parse_time(state.terminated.finishedAt) or 0.0)
-                message = message or _failure_line(state.terminated)
+                message = message or failure_line(state.terminated.message, state.terminated.exitCode)[:_MAX_MESSAGE]
             if state and state.waiting and state.waiting.message:
                 message = message or state.waiting.message
     reason = status.reason or (cause.reason if cause else "") or ""
@@ -293,22 +316,6 @@ def _pod_fields(status: _Status, spec: _Spec) -> dict[str, Any]:
         "has_runtime": any(container.containerID for container in status.containerStatuses or ()),
         "containers": _shared(encode_containers(*records)),
     }
-
-
-_EXCEPTION = re.compile(r"(\[[^\]]*\]:)?\s*[A-Za-z_][\w.]*(Error|Exception|Failed|Closed|Interrupt)\b")
-
-
-def _failure_line(terminated: _Terminated) -> str:
-    """The line of a failed container's termination message that tells the cause: the last exception, else the last line
-    with a letter or digit. A launcher's ChildFailedError is skipped: it follows the exception of the child process and
-    tells less."""
-    lines = (
-        [line.strip() for line in terminated.message.splitlines() if re.search(r"\w", line)]
-        if terminated.exitCode
-        else []
-    )
-    exceptions = [line for line in lines if _EXCEPTION.match(line) and "ChildFailedError" not in line]
-    return (exceptions or lines or [""])[-1][:_MAX_MESSAGE]
 
 
 def _restart_policies(spec: _Spec) -> dict[str, ContainerRestartPolicy]:

@@ -110,6 +110,7 @@ def _evaluate(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
         running=frozenset(replica.slot for replica in replicas if replica.state == "Running"),
         succeeded=frozenset(replica.slot for replica in replicas if replica.state == "Succeeded"),
         present=frozenset(replica.slot for replica in replicas if replica.child),
+        ungrouped=frozenset(replica.slot for replica in replicas if replica.child and not replica.child.pod_group),
     )
     problem = next(iter(job.parsed.problems), None) or job.kind.config_problem(job)
     if not job.status.started and problem:
@@ -189,7 +190,7 @@ def _plan(evaluation: Evaluation, observed: Observed, now: float) -> Plan:
         events=_events(job, written.updates, evaluation.failed, (*sent.creates, *sent.deletes)),
         requeue_at=_earliest(due),
         urgent=status.is_urgent(job.status.whole, rendered),
-        slots=ObservedSlots(after.running, after.succeeded, after.present, after.ended),
+        slots=ObservedSlots(after.running, after.succeeded, after.present, after.ended, after.ungrouped),
         pod_warnings=() if outcome.is_finished else pod_warnings.events(replicas, owned),
     )
 

@@ -410,6 +410,7 @@ class Job(msgspec.Struct, frozen=True, eq=False):
     succeeded: frozenset[Slot] = frozenset()  # the slots that were observed to have succeeded
     present: frozenset[Slot] = frozenset()  # the slots whose object was observed
     ended: frozenset[Slot] = frozenset()  # see policies/restart.ended_slots
+    ungrouped: frozenset[Slot] = frozenset()  # those of `present` whose pods are in no PodGroup of Kubernetes
     cache: dict[str, Any] = msgspec.field(default_factory=dict)  # see `cached`; a replaced job has a new one
     spec_cache: dict[str, Any] = msgspec.field(default_factory=dict)  # see `cached_of_spec`
 
@@ -437,7 +438,14 @@ class Job(msgspec.Struct, frozen=True, eq=False):
 
     def with_slots(self, slots: ObservedSlots) -> Job:
         """This job with the slots that were observed when a plan was made."""
-        return replace(self, running=slots.running, succeeded=slots.succeeded, present=slots.present, ended=slots.ended)
+        return replace(
+            self,
+            running=slots.running,
+            succeeded=slots.succeeded,
+            present=slots.present,
+            ended=slots.ended,
+            ungrouped=slots.ungrouped,
+        )
 
     @property
     def auxiliary_objects(self) -> Mapping[Ref, AuxiliaryObject]:

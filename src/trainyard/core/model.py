@@ -48,6 +48,8 @@ class ChildStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     replicas: int = 0  # spec.replicas
     # PodGroup
     spec_fields: tuple[tuple[str, ...], ...] = ()  # the paths of its fields under spec, at most two names deep
+    # batch Job, Pod, StatefulSet
+    pod_group: str = ""  # schedulingGroup.podGroupName of the pod, or of the pod template
     # batch Job, Pod
     queue: str = ""  # the queue of Kueue that holds this object by itself: suspended, or behind an admission gate
 
@@ -101,6 +103,11 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def disrupted(self) -> bool:
         """`status.disrupted`."""
         return self.status.disrupted
+
+    @property
+    def pod_group(self) -> str:
+        """`status.pod_group`."""
+        return self.status.pod_group
 
     @property
     def queue(self) -> str:
@@ -222,6 +229,7 @@ class ObservedSlots(msgspec.Struct, frozen=True):
     succeeded: frozenset[Slot] = frozenset()
     present: frozenset[Slot] = frozenset()
     ended: frozenset[Slot] = frozenset()
+    ungrouped: frozenset[Slot] = frozenset()
 
 
 class Event(msgspec.Struct, frozen=True):

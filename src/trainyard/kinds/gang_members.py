@@ -14,6 +14,14 @@ def living_members(job: Job) -> dict[str, int]:
     return _counts(job, with_ended=False)
 
 
+def group_members(job: Job) -> dict[str, int]:
+    """As living_members, without pods that are in no PodGroup of Kubernetes: an operator without gangs made them."""
+    counts = living_members(job)
+    for slot in job.ungrouped - job.ended:
+        counts[slot.role] -= pods_of(job, slot)
+    return counts
+
+
 def started_members(job: Job) -> dict[str, int]:
     """Role -> the number of its pods that are there or are being created, ended ones too, which Volcano counts as ready
     when they have succeeded."""

@@ -4,7 +4,8 @@
 - A group belongs to one attempt of a gang. Members of an older attempt that still end would count as members of the
   new one, and its pods would start one by one.
 - `minCount` is the number of members that have not ended for good. The scheduler does not count the others, and with a
-  larger `minCount` it holds the next replacement for ever, without a condition or an event.
+  larger `minCount` it holds the next replacement for ever, without a condition or an event. Nor does it count pods that
+  an operator without gangs has made.
 - The priority of the group and of all its pods is the same. Otherwise the scheduler binds none of them.
 - A user's own `schedulingGroup` stays, and then the job has no group of its own.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from trainyard.api_types.names import key_texts
 from trainyard.core import AuxiliaryObject, Config, Job, Kind, Slot
 from trainyard.core.names import digest
-from trainyard.kinds.gang_members import living_members, pods_of, start_together
+from trainyard.kinds.gang_members import group_members, living_members, pods_of, start_together
 from trainyard.kinds.pods.templates import spec_of
 from trainyard.objects import GVK, Json, Problem
 from trainyard.objects.extended_resources import pod_requests
@@ -100,7 +101,7 @@ def pods_that_start_together(job: Job) -> int:
 def _pod_group(job: Job, min_members: int | None, priority_class: str) -> AuxiliaryObject:
     is_elastic = min_members is not None and min_members < sum(pods_of(job, slot) for slot in job.slots())
     spec: Json = {
-        "schedulingPolicy": {"gang": {"minCount": start_together(living_members(job), min_members)}},
+        "schedulingPolicy": {"gang": {"minCount": start_together(group_members(job), min_members)}},
         # Without the others such a job stands still, so a preemption that takes some of its pods takes all.
         "disruptionMode": {"single": {}} if is_elastic else {"all": {}},
     }

@@ -166,11 +166,17 @@ def scheduler_without_groups(facts: Facts) -> Iterator[Finding]:
             summary = f"kube-controller-manager does not release its PodGroup {name}, which is deleted and stays"
             fix = f"start kube-controller-manager with {GATE}, or remove the finalizer of the group"
             yield Finding(NOTE, summary, f"PodGroup {name}: metadata.finalizers", (), fix)
-        own = [pod for pod in facts.pods if not _group_name(pod, NATIVE)]
-        if own and not members and not as_dict(group.get("metadata")).get("deletionTimestamp"):
+        alone = [pod for pod in facts.pods if not _group_name(pod, NATIVE) and _is_living(pod)]
+        if not alone or members or as_dict(group.get("metadata")).get("deletionTimestamp"):
+            continue
+        if _created(alone[0]) < _created(group):  # the operator creates the group first
+            summary = "its pods are no gang: they were created before their PodGroup, by an operator without gangs"
+            fix = "wait for its next attempt, or suspend and resume the job"
+            yield Finding(NOTE, summary, f"pod {name_of(alone[0])}: spec.schedulingGroup", (), fix)
+        else:
             summary = "the API server has dropped schedulingGroup of its pods, so they are no gang"
             fix = f"start kube-apiserver with {GATE}, and submit the job again"
-            yield Finding(NOTE, summary, f"pod {name_of(own[0])}: spec.schedulingGroup", (), fix)
+            yield Finding(NOTE, summary, f"pod {name_of(alone[0])}: spec.schedulingGroup", (), fix)
 
 
 def ignored_topology(facts: Facts) -> Iterator[Finding]:
@@ -222,6 +228,11 @@ def _group_name(pod: Json, api: str) -> str:
         PLUGINS: as_dict(metadata.get("labels")).get(PLUGINS_LABEL),
     }
     return str(names[api] or "")
+
+
+def _created(obj: Json) -> str:
+    """The time in RFC 3339, which is ordered as text."""
+    return str(as_dict(obj.get("metadata")).get("creationTimestamp") or "")
 
 
 def _is_living(pod: Json) -> bool:

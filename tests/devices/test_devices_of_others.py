@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.client import AlreadyExists
+from trainyard.client import AlreadyExists, Forbidden
 from trainyard.node.devices import drivers
 from trainyard.node.devices.device import Device, Inventory
 from trainyard.node.devices.manager import DeviceManager
@@ -109,6 +109,14 @@ async def test_in_a_node_of_others_it_knows_again_what_it_has_written(
     assert api.counts("capacity") == {GPU: "1", AMD: "1"}
     again = await started(api, tmp_path, monkeypatch)  # after `kill -9`
     assert await given(again) == ["GPU-0", "GPU-a"]
+
+
+async def test_an_api_server_that_refuses_the_use_of_the_gpus_stops_nothing() -> None:
+    class Refusing(Api):
+        async def patch(self, *_: Any) -> Json:
+            raise Forbidden(403, "Forbidden", "no")
+
+    await NodeApiClient(Refusing({}), "here", print).write_device_use("0 H100")  # type: ignore[arg-type]
 
 
 async def test_what_the_user_states_is_given_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ async def report_use(
     write: Callable[[str], Awaitable[object]],
     pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> None:
-    """Write the use of the devices until cancelled. Raises what `write` does."""
+    """Write the use of the devices until cancelled."""
     written: Sequence[DeviceUsage] = ()
     while True:
         devices = read()

@@ -109,11 +109,14 @@ class NodeApiClient:
         await self._api.patch(NODE, "", self._node, body, "status")
 
     async def write_device_use(self, text: str) -> None:
-        """Write the annotation DEVICE_USE_ANNOTATION of the Node."""
-        self._device_use = text  # also for a Node that is created again
-        with contextlib.suppress(NotFound):
+        """Write the annotation DEVICE_USE_ANNOTATION of the Node, without a retry: nothing depends on it, and the next
+        heartbeat writes it, too."""
+        self._device_use = text
+        try:
             body = {"metadata": {"annotations": {DEVICE_USE_ANNOTATION: text or None}}}
-            await self._retry(partial(self._api.patch, NODE, "", self._node, body))
+            await self._api.patch(NODE, "", self._node, body)
+        except ApiError as error:
+            log.debug("the use of the GPUs not written error=%s", error)
 
     async def _leave_devices_to_others(self, node: Json, of_others: Collection[str]) -> None:
         """Have the manager give out no devices that a device plugin or another node of this machine does, unless the

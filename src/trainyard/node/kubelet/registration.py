@@ -156,10 +156,11 @@ def vendors_of_other_nodes(nodes: Iterable[Json], own: Json) -> dict[str, str]:
     """Vendor of GPUs -> another Node of this machine that has some and is Ready: that of a kubelet whose device plugin
     serves the same devices, or an older one of Trainyard. The nodes of a machine have the same bootID."""
     served: dict[str, str] = {}
+    boot_id = node_info()["bootID"]
     for node in nodes:
         status = node.get("status") or {}
         info = status.get("nodeInfo") or {}
-        is_here = name_of(node) != name_of(own) and info.get("bootID") == node_info()["bootID"] != ""
+        is_here = name_of(node) != name_of(own) and info.get("bootID") == boot_id != ""
         comes_first = not str(info.get("kubeletVersion")).startswith("trainyard-") or _age(node) < _age(own)
         if is_here and comes_first and is_condition_true(status.get("conditions"), "Ready"):
             names = (name for name, count in _capacity(node).items() if str(count) != "0")

@@ -46,12 +46,17 @@ def test_a_master_and_workers_of_torch_have_the_same_falling_losses(network: str
 
 
 @NETWORKS
+@trains("torch", "TrainJob", training="DDP")
 def test_nodes_of_a_train_job_have_the_same_falling_losses(network: str) -> None:
     run = run_to_end(str(EXAMPLES / "trainjob.yaml"), "--network", network)
     assert run.code == 0, run.text
     losses = [numbers(run, replica, r"loss ([0-9.]+)") for replica in ("node-0", "node-1")]
     assert losses[0] == losses[1], run.text
     assert losses[0][-1] < losses[0][0] / 4, run.text
+    progress = run.jobs[0]["status"]["trainerStatus"]
+    assert progress["progressPercentage"] == 100
+    metrics = {metric["name"]: float(metric["value"]) for metric in progress["metrics"]}
+    assert metrics == {"step": 40, "loss": losses[0][-1]}
 
 
 @NETWORKS

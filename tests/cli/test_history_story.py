@@ -261,3 +261,36 @@ def test_no_history_where_the_user_wants_none(tmp_path: Path, monkeypatch: pytes
     ended = run_to_end(tmp_path, [job(prints("MASTER", "print('hello')"))], "--network", "shared")
     assert ended.code == 0 and ended.of("master-0") == ["hello"]
     assert not (tmp_path / "state").exists()
+
+
+def test_the_logs_of_all_attempts_of_a_train_job_are_kept(tmp_path: Path) -> None:
+    """Trainer deletes the pods with the attempt, and the others at the end of the TTL, which is at once."""
+    code = "import os, sys; attempt = int(os.environ['ATTEMPT']); print('attempt', attempt); sys.exit(1 - attempt)"
+    field = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}
+    env = [{"name": "ATTEMPT", "valueFrom": field}]
+    container = {"name": "node", "image": "example.invalid/x", "command": [*BUFFERED, code], "env": env}
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    template = {"metadata": {"labels": labels}, "spec": {"backoffLimit": 0, "template": {"spec": pod}}}
+    job_set = {
+        "failurePolicy": {"maxRestarts": 1},
+        "ttlSecondsAfterFinished": 0,
+        "replicatedJobs": [{"name": "node", "template": template}],
+    }
+    api = "trainer.kubeflow.org/v1alpha1"
+    runtime = {
+        "apiVersion": api,
+        "kind": "TrainingRuntime",
+        "metadata": {"name": "mine"},
+        "spec": {"template": {"spec": job_set}},
+    }
+    reference = {"runtimeRef": {"kind": "TrainingRuntime", "name": "mine"}}
+    train_job = {"apiVersion": api, "kind": "TrainJob", "metadata": {"name": "story"}, "spec": reference}
+    ended = run_to_end(tmp_path, [runtime, train_job], "--network", "shared")
+    assert ended.code == 0, ended.err
+    for attempt in ("0", "1"):
+        assert run_without_cluster(tmp_path, "logs", "story", "--attempt", attempt).of("node-0") == [
+            f"attempt {attempt}"
+        ]
+    result = json.loads((only_record(tmp_path) / "result.json").read_text())
+    assert (result["result"], result["restarts"]) == ("Succeeded", 1)

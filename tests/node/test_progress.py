@@ -37,6 +37,7 @@ NAN, INF = math.nan, math.inf
         ('{"loss": "NaN", "a": "-Infinity", "b": "inf", "c": "3", "d": null}', {"loss": NAN, "a": -INF, "b": INF}),
         ('{"step": NaN, "epoch": Infinity, "loss": 1}', {"loss": 1.0}),
         ('{"' + "n" * 65 + '": 1, "m": 2}', {"m": 2.0}),
+        ('{"\\ud800": 1, "\\n": 1, "": 1, "\u00e9 0": 2}', {"\u00e9 0": 2.0}),
         ('{"step": 1' + "0" * 400 + "}", {}),
         ('{"step": 10', {}),
         ("[1, 2]", {}),
@@ -292,6 +293,19 @@ def test_a_link_or_a_pipe_in_place_of_the_file_is_not_read(tmp_path: Path) -> No
     (tmp_path / METRICS_FILE).unlink()
     os.mkfifo(tmp_path / METRICS_FILE)
     assert ProgressReader(tmp_path).read([tmp_path / "none" / "1.log"], 2.0) is None
+
+
+def test_a_pod_has_so_many_names_and_no_more(tmp_path: Path) -> None:
+    (tmp_path / METRICS_FILE).touch()
+    reader = ProgressReader(tmp_path)
+    for begin in range(0, 1000, 10):
+        names = ", ".join(f'"m{number}": NaN' for number in range(begin, begin + 10))
+        with (tmp_path / METRICS_FILE).open("a") as file:
+            file.write(f'{{"step": {begin}, {names}}}\n')
+    last = reader.read([], 2.0)
+    assert last is not None and last.values["step"] == 990.0
+    assert progress.MOST_NAMES <= len(last.values) < progress.MOST_NAMES + progress.MOST_VALUES
+    assert last.not_finite_since.keys() < last.values.keys()
 
 
 class Reports:

@@ -99,6 +99,21 @@ def test_steps_without_a_total_are_values_alone() -> None:
     }
 
 
+@pytest.mark.parametrize("step", range(101))
+def test_a_step_of_a_hundred_is_a_percent(step: int) -> None:
+    assert report(running_job(), {"step": step, "total_steps": 100})["progressPercentage"] == step
+
+
+def test_a_suspended_job_has_no_time_that_remains() -> None:
+    job = running_job(step=11, total_steps=40)
+    job.edit(suspend=True)
+    assert job.settle()["trainerStatus"] == {
+        "progressPercentage": 27,
+        "metrics": [{"name": "step", "value": "11"}],
+        "lastUpdatedTime": TEXT,
+    }
+
+
 @pytest.mark.parametrize(("code", "percent"), [(0, 100), (1, 27)])
 def test_the_end_keeps_what_was_reported_last(code: int, percent: int) -> None:
     job = running_job(step=11, total_steps=40)

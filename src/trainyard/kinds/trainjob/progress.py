@@ -19,6 +19,7 @@ from trainyard.objects import Json, format_time
 from trainyard.objects.usage import PROGRESS, TOTALS, Progress, progress_of
 
 _MOST_SECONDS = 2**31 - 1  # of estimatedRemainingSeconds
+_ROUNDING = 1e-9  # 29 of 100 steps are 28.999999999999996 percent
 
 
 def reports_progress(replicated_job: Json, slot: Slot) -> bool:
@@ -31,8 +32,10 @@ def trainer_status(job: Job, outcome: Outcome, replicas: Sequence[Replica]) -> J
     pods = (replica.child for replica in replicas if replica.child is not None and replica.child.status.progress)
     reported = next((progress_of({PROGRESS: pod.status.progress}) for pod in pods), None)
     status = dict(job.status.whole.get("trainerStatus") or {}) if reported is None else _reported(reported)
-    if outcome.is_finished and status.pop("estimatedRemainingSeconds", None) is not None:
+    if outcome.is_finished and "estimatedRemainingSeconds" in status:
         status["estimatedRemainingSeconds"] = 0
+    elif outcome.phase == "Suspended":
+        status.pop("estimatedRemainingSeconds", None)
     if outcome.phase == "Succeeded" and "progressPercentage" in status:
         status["progressPercentage"] = 100
     return status or None
@@ -42,9 +45,9 @@ def _reported(progress: Progress) -> Json:
     fraction, steps = fraction_done(progress.values, progress.source)
     status: Json = {}
     if fraction is not None:
-        status["progressPercentage"] = math.floor(fraction * 100)
+        status["progressPercentage"] = math.floor(fraction * 100 + _ROUNDING)
     if fraction is not None and steps and progress.steps_per_second:
-        seconds = math.ceil((1 - fraction) * steps / progress.steps_per_second)
+        seconds = math.ceil((1 - fraction) * steps / progress.steps_per_second - _ROUNDING)
         status["estimatedRemainingSeconds"] = min(seconds, _MOST_SECONDS)
     totals = TOTALS.values()
     metrics = [

@@ -11,7 +11,8 @@ Rules:
 - A value may be NaN or infinite; a step may not. JSON has it as Python writes it (NaN), or as a string ("NaN").
 - Only lines that are new since the last reading are read, at most LONGEST_READ bytes of them: the last ones.
 - A line of more than LONGEST_LINE bytes is left out. Patterns take linear time: they have no nested repetitions.
-- A program writes what it likes: nothing here raises for the content of a line or a file.
+- A program writes what it likes: nothing here raises for the content of a line or a file. A name has to be printable:
+  half a surrogate pair cannot be encoded.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from trainyard.objects.usage import TOTALS, Progress
 METRICS_FILE = "trainyard-metrics.jsonl"  # in the pod's folder for temporary files
 LONGEST_READ, LONGEST_LINE = 1 << 16, 2048  # bytes
 MOST_VALUES = 32  # in one object
+MOST_NAMES = 128  # of a pod, and as many more as one object has: they are in annotations, and in the status of a job
 LONGEST_NAME = 64  # characters
 NAMES = {"step": "step", "global_step": "step", "steps": "step", "iteration": "step", "iter": "step", "epoch": "epoch",
          "loss": "loss", "train_loss": "loss", "accuracy": "accuracy", "acc": "accuracy"}  # fmt: skip
@@ -66,7 +68,8 @@ def _numbers(fields: Mapping[str, Any]) -> dict[str, float]:
     values: dict[str, float] = {}
     for name, value in fields.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if (is_number or (isinstance(value, str) and value in _NOT_FINITE)) and len(name) <= LONGEST_NAME:
+        is_name = 0 < len(name) <= LONGEST_NAME and name.isprintable()
+        if is_name and (is_number or (isinstance(value, str) and value in _NOT_FINITE)):
             number = _float(name, value)
             if number is not None and len(values) < MOST_VALUES:
                 values[name] = number
@@ -252,7 +255,9 @@ class ProgressReader:
     def _take(self, samples: list[dict[str, float]], source: str, now: float) -> None:
         values, since = (self._values, self._not_finite_since) if source == self._source else ({}, {})
         points = []
-        for sample in samples:
+        for reported in samples:
+            has_room = len(values) < MOST_NAMES
+            sample = {name: value for name, value in reported.items() if has_room or name in values}
             values = values | sample
             step = values.get("step")
             since = since_of(since, sample, step)

@@ -168,7 +168,10 @@ def test_a_job_that_asks_for_none_is_told_how_to_get_them(monkeypatch: pytest.Mo
         job = program_job("train.py", gpus=gpus).job
         return [str(problem) for problem in manifests.local_notes(PYTORCHJOB, job) if "GPU" in str(problem)]
 
-    text = "spec: it asks for no GPU, so its programs see none of this machine's; write into the pod template of a role"
+    text = (
+        "spec: it asks for no GPU, so its programs see none of this machine's; add --gpus 1 to `run SCRIPT`, or write"
+    )
+    text += " into the pod template of a role"
     assert notes(0) == [] == notes(1, GPU)
     assert notes(0, GPU) == [f"{text}: resources: {{limits: {{nvidia.com/gpu: 1}}}}"]
     assert notes(0, "amd.com/gpu") == [f"{text}: resources: {{limits: {{amd.com/gpu: 1}}}}"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainyard.objects import Json
-from trainyard.objects.ineffective_fields import ineffective_fields
+from trainyard.objects.ineffective_fields import NO_DEVICES, NO_SUCH_GPU, ineffective_fields
 
 PROBE = {"exec": {"command": ["true"]}}
 POD_ROWS: list[tuple[Json, list[str]]] = [
@@ -87,3 +87,13 @@ def test_scheduling_fields_are_effective_where_there_is_a_scheduler() -> None:
 @pytest.mark.parametrize("pod", [{}, {"spec": None}, {"spec": {"containers": [None, 5], "securityContext": 7}}])
 def test_a_malformed_pod_has_no_ineffective_fields(pod: Json) -> None:
     assert ineffective_fields(pod) == []
+
+
+def test_a_gpu_of_another_vendor_is_not_there_and_other_devices_are_seen() -> None:
+    def reasons(resource: str) -> list[str]:
+        container = {"name": "main", "resources": {"limits": {resource: 1}}}
+        pod = {"spec": {"containers": [container]}}
+        return [field.reason for field in ineffective_fields(pod, is_given_out=lambda name: name == "nvidia.com/gpu")]
+
+    assert reasons("amd.com/gpu") == [NO_SUCH_GPU] and reasons("google.com/tpu") == [NO_DEVICES]
+    assert reasons("alpha.kubernetes.io/nvidia-gpu") == []

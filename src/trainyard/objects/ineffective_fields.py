@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from trainyard.objects.extended_resources import OLD_NAMES
+from trainyard.objects.extended_resources import OLD_NAMES, is_device_resource
 from trainyard.objects.meta import Json
 
 
@@ -67,6 +67,7 @@ SECURITY = {**USERS, "runAsNonRoot": NO_IMAGE_USER}
 REQUESTS = "nothing is reserved"
 LIMITS = {"cpu": "not enforced; a program may use every CPU", "ephemeral-storage": "not enforced; the disk is shared"}
 NO_DEVICES = "no device is allocated; a program sees those that this machine has"
+NO_SUCH_GPU = "this machine has no such GPU, or no driver for it; the program runs without"
 
 USUAL = {"schedulerName": "default-scheduler"}  # values that ask for what happens in any case
 
@@ -142,8 +143,10 @@ def _resource_fields(
         quantities if isinstance(quantities := resources.get(name), dict) else {} for name in ("limits", "requests")
     )
     for name in limits:
-        reason = LIMITS.get(name, "" if name == "memory" or name.startswith("hugepages-") else NO_DEVICES)
-        if reason and not is_given_out(OLD_NAMES.get(str(name), str(name))):
+        resource = OLD_NAMES.get(str(name), str(name))
+        no_device = NO_SUCH_GPU if is_device_resource(resource) else NO_DEVICES
+        reason = LIMITS.get(name, "" if name == "memory" or name.startswith("hugepages-") else no_device)
+        if reason and not is_given_out(resource):
             field = f"resources.limits.{name}"
             yield IneffectiveField(f"{path}.{field}", f"containers.{field}", reason)
     if requests and not scheduled:

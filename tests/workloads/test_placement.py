@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import time
 from collections import Counter
+from typing import cast
 
+import pytest
+
+from trainyard.client import ApiClient, NotFound
 from trainyard.core import Event
-from trainyard.objects import Json
+from trainyard.objects import GVK, Json
 from trainyard.objects.writes import Patch
+from trainyard.workloads.decision_executor import DecisionExecutor
 from trainyard.workloads.scheduler import claim_names, decide
 from trainyard.workloads.writes import Bind, Decision
 
@@ -71,3 +77,17 @@ def test_a_pod_with_a_missing_claim_waits_with_the_schedulers_message() -> None:
     claim["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
     (write,) = decide(with_claim("data"), [node("a")], Counter(), 5.0, {"data": claim}).writes
     assert isinstance(write, Patch) and "is being deleted" in write.body["status"]["conditions"][0]["message"]
+
+
+async def test_a_pod_whose_end_is_seen_before_the_answer_to_its_binding_is_not_found() -> None:
+    """The scheduler reported a KeyError instead: found by the random histories."""
+
+    class Api:
+        async def create(self, gvk: GVK, namespace: str, obj: Json, subresource: str) -> Json:
+            executor.assumed.pop("u-p")  # as the watch of pods does
+            raise NotFound(404, "NotFound", 'pods "p" not found')
+
+    executor = DecisionExecutor(cast("ApiClient", Api()), {}, time.time)
+    with pytest.raises(NotFound):
+        await executor.apply(Bind("n", "p", "u-p", "a"), pod())
+    assert executor.assumed == {}

@@ -59,7 +59,7 @@ class DecisionExecutor:
                 try:
                     await self._api.create(POD, namespace, body, "binding")
                 except BaseException:
-                    del self.assumed[uid]
+                    self.assumed.pop(uid, None)  # the watch may have shown its end meanwhile
                     raise
 
     def record_events(self, reconciled: Json, *object_events: Event) -> None:

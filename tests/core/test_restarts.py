@@ -6,9 +6,10 @@ import pytest
 
 from tests.model.simulated_job import simulate
 from tests.support.builders import NOW, batch_job, look, pod_of, replicas, started
-from tests.support.samples import elasticjob, mx_set, mxjob
+from tests.support.samples import elasticjob, kubeflow_job, mx_set, mxjob, pods
 from trainyard import kinds
 from trainyard.objects import Json, Ref, format_time
+from trainyard.objects.resources import JOB, POD
 
 
 def restarts(status: Json) -> int:
@@ -146,3 +147,21 @@ def test_disruptions_and_suspensions_are_no_restarts(suspended: bool) -> None:
     simulated.now += 60
     simulated.settle()
     assert "example-worker-0" in simulated.names("Pod") and restarts(simulated.settle()) == 0
+
+
+def test_only_the_batch_jobs_of_an_ended_attempt_are_deleted_in_the_foreground() -> None:
+    """The name of a Pod stays taken anyway until its kubelet has confirmed its end: a finalizer that the garbage
+    collector has to remove delays each of them."""
+    propagation = []
+    workers = {"replicas": 3, "restartPolicy": "ExitCode", "template": pods("jax")}
+    for kind, job, failing in (
+        (kinds.MXJOB, mxjob(*map(mx_set, ("SCHEDULER", "SERVER", "WORKER"))), "example-worker-1kkf-0"),
+        (kinds.JAXJOB, kubeflow_job("JAXJob", Worker=workers), "example-worker-0"),
+    ):
+        simulated = simulate(kind, job)
+        simulated.run()
+        simulated.settle()
+        simulated.end(failing, 137)
+        deletes = simulated.look().deletes
+        propagation += [(delete.gvk, delete.propagation) for delete in deletes]
+    assert propagation == [(JOB, "Foreground")] * 3 + [(POD, "Background")] * 3

@@ -12,7 +12,9 @@ from trainyard.core.names import same_digest
 from trainyard.core.refusals import write_due_at
 from trainyard.core.render import update_patch
 from trainyard.objects import Ref
-from trainyard.objects.writes import Delete, Patch, Propagation
+from trainyard.objects.resources import POD
+from trainyard.objects.structs import replace
+from trainyard.objects.writes import Delete, Patch
 
 FEW_CREATES = 8
 """Of a job with so few Pods and Services no Service is created before all Pods exist: the Pod of a one-pod job came
@@ -150,7 +152,7 @@ def stale_deletes(job: Job, owned: OwnedObjects) -> list[Delete]:
         if not removed and job.carrier(slot.role).observe(job, slot, owned).state == "Succeeded":
             continue
         reason = "the spec does not have it any more" if removed else "a new attempt takes its place"
-        deletes.append(delete_child(job, child, reason, "Foreground"))
+        deletes.append(keep_name(delete_child(job, child, reason)))
     return deletes
 
 
@@ -237,10 +239,17 @@ def suspended_deletes(job: Job, owned: OwnedObjects, reason: str) -> list[Delete
     return [delete_child(job, child, reason) for child in children if child and not child.deleting]
 
 
-def delete_child(job: Job, child: Child, reason: str, propagation: Propagation = "Background") -> Delete:
+def delete_child(job: Job, child: Child, reason: str) -> Delete:
     """The delete of a child by its uid; `reason` is for the event and the log."""
     gvk = job.kind.resource(child.kind, job.config)
-    return Delete(gvk, child.namespace, child.name, child.uid, propagation, reason=reason)
+    return Delete(gvk, child.namespace, child.name, child.uid, reason=reason)
+
+
+def keep_name(delete: Delete) -> Delete:
+    """The delete after which the name stays taken until no pod of the object runs: in the foreground. The name of a
+    Pod stays taken anyway until its kubelet has confirmed that it ended; a finalizer that the garbage collector removes
+    from each Pod would cost two more requests, and a gang of 1,000 seconds."""
+    return delete if delete.gvk == POD else replace(delete, propagation="Foreground")
 
 
 def due_writes(writes: list[W], observed: Observed, now: float) -> tuple[list[W], float | None]:

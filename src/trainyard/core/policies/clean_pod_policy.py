@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from trainyard.core.changes import delete_child, is_removed, slot_children
+from trainyard.core.changes import delete_child, is_removed, keep_name, slot_children
 from trainyard.core.job_state import CleanPodPolicy, OwnedObjects
 from trainyard.core.kind import Job
 from trainyard.core.model import Slot
 from trainyard.core.policies.restart_limit import EXCEEDED
-from trainyard.objects.structs import replace
 from trainyard.objects.writes import Delete, Patch
 
 LIMITS = frozenset({"BackoffLimitExceeded", "DeadlineExceeded", EXCEEDED})
@@ -25,7 +24,7 @@ def clean_pods(
 ) -> tuple[list[Delete], list[Patch]]:
     """Deletes and patches that stop or remove children under `policy`.
 
-    `resumes`: the job may resume, so deletes use propagation Foreground: the names stay taken until the pods are gone.
+    `resumes`: the job may resume, so the names stay taken until the pods are gone.
     Children of slots that the status does not have any more are stopped under every policy.
     """
     if policy == "All":
@@ -41,7 +40,7 @@ def clean_pods(
         if isinstance(write, Patch):
             patches.append(write)
         elif write:
-            deletes.append(replace(write, propagation="Foreground") if resumes else write)
+            deletes.append(keep_name(write) if resumes else write)
             stopped.add(Slot(child.role, child.index))
     for ref, auxiliary in job.auxiliary_objects.items():
         object_of_slot = owned.by_ref.get(ref) if auxiliary.deleted_with_slot and auxiliary.slot in stopped else None

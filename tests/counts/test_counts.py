@@ -7,9 +7,11 @@ import math
 import pytest
 
 from tests.counts.counted_operator import counted_operator, live, running, set_pods, start
+from tests.support.steady_jobs import NAMESPACE
 from trainyard.controller_runtime.reflector import EVENTS_PER_YIELD, PAGE_SIZE
 from trainyard.kinds.native_gang import NATIVE
-from trainyard.operator import plan_executor
+from trainyard.objects.resources import POD
+from trainyard.operator import operator, plan_executor
 
 BURST = 1000  # pods that change at one time
 RUN_WRITES = 5  # writes of a job's life besides its children: statuses
@@ -38,6 +40,26 @@ async def test_a_life_of_a_gang_costs_two_requests_more_and_its_count_is_lowered
         assert counted.writes <= counted.creates + RUN_WRITES + GROUP_WRITES + patches
         assert counted.requests["create", "podgroups"] == counted.requests["delete", "podgroups"] == 1
         assert counted.requests["patch", "podgroups"] <= patches
+
+
+@pytest.mark.parametrize("pods", [10, 100])
+async def test_a_gang_is_restarted_by_a_delete_and_a_create_of_each_pod(
+    monkeypatch: pytest.MonkeyPatch, pods: int
+) -> None:
+    """No garbage collector runs here: a Pod is gone as soon as it is deleted. And a plan that takes long delays no
+    restart: the next one comes with the end of the last old Pod."""
+    async with counted_operator(monkeypatch) as counted:
+        await start(counted, 1, pods)
+        await set_pods(counted, BURST, running)
+        await counted.settled()
+        counted.requests.clear()
+        monkeypatch.setattr(operator, "PLAN_PAUSE_FACTOR", math.inf)
+        monkeypatch.setattr(operator, "MAX_PLAN_PAUSE", 3600.0)
+        failed = {"phase": "Failed", "reason": "Error"}
+        await counted.user.patch(POD, NAMESPACE, "job-00000-worker-0", {"status": failed}, "status")
+        await counted.until(lambda: counted.requests["create", "pods"] == pods, "every pod is created again")
+        assert counted.requests["delete", "pods"] == pods
+        assert counted.writes <= 2 * pods + RUN_WRITES
 
 
 @pytest.mark.parametrize("pods", [1, 10, 100])

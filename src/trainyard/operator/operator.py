@@ -200,9 +200,12 @@ class Operator:
         return {JobKey(gvk, *job.key) for job in (before, after) if job is not None}
 
     def _child_changed(self, before: Child | None, after: Child | None) -> Iterable[JobKey]:
-        if after is None and before is not None and before.job_uid in self._states and _is_disrupted_pod(before):
-            gone = replace(before, deleting=True, delete_deadline=0.0)  # so that no plan deletes it again
-            self._states[before.job_uid].deleted_pods[before.owner_uid] = gone
+        if before is not None and (state := self._states.get(before.job_uid)) is not None:
+            if after is None or after.uid != before.uid:
+                state.observe_end(before.uid)
+            if after is None and _is_disrupted_pod(before):
+                gone = replace(before, deleting=True, delete_deadline=0.0)  # so that no plan deletes it again
+                state.deleted_pods[before.owner_uid] = gone
         for namespace, uid in {(child.namespace, child.job_uid) for child in (before, after) if child is not None}:
             for gvk, store in self._jobs.items():
                 if (job := store.by_uid(uid)) is not None:
@@ -284,6 +287,8 @@ class Operator:
         namespace = namespace_of(job)  # an object in another namespace may have our label, too
         labelled = (child for store in self._children.values() for child in store.by_index(uid))
         children = tuple(child for child in labelled if child.namespace == namespace)
+        if state.awaited:
+            state.awaited.intersection_update(child.uid for child in children)
         if state.deleted_pods:
             children += _deleted_pods_of_failed_jobs(state, children)
         for child in children:

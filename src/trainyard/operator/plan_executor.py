@@ -92,6 +92,7 @@ class PlanExecutor:
         if not is_patched:
             return None
         refused_before = dict(reconcile.state.refusals)
+        reconcile.state.await_ends(delete.uid for delete in plan.deletes)
         await self._run_concurrently(reconcile, [partial(self._delete, reconcile, delete) for delete in plan.deletes])
         for patch in plan.patches:
             await self._patch(reconcile, patch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from trainyard import core
@@ -17,6 +19,7 @@ class JobState(msgspec.Struct):
     server_errors: dict[Ref, int] = msgspec.field(default_factory=dict)  # consecutive 5xx answers to its writes
     last_status_patch: float = float("-inf")  # monotonic time of the last status patch
     next_plan: float = float("-inf")  # monotonic time before which the job is not planned again
+    awaited: set[str] | None = None  # uids of children that were deleted and that the stores still show
     progressed: bool = False  # the last reconcile created or deleted a child, even if it failed later
     deleted_pods: dict[str, Child] = msgspec.field(default_factory=dict)  # the last of each batch Job, by its uid
     generation: object = None  # metadata.generation of the job when `refusals` and `parsed` were set
@@ -40,6 +43,19 @@ class JobState(msgspec.Struct):
             kept = {ref: refusal for ref, refusal in self.refusals.items() if not refusal.invalid}
             self.refusals = {ref: replace(refusal, at=0.0, attempts=0) for ref, refusal in kept.items()}
         self.generation = generation
+
+    def await_ends(self, uids: Iterable[str]) -> None:
+        """Children with these uids are deleted now."""
+        self.awaited = {*(self.awaited or ()), *uids} or None
+
+    def observe_end(self, uid: str) -> None:
+        """The child with this uid is gone. After the last one of those that were deleted the next plan is due at once:
+        it fills the slots, for which all of a gang wait."""
+        if self.awaited and uid in self.awaited:
+            self.awaited.remove(uid)
+            if not self.awaited:
+                self.awaited = None  # an empty set is large
+                self.next_plan = float("-inf")
 
     def clear_refusal(self, ref: Ref) -> None:
         """Drop the refusal and the count of 5xx answers of this object: the server has accepted a write of it."""

@@ -265,6 +265,9 @@ bench-peers: $(VENV)/dev control-plane ## our operator beside training-operator 
 bench-failover: $(VENV)/dev control-plane ## how long a job waits when the leader is killed or stopped: ours, training-operator, JobSet
 	@$(BIN)/python -m bench.failover --json build/bench/failover.json --page docs/performance.md
 
+bench-restart: $(VENV)/dev control-plane ## a gang of up to 1,000 Pods from a failure to all new Pods: ours, JobSet, and by hand
+	@$(BIN)/python -m bench.restart --json build/bench/restart.json --page docs/performance.md
+
 bench-gangs: $(VENV)/dev control-plane ## how long the second of two gangs waits with scheduler-plugins, beside a PodGroup of 1.9.4: seven minutes
 	@$(BIN)/python -m bench.gangs --json build/bench/gangs.json
 

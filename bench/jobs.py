@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tests.drop_in.snapshot import JOB_SET
 from trainyard import kinds
-from trainyard.objects import GVK, Json
+from trainyard.objects import GVK, Json, as_dict
 
 SCHEDULER = "bench"
 """The scheduler of the pods. There is none of this name: nothing but the operator and the kubelet writes the pods."""
+
+NODE = "bench"
+"""The node of pods that are created with one. Its kubelet is `bench.kubelet`."""
 
 
 def _pod(container: str, **spec: object) -> Json:
@@ -62,3 +67,23 @@ def job_set(name: str, replicas: int) -> Json:
         "template": _pod("pytorch", restartPolicy="Never"),
     }
     return _job(JOB_SET, name, {"replicatedJobs": [{"name": "workers", "replicas": 1, "template": {"spec": job}}]})
+
+
+def on_node(job: Json) -> Json:
+    """The job with its pods on `NODE`, where a deleted pod exists until the kubelet has ended it. Edits the job."""
+    for template in _templates(job):
+        template["spec"]["nodeName"] = NODE
+    return job
+
+
+def _templates(obj: object) -> Iterator[Json]:
+    """The pod templates in a job, wherever they are."""
+    if isinstance(obj, list):
+        for item in obj:
+            yield from _templates(item)
+    elif isinstance(obj, dict):
+        for value in obj.values():
+            if isinstance(value, dict) and "containers" in as_dict(value.get("spec")):
+                yield value
+            else:
+                yield from _templates(value)

@@ -1,6 +1,9 @@
 """A kubelet for benchmarks: a process that moves each pod to Running at once and, `--seconds` later, to Succeeded.
 
     python -m bench.kubelet --kubeconfig FILE --seconds 0.2
+    python -m bench.kubelet --kubeconfig FILE --until-deleted
+
+With `--until-deleted` a pod runs until it is deleted, and has ended then.
 
 It serves the pods whose schedulerName is `bench`, which no scheduler binds, in all namespaces.
 """
@@ -9,13 +12,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import time
+from collections.abc import Coroutine
 
 import msgspec
 
 from bench.jobs import SCHEDULER
 from trainyard.app.kubeconfig import find_cluster
-from trainyard.client import ApiClient, ApiError
+from trainyard.client import ApiClient, ApiError, Conflict, NotFound
 from trainyard.objects import format_time
 from trainyard.objects.resources import POD
 
@@ -28,6 +33,8 @@ class Metadata(msgspec.Struct):
     resourceVersion: str
     name: str = ""  # a bookmark has none
     namespace: str = ""
+    uid: str = ""
+    deletionTimestamp: str = ""
 
 
 class Container(msgspec.Struct):
@@ -64,12 +71,13 @@ class Event(msgspec.Struct):
 
 
 class Kubelet:
-    """Sends two status patches for each pod."""
+    """Sends two status patches for each pod. `seconds`: how long a pod runs, None: until it is deleted."""
 
-    def __init__(self, api: ApiClient, seconds: float) -> None:
+    def __init__(self, api: ApiClient, seconds: float | None) -> None:
         self._api, self._seconds = api, seconds
         self._gate = asyncio.Semaphore(WIDTH)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._confirmed: set[str] = set()  # uids of deleted pods
 
     async def run(self, revision: str) -> None:
         """Serve the pods that are created after this resourceVersion."""
@@ -79,15 +87,35 @@ class Kubelet:
                 event = decoder.decode(line)
                 revision = event.object.metadata.resourceVersion
                 if event.type == "ADDED":
-                    task = asyncio.create_task(self._live(event.object))
-                    self._tasks.add(task)
-                    task.add_done_callback(self._tasks.discard)
+                    self._start(self._live(event.object))
+                elif event.type == "MODIFIED" and event.object.metadata.deletionTimestamp:
+                    self._confirm_once(event.object)
+
+    def _start(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _live(self, pod: Object) -> None:
         await self._report(pod, "Running", {"running": {"startedAt": format_time(time.time())}})
+        if self._seconds is None:
+            return
         await asyncio.sleep(self._seconds)
         end = {"exitCode": 0, "finishedAt": format_time(time.time()), "reason": "Completed"}
         await self._report(pod, "Succeeded", {"terminated": end})
+
+    def _confirm_once(self, pod: Object) -> None:
+        """The confirmation shortens the grace period, which is another event."""
+        if pod.metadata.uid not in self._confirmed:
+            self._confirmed.add(pod.metadata.uid)
+            self._start(self._confirm_end(pod.metadata))
+
+    async def _confirm_end(self, pod: Metadata) -> None:
+        """A pod on a node is gone when its kubelet says that nothing of it runs any more. As from a real one, the
+        request has no propagationPolicy: a finalizer of one before it stays."""
+        async with self._gate:
+            with contextlib.suppress(NotFound, Conflict):  # deleted by force
+                await self._api.delete(POD, pod.namespace, pod.name, pod.uid, "", grace_period_seconds=0)
 
     async def _report(self, pod: Object, phase: str, state: dict[str, object]) -> None:
         ready = phase == "Running"
@@ -108,11 +136,12 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kubeconfig", required=True)
     parser.add_argument("--seconds", type=float, default=0.2)
+    parser.add_argument("--until-deleted", action="store_true")
     options = parser.parse_args()
     async with find_cluster(options.kubeconfig).api("bench-kubelet") as api:
         revision = (await api.list(POD, field_selector="metadata.name=none"))["metadata"]["resourceVersion"]
         print("ready", flush=True)
-        await Kubelet(api, options.seconds).run(revision)
+        await Kubelet(api, None if options.until_deleted else options.seconds).run(revision)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -162,7 +162,7 @@ class Probe:
         for _ in range(3):  # connections are open then, and every code path has run once
             namespace = await self.namespace()
             await self.create(namespace, "warm", 1)
-            await self._complete(namespace, 1)
+            await self.complete(namespace, 1)
             await self._pods_follow(namespace, 1)
         return self
 
@@ -176,13 +176,13 @@ class Probe:
     async def namespace(self) -> str:
         """A new namespace, from when it has the ServiceAccount without which the API server delays pods by 100 ms, and
         the controllers rest."""
-        await self._controllers_rest()
+        await self.rest()
         name = f"bench-{next(_numbers)}"
         await self.api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         await self.accounts.until(lambda: self.accounts.counts[name] > 0)
         return name
 
-    async def _controllers_rest(self) -> None:
+    async def rest(self) -> None:
         """Wait until nothing is left of the measurement before: kube-controller-manager makes the endpoints of a
         thousand Services for seconds."""
         used = sum(self._cpu().values())
@@ -255,7 +255,7 @@ class Probe:
                 if self._is_complete(namespace, replicas, *(1 for _ in seconds["same"])):
                     break
                 values.append(await self.first_pod(namespace if place == "same" else other, f"one-{number}"))
-        await self._complete(namespace, replicas, *(1 for _ in seconds["same"]))
+        await self.complete(namespace, replicas, *(1 for _ in seconds["same"]))
         return seconds
 
     # --- one big job
@@ -263,9 +263,9 @@ class Probe:
     async def big(self, replicas: int) -> tuple[str, dict[str, float]]:
         """One job: seconds to its first replica, to all of them and to all of its children; CPU seconds and requests of
         the operator and of kube-controller-manager until then. Returns its namespace, too."""
-        namespace, spent = await self.namespace(), self._spent()
+        namespace, spent = await self.namespace(), self.spent()
         began = await self.create(namespace, "big", replicas)
-        await self._complete(namespace, replicas)
+        await self.complete(namespace, replicas)
         costs = spent()
         children, *_ = self.subject.children(replicas)
         times = self.children[children].within(namespace)
@@ -276,7 +276,7 @@ class Probe:
 
     async def ceiling(self, namespace: str, replicas: int) -> dict[str, float]:
         """Seconds that the replicas of `big`, and all of its children, take without an operator."""
-        copies = {gvk: await self._copies(gvk, namespace) for gvk in self.subject.children(replicas)}
+        copies = {gvk: await self.copies(gvk, namespace) for gvk in self.subject.children(replicas)}
         copy = await self.namespace()
         began = time.perf_counter()
         ends = []
@@ -299,7 +299,8 @@ class Probe:
             expected.update(self.subject.children(replicas))
         return expected
 
-    async def _complete(self, namespace: str, *jobs: int) -> None:
+    async def complete(self, namespace: str, *jobs: int) -> None:
+        """Wait until all children of jobs with so many replicas have come."""
         expected = self._expected(*jobs)
         for gvk, count in expected.items():
             arrivals = self.children[gvk]
@@ -309,7 +310,7 @@ class Probe:
         """Until batch Jobs have their pods, too: what comes next is not measured beside kube-controller-manager."""
         await self.pods.until(lambda: self.pods.counts[namespace] == replicas)
 
-    async def _copies(self, gvk: GVK, namespace: str) -> list[Json]:
+    async def copies(self, gvk: GVK, namespace: str) -> list[Json]:
         """The objects of a namespace as they can be created again."""
         items = (await self.api.list(gvk, namespace))["items"]
         return [copy_of(gvk, item, self.subject.webhook_label) for item in items]
@@ -321,7 +322,7 @@ class Probe:
         kube-controller-manager until then. Returns their namespace, too."""
         namespace = await self.namespace()
         with kubelet(self.plane):
-            spent, began = self._spent(), time.perf_counter()
+            spent, began = self.spent(), time.perf_counter()
             await at_once(
                 (lambda number=number: self.create(namespace, f"job-{number}", replicas)) for number in range(jobs)
             )
@@ -334,7 +335,7 @@ class Probe:
         its Pods and Services; `with_jobs`: also the jobs, which another controller manages, with two writes of the
         status of each (it runs, it has ended)."""
         resources = [gvk for gvk in self.subject.children(replicas) if gvk != JOB]
-        copies = [(gvk, copy) for gvk in reversed(resources) for copy in await self._copies(gvk, namespace)]
+        copies = [(gvk, copy) for gvk in reversed(resources) for copy in await self.copies(gvk, namespace)]
         place = await self.namespace()
         calls: list[tuple[str, Callable[[], Awaitable[object]]]] = [
             (name_of(copy), partial(self.api.create, gvk, place, copy)) for gvk, copy in copies
@@ -371,7 +372,7 @@ class Probe:
         for part in ({"conditions": status["conditions"][:-1]}, status):
             await self.api.patch(gvk, namespace, name, {"status": part}, "status")
 
-    def _spent(self) -> Callable[[], dict[str, float]]:
+    def spent(self) -> Callable[[], dict[str, float]]:
         """What it returns gives the costs from now to its call: CPU seconds and requests of the operator; `... with
         controllers`: of the operator and kube-controller-manager together. Leases do not count."""
         mark, before = self.plane.audit.mark(), self._cpu()
@@ -392,10 +393,15 @@ class Probe:
 
         return spent
 
-    def _cpu(self) -> dict[str, float]:
-        """User and system time of both programs so far, all their threads included."""
+    def cpu_of_all(self) -> float:
+        """CPU seconds so far of the operator and the whole control plane."""
+        return sum(self._cpu(self.pids).values())
+
+    def _cpu(self, names: Iterable[str] = ()) -> dict[str, float]:
+        """User and system time of these programs so far, all their threads included; without names, of the operator
+        and kube-controller-manager."""
         seconds = {}
-        for name in (self.operator, CONTROLLERS):
+        for name in names or (self.operator, CONTROLLERS):
             fields = Path(f"/proc/{self.pids[name]}/stat").read_text().rpartition(")")[2].split()
             seconds[name] = (int(fields[11]) + int(fields[12])) / TICKS
         return seconds
@@ -420,16 +426,16 @@ def copy_of(gvk: GVK, item: Json, webhook_label: str = "") -> Json:
 
 
 @contextlib.contextmanager
-def kubelet(plane: ControlPlane) -> Iterator[None]:
+def kubelet(plane: ControlPlane, *arguments: str) -> Iterator[None]:
     """`bench.kubelet`, from when it watches."""
-    with _program(plane, "bench.kubelet"):
+    with _program(plane, "bench.kubelet", arguments):
         yield
 
 
 @contextlib.contextmanager
 def least_operator(plane: ControlPlane, work: Work) -> Iterator[Callable[[], float]]:
     """`bench.least_operator`, from when it watches. Yields a function that returns its CPU seconds since then."""
-    with _program(plane, "bench.least_operator", msgspec.json.encode(work) + b"\n") as process:
+    with _program(plane, "bench.least_operator", (), msgspec.json.encode(work) + b"\n") as process:
 
         def cpu() -> float:
             assert process.stdin
@@ -442,9 +448,11 @@ def least_operator(plane: ControlPlane, work: Work) -> Iterator[Callable[[], flo
 
 
 @contextlib.contextmanager
-def _program(plane: ControlPlane, module: str, content: bytes = b"") -> Iterator[subprocess.Popen[bytes]]:
+def _program(
+    plane: ControlPlane, module: str, arguments: Sequence[str] = (), content: bytes = b""
+) -> Iterator[subprocess.Popen[bytes]]:
     """A program of the benchmark within the block, from when it has read `content` and printed `ready`."""
-    command = [sys.executable, "-m", module, "--kubeconfig", str(plane.kubeconfig)]
+    command = [sys.executable, "-m", module, "--kubeconfig", str(plane.kubeconfig), *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout

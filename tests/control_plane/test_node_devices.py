@@ -79,9 +79,9 @@ async def test_gpus_that_a_kubelet_of_this_machine_serves_are_left_alone(
         joined(control_plane, namespace) as here,
     ):
 
-        async def said(here: Joined = here) -> list[str]:
+        async def messages_about_gpus(here: Joined = here) -> list[str]:
             return [line for line in here.messages if GPU in line]
 
-        lines = await until_async(said, "the line about the GPUs", accept=bool, seconds=SECONDS)
+        lines = await until_async(messages_about_gpus, "the line about the GPUs", accept=bool, seconds=SECONDS)
         assert f"devices: this node gives out no {GPU}, because node {beside} of this machine does" in lines[0]
         assert gpus(await api.get(NODE, "", here.name)) == [None, None]

@@ -215,10 +215,9 @@ def local_notes(kind: Kind, job: Json) -> list[Problem]:
     roles = parse_job(kind, job, Config()).roles if resource else ()
     requested = {name for role in roles for name in pod_requests(role.template or {})}
     if resource and not any(map(is_device_resource, requested)):
-        text = "it asks for no GPU, so its programs see none of this machine's; add --gpus 1 to `run SCRIPT`, or write"
-        notes.append(
-            Problem("spec", f"{text} into the pod template of a role: resources: {{limits: {{{resource}: 1}}}}")
-        )
+        text = "it asks for no GPU, so its programs see none of this machine's; add --gpus 1 to `run SCRIPT`, or"
+        text += f" write into the pod template of a role: resources: {{limits: {{{resource}: 1}}}}"
+        notes.append(Problem("spec", text))
     return notes
 
 

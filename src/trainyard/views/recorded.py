@@ -188,12 +188,11 @@ def _present(fields: Json) -> Json:
 
 
 def _status(container: Json) -> Json:
-    """A ContainerStatus from the recorded runs: the last recorded run is `state` if it is the container's current run
-    (run == restarts + 1), else `lastState`."""
+    """A ContainerStatus from the last recorded runs: the container's current run (run == restarts + 1) is `state`, the
+    one before `lastState`."""
     restarts, runs = int(container.get("restarts") or 0), container.get("runs") or []
     status: Json = {"name": container.get("name"), "restartCount": restarts, "state": {}}
-    if runs:
-        run = runs[-1]
+    for run in runs[-2:]:
         ended = {"exitCode": run.get("exitCode"), "reason": run.get("reason"), "message": run.get("message")}
         ended |= {"startedAt": run.get("started"), "finishedAt": run.get("ended")}
         status["state" if run.get("run") == restarts + 1 else "lastState"] = {"terminated": _present(ended)}

@@ -66,11 +66,12 @@ async def gather_facts(
     related = await get_related_objects(api, kind, job, pods)
     in_doubt = may_be_doubted(parse_job(kind, job, Config()))
     known_usages = await _usages(api, job, related.pods, usages)
-    read_logs, nodes, endpoint, process_nodes = await asyncio.gather(
+    read_logs, nodes, endpoint, process_nodes, source = await asyncio.gather(
         _read_logs(api, logs_to_read(related.pods, in_doubt, known_usages), known_usages),
         _list_nodes_if_unscheduled(api, related.pods),
         _look_up_endpoint(api, kind, job),
         _process_nodes(api, related.pods),
+        _template_source(api, kind, job),
     )
     read_uids = {uid for uid, _ in read_logs.lines}  # a pod that ends with its job may be deleted after the list
     unread = [pod for pod in related.pods if in_doubt and uid_of(pod) not in read_uids]
@@ -92,6 +93,8 @@ async def gather_facts(
         process_nodes=frozenset(process_nodes),
         usages=tuple(add_progress(job, related.pods, known_usages, read_logs.progress)),
         refused=(*(f"list {gvk.plural}" for gvk in related.refused), *read_logs.refused),
+        template_source=source or None,
+        template_is_missing=source == {},
         listeners=_listeners(local_pods, logs),
         modules=await asyncio.to_thread(look_up_modules, [*local_pods, *gone], logs),
     )
@@ -108,7 +111,8 @@ def _gone_pods(
     present = {replica_view(pod).name for pod in pods}
     gone = {replica_view(pod).name: pod for pod in (gone_pods(record, kind, job, pods) if record else ())}
     gone |= {replica_view(pod).name: pod for pod in deleted if replica_view(pod).name not in present}
-    return tuple(gone.values()), kept_logs(record, gone.values(), failed_only=not in_doubt)
+    cause = parse_job(kind, job, Config()).status.failure_cause
+    return tuple(gone.values()), kept_logs(record, gone.values(), not in_doubt, cause)
 
 
 async def _usages(
@@ -221,6 +225,20 @@ async def _look_up_endpoint(api: ApiClient, kind: Kind, job: Json) -> Endpoint |
     except ApiError:
         return endpoint
     return resolve_endpoint(endpoint, service, pods)
+
+
+async def _template_source(api: ApiClient, kind: Kind, job: Json) -> Json | None:
+    """The object that has the pod templates of a job that has not ended, {} where it does not exist. None if the job
+    has its templates itself, or if the object cannot be read."""
+    reference = kind.template_source.reference(job) if kind.template_source and not job_result(job) else None
+    if reference is None:
+        return None
+    try:
+        return await api.get(reference[0].gvk, reference[1].namespace, reference[1].name)
+    except NotFound:
+        return {}
+    except ApiError:
+        return None
 
 
 async def _find_service(api: ApiClient, namespace: str, host: str) -> Json | None:

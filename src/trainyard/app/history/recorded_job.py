@@ -30,7 +30,7 @@ from trainyard.objects.manifest import read as read_manifest
 from trainyard.objects.structs import replace
 from trainyard.views.diagnosis import END, Facts, Finding, JobDiagnosis, diagnose
 from trainyard.views.diagnosis.doubts import may_be_doubted
-from trainyard.views.diagnosis.failures import failures
+from trainyard.views.diagnosis.failures import failed_run, failures
 from trainyard.views.diagnosis.inputs import log_key
 from trainyard.views.diagnosis.output import printable_lines
 from trainyard.views.durations import format_age
@@ -81,11 +81,11 @@ def last_pods(record: HistoryRecord, kind: Kind, job: Json) -> list[Json]:
 
 
 def kept_logs(
-    record: HistoryRecord | None, pods: Iterable[Json], failed_only: bool = True
+    record: HistoryRecord | None, pods: Iterable[Json], failed_only: bool = True, cause: str = ""
 ) -> dict[tuple[str, str], tuple[str, ...]]:
     """The last lines of the failed containers of these pods, by the pod's uid and the container's name; of all of them
-    without `failed_only`, then the first lines, too. For a log file that no longer exists the value is (NOT_KEPT,), not
-    an empty tuple."""
+    without `failed_only`, then the first lines, too. `cause`: of the job's failure. For a log file that no longer
+    exists the value is (NOT_KEPT,), not an empty tuple."""
     logs = {}
     for pod in pods:
         for container in container_statuses(pod.get("status")):
@@ -93,6 +93,8 @@ def kept_logs(
             if failed_only and (terminated is None or not terminated.get("exitCode")):
                 continue
             run = container.restarts + (1 if container.state("terminated") or not failed_only else 0)
+            if failed_only and (failed := failed_run(container, cause)):
+                run = failed[0]
             lines: tuple[str, ...] = (NOT_KEPT,)
             if record is not None:
                 read = _last_lines if failed_only else _first_and_last_lines
@@ -143,14 +145,15 @@ def facts_of(record: HistoryRecord) -> Facts | None:
     if job is None or kind is None:
         return None
     pods = last_pods(record, kind, job)
-    failed_only = not may_be_doubted(parse_job(kind, job, Config()))
+    parsed = parse_job(kind, job, Config())
+    failed_only = not may_be_doubted(parsed)
     return Facts(
         kind=kind,
         job=job,
         now=time.time(),
         pods=tuple(pods),
         events=tuple(events_of(record)),
-        logs=kept_logs(record, pods, failed_only),
+        logs=kept_logs(record, pods, failed_only, parsed.status.failure_cause),
         notes=tuple(notes(kind, job)),
         process_nodes=frozenset(str(entry.get("node") or "") for entry in record.pods),
         usages=tuple(recorded_usages(record, pods)),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from trainyard.core import RoleFailure
 from trainyard.objects import Json, Problem
+from trainyard.objects.numbers import times_text
 from trainyard.schema.patterns import PatternError, compiled_pattern
 
 FAIL, RESTART, RESTART_WITHOUT_LIMIT = "FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"
@@ -83,3 +84,13 @@ def problems(job_set: Json) -> Iterator[Problem]:
             if reason not in JOB_REASONS:
                 text = f"{place}: {reason!r} in onJobFailureReasons is no reason of a Job that has failed"
                 yield Problem("spec.runtimeRef", text)
+
+
+def end_note(job_set: Json, reason: str, restarts: int) -> str:
+    """Why the policy has failed the job, "" if it has not. `reason`: of the job's failure."""
+    if reason == MAX_RESTARTS:
+        limit = (job_set["spec"].get("failurePolicy") or {}).get("maxRestarts") or 0
+        return (
+            f"all had started again {times_text(restarts)}, and maxRestarts of the runtime's failurePolicy is {limit}"
+        )
+    return "a rule of the runtime's failurePolicy ends the job then" if reason == RULE_FAILS else ""

@@ -26,6 +26,7 @@ from trainyard.core import (
     TemplateKind,
     TemplateSource,
 )
+from trainyard.core.kind import Diagnosis
 from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS, pod_group_of
 from trainyard.kinds.trainjob import children, failure_policy, status, webhooks
 from trainyard.kinds.trainjob.definitions import (
@@ -108,6 +109,13 @@ def _on_role_failure(job: Job, roles: tuple[str, ...]) -> RoleFailure:
     return failure_policy.after_failure(children.job_set(job), job.status.restarts_count_towards_max, roles)
 
 
+def _exit_note(job: Job, role: str, code: int) -> str:
+    status = job.status
+    if not job.roles:
+        return ""
+    return failure_policy.end_note(children.job_set(job), status.failure_cause, status.restarts_count_towards_max)
+
+
 def _all_slots(job: Job) -> frozenset[Slot]:
     return frozenset(job.slots())
 
@@ -187,6 +195,7 @@ TRAINJOB = Kind(
         begun_elsewhere=status.begun_elsewhere,
     ),
     auxiliary=children.auxiliary_objects,
+    diagnosis=Diagnosis(exit_note=_exit_note),
     template_source=TemplateSource(
         kinds=tuple(RUNTIME_KINDS.values()),
         reference=_reference,

@@ -16,7 +16,7 @@ import msgspec
 
 from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Endpoint, Finding, ObservedReplicas
 from trainyard.objects import Json, resource_version_of
-from trainyard.views.diagnosis import children, failures, gangs, job_rules, progress, replicas, stragglers
+from trainyard.views.diagnosis import children, failures, gangs, job_rules, progress, replicas, stragglers, templates
 from trainyard.views.diagnosis.doubts import doubts
 from trainyard.views.diagnosis.inputs import Facts
 from trainyard.views.diagnosis.job_rules import FAILED_CONDITION
@@ -36,6 +36,7 @@ def kind_rules(facts: Facts) -> Iterator[Finding]:
 EXCLUSIVE_RULES: tuple[DiagnosisRule, ...] = (
     job_rules.managed_elsewhere,
     job_rules.terminating,
+    templates.missing_source,
     job_rules.not_reconciled,
 )
 ENDED_JOB_RULES: tuple[DiagnosisRule, ...] = (
@@ -55,6 +56,7 @@ ACTIVE_JOB_RULES: tuple[DiagnosisRule, ...] = (
     progress.not_finite,
     progress.no_step,
     children.children_without_pods,
+    children.slots_that_wait,
     children.slots_without_pods,
     job_rules.restarting,
     gangs.scheduler_without_groups,
@@ -62,6 +64,7 @@ ACTIVE_JOB_RULES: tuple[DiagnosisRule, ...] = (
     job_rules.lost_output,
     job_rules.stopped_replicas,
     job_rules.ineffective,
+    templates.edited_source,
 )
 LEVEL_NAMES = {END: "problem", BLOCK: "problem", WAIT: "waits", NOTE: "note", FINE: "fine"}
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from trainyard import core
-from trainyard.core import Observed
+from trainyard.core import Observed, Slot
 from trainyard.core.diagnosis import BLOCK, WAIT, Finding
 from trainyard.core.policies.restart import MAX_DELAY
 from trainyard.objects import Json, controller_of, name_of, namespace_of, uid_of
 from trainyard.objects.labels import index_of, role_of
+from trainyard.objects.structs import replace
 from trainyard.views.diagnosis.inputs import Facts, join_names
 from trainyard.views.diagnosis.waiting_reasons import missing_object
 
@@ -54,15 +55,52 @@ def _refused_children_finding(members: list[tuple[Json, str]]) -> Finding:
     return Finding(BLOCK, summary, where, (message,), fix)
 
 
+def _slots_without_pod(facts: Facts) -> tuple[list[Slot], list[tuple[Slot, str]]]:
+    """The slots without a pod, and of those the ones whose object is not created yet because other slots must run or
+    have succeeded first (PodRecipe.awaits), each with a text about these."""
+    occupied = {(role_of(pod), index_of(pod)) for pod in facts.pods}
+    job, recipe = facts.parsed_job, facts.kind.pods
+    empty = [slot for slot in job.slots() if (slot.role, str(slot.index)) not in occupied]
+    states = {(role_of(pod), index_of(pod)): replica.state for replica, pod in facts.replicas}
+    running, succeeded = (
+        frozenset(slot for slot in job.slots() if states.get((slot.role, str(slot.index))) == state)
+        for state in ("Running", "Succeeded")
+    )
+    job = replace(job, running=running, succeeded=succeeded)
+    waiting = []
+    for slot in empty:
+        awaited = (
+            (recipe.awaited_successes(job, slot) - succeeded, "has succeeded"),
+            (recipe.awaited_slots(job, slot) - running, "runs"),
+        )
+        texts = [f"{_names(slots)} {end}" for slots, end in awaited if slots]
+        if texts:
+            waiting.append((slot, " and ".join(texts)))
+    return empty, waiting
+
+
+def _names(slots: Iterable[Slot]) -> str:
+    return join_names(f"{slot.role.lower()}-{slot.index}" for slot in sorted(slots))
+
+
+def slots_that_wait(facts: Facts) -> Iterator[Finding]:
+    """Slots whose object is created once other slots run or have succeeded."""
+    if facts.true_condition("Suspended"):
+        return
+    groups: dict[str, list[Slot]] = {}
+    for slot, text in _slots_without_pod(facts)[1]:
+        groups.setdefault(text, []).append(slot)
+    for text, slots in groups.items():
+        where = f"pod {facts.kind.pods.name(facts.parsed_job, slots[0])}"
+        yield Finding(WAIT, f"{_names(slots)}: no pod until {text}", where, (), f"wait; see `{facts.command('logs')}`")
+
+
 def slots_without_pods(facts: Facts) -> Iterator[Finding]:
     """Slots whose pod the operator itself creates (no batch Job or other controller does), and that have no pod."""
-    occupied = {(role_of(pod), index_of(pod)) for pod in facts.pods}
     job = facts.parsed_job
-    unoccupied = [
-        slot
-        for slot in job.slots()
-        if job.carrier(slot.role).gvk.kind == "Pod" and (slot.role, str(slot.index)) not in occupied
-    ]
+    empty, waiting = _slots_without_pod(facts)
+    late = {slot for slot, _ in waiting}
+    unoccupied = [slot for slot in empty if job.carrier(slot.role).gvk.kind == "Pod" and slot not in late]
     running_seconds = facts.age(facts.status.get("startTime"))
     if (
         not unoccupied
@@ -80,7 +118,7 @@ def slots_without_pods(facts: Facts) -> Iterator[Finding]:
     ):
         if not slots:
             continue
-        summary = f"{join_names(f'{slot.role.lower()}-{slot.index}' for slot in slots)}: no pod is there"
+        summary = f"{_names(slots)}: no pod is there"
         where = f"pod {job.kind.pods.name(job, slots[0])}"
         if is_planned:
             fix = "see that the operator runs: on this machine `trainyard status` names its log"

@@ -22,6 +22,9 @@ SIGTERM_EXIT_CODE = 143
 STOP_EXIT_CODES = frozenset({SIGTERM_EXIT_CODE, 137})  # of replicas that are stopped with their job: SIGTERM, SIGKILL
 
 
+OTHER_CAUSES = frozenset({"", "DeadlineExceeded", "PermanentFailure", "InvalidChild", "InvalidSpec"})
+"""Causes of the failure of a job that are no limit of its failures."""
+
 Termination = tuple[float, Json, ContainerStatus, Json]
 """When a container terminated (Unix seconds), its pod, its status, and the terminated state."""
 
@@ -41,7 +44,8 @@ def failures(facts: Facts, include_stopped: bool = True) -> Iterator[Finding]:
         if _past_deadline(facts) and not _stays_failed(pod):
             continue  # the deadline deletes this pod: the findings must not depend on the progress of the deletion
         for container in container_statuses(pod.get("status")):
-            terminated = container.ended_run
+            run = failed_run(container, facts.parsed_job.status.failure_cause)
+            terminated = run[1] if run else None
             if terminated is not None and terminated.get("exitCode") and not is_sidecar(pod, container):
                 terminations.append((parse_time(terminated.get("finishedAt")) or 0.0, pod, container, terminated))
     supervised = {(slot.role, str(slot.index)) for slot in facts.parsed_job.supervised_slots()}
@@ -65,6 +69,20 @@ def failures(facts: Facts, include_stopped: bool = True) -> Iterator[Finding]:
             names = join_names(replica_name(entry[1]) for entry in consequences)
             summary += f"; {names} lost a peer by that, and ended, too"
         yield replace(first, summary=summary)
+
+
+def failed_run(container: ContainerStatus, cause: str) -> tuple[int, Json] | None:
+    """The number and the terminated state of the run by which a container that does not run now has failed; None if it
+    has not ended. That is its last run, or the one before: if the failures of a job exceed a limit (`cause` of its
+    failure), the kubelet may have started the container once more, and then that run is stopped with the job."""
+    terminated, previous = container.ended_run, container.previous_terminated
+    if terminated is None:
+        return None
+    last = container.last_terminated_run
+    is_stop = terminated.get("exitCode") == SIGTERM_EXIT_CODE and container.state("terminated") is not None
+    if is_stop and previous and previous.get("exitCode") and cause not in OTHER_CAUSES:
+        return last - 1, previous
+    return last, terminated
 
 
 def _was_stopped(facts: Facts, pod: Json, container: ContainerStatus, terminated: Json) -> bool:

@@ -41,6 +41,8 @@ class Facts:
     refused: tuple[str, ...] = ()  # what the API server refuses: "list events"
     cluster_ends: bool = False  # the cluster ends with the command, as that of `trainyard run`: nothing is tried again
     modules: MissingModules = field(default_factory=MissingModules)
+    template_source: Json | None = None  # the object that has the pod templates, as it is now (Kind.template_source)
+    template_is_missing: bool = False  # there is no such object
     listeners: Mapping[int, str] = field(default_factory=dict)  # programs of this machine by listening port
 
     @cached_property

@@ -152,4 +152,5 @@ def _report(cluster: Background, started: bool, kept_options: list[str]) -> None
     note(f"For kubectl{_kubeconfig_scope_text(cluster)}, on stdout:")
     click.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
     note("Next: trainyard submit FILE, get, logs -f JOB, why JOB, ui.")
+    note("Which Python an image, or the runtime of a TrainJob, has: trainyard images.")
     note(f"Stop it: {cluster.word('down')}. It keeps what it has; {cluster.word('up')} goes on with it.")

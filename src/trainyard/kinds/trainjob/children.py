@@ -7,13 +7,17 @@ from base64 import b64encode
 from collections.abc import Iterator
 
 from trainyard.core import AuxiliaryObject, Job, Slot
-from trainyard.kinds.trainjob import mpi
+from trainyard.core.names import digest
+from trainyard.kinds.gang_members import living_members, start_together, started_members
+from trainyard.kinds.kubeflow_v1.gang import VOLCANO_POD_GROUP
+from trainyard.kinds.trainjob import mpi, pod_groups
 from trainyard.kinds.trainjob.expand import Expansion, expand, job_name, pod
 from trainyard.kinds.trainjob.progress import reports_progress
 from trainyard.kinds.trainjob.render import Rendering, render
 from trainyard.kinds.trainjob.roles import replicated_jobs
 from trainyard.objects import GVK, Json, Ref, encode
 from trainyard.objects.resources import CONFIG_MAP, PERSISTENT_VOLUME_CLAIM, SECRET, SERVICE
+from trainyard.objects.structs import replace
 from trainyard.objects.usage import REPORT_PROGRESS
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -79,18 +83,21 @@ def auxiliary_objects(job: Job) -> tuple[AuxiliaryObject, ...]:
     if not job.parsed.roles:
         return ()
     objects: tuple[AuxiliaryObject, ...] = job.cached_of_spec("auxiliary", _with_snapshot)
-    return objects
+    *needed, snapshot = objects
+    return (*needed, *_pod_groups(job), snapshot)
 
 
 def _with_snapshot(job: Job) -> tuple[AuxiliaryObject, ...]:
-    """No pod needs the ConfigMap with the runtime: it comes after them, and with them where they wait for others."""
+    """Without the PodGroups. No pod needs the ConfigMap with the runtime: it comes after them, and with them where they
+    wait for others."""
     needed = tuple(_objects(job))
+    groups = (Ref(gvk.kind, group["metadata"]["name"]) for gvk, group in _served_groups(job))
     snapshot = AuxiliaryObject(
         CONFIG_MAP,
         f"{job.key.name}-runtime-snapshot",
         lambda: _config_map({"runtime": encode(job.parsed.snapshot).decode()}),
         create_after_replicas=True,
-        depends_on=tuple(auxiliary.ref for auxiliary in needed if auxiliary.gvk != SERVICE),
+        depends_on=(*(auxiliary.ref for auxiliary in needed if auxiliary.gvk != SERVICE), *groups),
     )
     return (*needed, snapshot)
 
@@ -103,10 +110,23 @@ def _objects(job: Job) -> Iterator[AuxiliaryObject]:
         yield _auxiliary(PERSISTENT_VOLUME_CLAIM, claim)
     if rendering(job).hostfile:
         yield from _mpi_objects(job)
+
+
+def _served_groups(job: Job) -> Iterator[tuple[GVK, Json]]:
+    """The PodGroups of the gang scheduler that the operator has."""
     served = {(gvk.api_version, gvk.kind): gvk for gvk in job.kind.roles.children_in(job.config)}
     for group in rendering(job).pod_groups:
         if gvk := served.get((group["apiVersion"], group["kind"])):
-            yield _auxiliary(gvk, group)
+            yield gvk, group
+
+
+def _pod_groups(job: Job) -> Iterator[AuxiliaryObject]:
+    """They follow the pods that there are at a time; Volcano counts those that have succeeded, too."""
+    for gvk, group in _served_groups(job):
+        living = living_members(job)
+        members = started_members(job) if gvk == VOLCANO_POD_GROUP else living
+        document = pod_groups.of_members(group, job_set(job), start_together(members, None), living)
+        yield replace(_auxiliary(gvk, document), digest=digest(document["spec"]))
 
 
 def _auxiliary(gvk: GVK, document: Json) -> AuxiliaryObject:

@@ -169,6 +169,7 @@ TRAINJOB = Kind(
         container=NODE,
         child_resources=(POD, SERVICE, CONFIG_MAP, PERSISTENT_VOLUME_CLAIM, *POD_GROUPS),
         uses=_uses,
+        patched_resources=POD_GROUPS,
         created_resources=(SECRET,),
     ),
     pods=PodRecipe(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -47,6 +48,15 @@ def pod_groups(rendered: Rendered) -> list[Json]:
             spec["networkTopology"] = volcano["networkTopology"]
         groups.append(_group("scheduling.volcano.sh/v1beta1", rendered.name, spec))
     return groups
+
+
+def of_members(group: Json, job_set: Json, min_member: int, living: Mapping[str, int]) -> Json:
+    """The PodGroup of a job at a time. `living`: replicated job -> number of its pods that need room. Trainer's counts
+    those as well that are not created before others have succeeded (`dependsOn`), so that such a gang never runs."""
+    documents = (document for document in job_set["spec"]["replicatedJobs"] if living.get(document["name"]))
+    resources = _sum_of_requests([PodSet(document, living[document["name"]]) for document in documents])
+    spec = {**group["spec"], "minMember": min_member}
+    return {**group, "spec": {**spec, "minResources": resources} if resources else spec}
 
 
 def _group(api_version: str, name: str, spec: Json) -> Json:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trainyard.app.evidence.listeners import boot_id, listeners
 from trainyard.app.evidence.log_progress import (
@@ -66,17 +66,15 @@ async def gather_facts(
     related = await get_related_objects(api, kind, job, pods)
     in_doubt = may_be_doubted(parse_job(kind, job, Config()))
     known_usages = await _usages(api, job, related.pods, usages)
-    read_logs, nodes, endpoint, process_nodes, source = await asyncio.gather(
+    read_logs, nodes, endpoint, process_nodes, templates = await asyncio.gather(
         _read_logs(api, logs_to_read(related.pods, in_doubt, known_usages), known_usages),
         _list_nodes_if_unscheduled(api, related.pods),
         _look_up_endpoint(api, kind, job),
         _process_nodes(api, related.pods),
         _template_source(api, kind, job),
     )
-    read_uids = {uid for uid, _ in read_logs.lines}  # a pod that ends with its job may be deleted after the list
-    unread = [pod for pod in related.pods if in_doubt and uid_of(pod) not in read_uids]
-    present = [pod for pod in related.pods if not in_doubt or uid_of(pod) in read_uids]
-    gone, gone_logs = await in_thread(_gone_pods, kind, job, present, [*deleted, *unread], in_doubt)
+    read_uids = {uid for uid, _ in read_logs.lines}
+    gone, gone_logs = await in_thread(_gone_pods, kind, job, related.pods, deleted, in_doubt, read_uids)
     logs = {**gone_logs, **read_logs.lines}
     local_pods = [pod for pod in related.pods if process_nodes.get(node_name_of(pod))]
     return Facts(
@@ -93,20 +91,23 @@ async def gather_facts(
         process_nodes=frozenset(process_nodes),
         usages=tuple(add_progress(job, related.pods, known_usages, read_logs.progress)),
         refused=(*(f"list {gvk.plural}" for gvk in related.refused), *read_logs.refused),
-        template_source=source or None,
-        template_is_missing=source == {},
+        **templates,
         listeners=_listeners(local_pods, logs),
         modules=await asyncio.to_thread(look_up_modules, [*local_pods, *gone], logs),
     )
 
 
 def _gone_pods(
-    kind: Kind, job: Json, pods: list[Json], deleted: Iterable[Json], in_doubt: bool
+    kind: Kind, job: Json, listed: list[Json], deleted: Iterable[Json], in_doubt: bool, read_uids: set[str]
 ) -> tuple[tuple[Json, ...], Logs]:
     """The last pods, and their logs, of the replicas that have no pod now. Only for a job that deletes pods at its end
-    and whose end is to be explained: one that has failed, or whose success may be in doubt. Reads files."""
+    and whose end is to be explained: one that has failed, or whose success may be in doubt. In doubt, a listed pod
+    whose log was not read may be deleted by now. Reads files."""
     if job_result(job) != "Failed" and not in_doubt:
         return (), {}
+    unread = [pod for pod in listed if in_doubt and uid_of(pod) not in read_uids]
+    pods = [pod for pod in listed if not in_doubt or uid_of(pod) in read_uids]
+    deleted = [*deleted, *unread]
     record = find_record(uid_of(job))
     present = {replica_view(pod).name for pod in pods}
     gone = {replica_view(pod).name: pod for pod in (gone_pods(record, kind, job, pods) if record else ())}
@@ -227,18 +228,18 @@ async def _look_up_endpoint(api: ApiClient, kind: Kind, job: Json) -> Endpoint |
     return resolve_endpoint(endpoint, service, pods)
 
 
-async def _template_source(api: ApiClient, kind: Kind, job: Json) -> Json | None:
-    """The object that has the pod templates of a job that has not ended, {} where it does not exist. None if the job
-    has its templates itself, or if the object cannot be read."""
+async def _template_source(api: ApiClient, kind: Kind, job: Json) -> dict[str, Any]:
+    """The fields of Facts about the object that has the pod templates of a job that has not ended; {} if the job has
+    its templates itself, or if the object cannot be read."""
     reference = kind.template_source.reference(job) if kind.template_source and not job_result(job) else None
     if reference is None:
-        return None
-    try:
-        return await api.get(reference[0].gvk, reference[1].namespace, reference[1].name)
-    except NotFound:
         return {}
+    try:
+        return {"template_source": await api.get(reference[0].gvk, reference[1].namespace, reference[1].name)}
+    except NotFound:
+        return {"template_is_missing": True}
     except ApiError:
-        return None
+        return {}
 
 
 async def _find_service(api: ApiClient, namespace: str, host: str) -> Json | None:

@@ -1,8 +1,9 @@
 """Gang schedulers of others, as a second scheduler beside a control plane of tests.
 
 scheduler-plugins is built once from its Go module (tests/drop_in/operators_build.py). Volcano is on no module proxy:
-`TRAINYARD_VOLCANO` names a folder with `vc-scheduler`, `vc-controller-manager` and `crds/*.yaml`, the definitions of
-its chart. Without it the tests of Volcano are skipped.
+`TRAINYARD_VOLCANO` names a folder with `vc-scheduler`, `vc-controller-manager` and, of its chart, the definitions as
+`crds/*.yaml` and `volcano-scheduler.conf`. Without the variable the tests of Volcano are skipped. Its scheduler does
+nothing without a configuration, and its controllers open no queue where the definitions of jobflow are missing.
 """
 
 from __future__ import annotations
@@ -102,6 +103,8 @@ class Volcano:
                 command = [str(self._folder / program), f"--kubeconfig={plane.kubeconfig}", "--leader-elect=false"]
                 command += ["--enable-healthz=true", f"--healthz-address={address}", "--kube-api-qps=1000"]
                 command += ["--kube-api-burst=2000"]
+                if program == "vc-scheduler":
+                    command.append(f"--scheduler-conf={self._folder / 'volcano-scheduler.conf'}")
                 stack.enter_context(process(plane, command, f"http://{address}/healthz"))
             plane.wait_for("/apis/scheduling.volcano.sh/v1beta1/queues/default")  # the scheduler makes it
             yield

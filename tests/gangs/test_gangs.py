@@ -25,6 +25,7 @@ from trainyard.kinds.kubeflow_v1.mpijob_v2beta1 import MPIJOB_V2BETA1
 from trainyard.objects import Json, name_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.peers, pytest.mark.slow]
+OF_ITS_CHART = "crds/*.yaml and volcano-scheduler.conf"
 KUBEFLOW = [kind for kind in kinds.KINDS if kind.gvk.kind in KUBEFLOW_ROLES]
 
 
@@ -49,7 +50,7 @@ class Cluster(JobCluster):
 def plane_and_scheduler(request: pytest.FixtureRequest) -> Iterator[tuple[ControlPlane, GangScheduler]]:
     folder = volcano_folder()
     if request.param == "volcano" and folder is None:
-        pytest.skip(f"{VOLCANO_VARIABLE} names no folder with vc-scheduler, vc-controller-manager and crds/*.yaml")
+        pytest.skip(f"{VOLCANO_VARIABLE} names no folder with vc-scheduler, vc-controller-manager, {OF_ITS_CHART}")
     scheduler: GangScheduler = Volcano(folder) if request.param == "volcano" and folder else Coscheduling()
     with ControlPlane() as plane:
         install(plane)

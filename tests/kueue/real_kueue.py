@@ -22,7 +22,9 @@ API_VERSION = "kueue.x-k8s.io/v1beta2"
 KUBEFLOW = [f"kubeflow.org/{kind}" for kind in ("tfjob", "pytorchjob", "xgboostjob", "paddlejob", "jaxjob", "mpijob")]
 FRAMEWORKS = [*KUBEFLOW, "batch/job", "pod", "statefulset"]
 """The integrations that Kueue's own configuration enables, as far as the resources exist here."""
-RESOURCES = frozenset({"jobs", "pods", "statefulsets", *(f"{name.partition('/')[2]}s" for name in KUBEFLOW)})
+RESOURCES = frozenset(
+    {"jobs", "pods", "statefulsets", "trainjobs", *(f"{name.partition('/')[2]}s" for name in KUBEFLOW)}
+)
 """Of these and of Kueue's own objects the webhooks are called."""
 
 

@@ -1,4 +1,4 @@
-"""Each row of docs/kueue.md for each kind that Kueue integrates, beside a real Kueue. TrainJob is not one yet."""
+"""Each row of docs/kueue.md for each kind that Kueue integrates, beside a real Kueue; TrainJob: test_trainjob.py."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.node.kubelet.usage import progress
+from trainyard.node.kubelet.usage import progress, progress_sampler
 from trainyard.node.kubelet.usage.progress import (
     METRICS_FILE,
     GrowingFile,
@@ -351,6 +352,18 @@ async def test_what_a_pod_has_printed_before_its_end_is_in_its_last_report(tmp_p
     assert await reports.sampler.report("u") == last and reports.sampler.due_reports() == []
     reports.sampler.forget("u")
     assert await reports.sampler.report("u") is None
+
+
+async def test_a_disk_that_does_not_answer_does_not_keep_the_last_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports, answers = Reports(tmp_path), threading.Event()
+    assert reports.pass_by(2, "step=1\n") == 1
+    monkeypatch.setattr(progress_sampler, "LAST_READING_SECONDS", 0.01)
+    monkeypatch.setattr(ProgressReader, "read", lambda *arguments: answers.wait() and None)
+    reports.sampler.container_ended("u/main/1")
+    assert (last := await reports.sampler.report("u")) is not None and last.values == {"step": 1.0}
+    answers.set()
 
 
 async def test_a_pod_without_the_annotation_reports_nothing(tmp_path: Path) -> None:

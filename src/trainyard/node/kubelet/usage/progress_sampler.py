@@ -21,6 +21,7 @@ from trainyard.objects.no_progress import Activity, NoProgress, pod_activity
 from trainyard.objects.usage import REPORT_SECONDS, Progress
 
 BUDGET = 0.02  # seconds of reading in one pass
+LAST_READING_SECONDS = 5.0  # for which the status of a pod's end waits: its disk may not answer
 
 
 class ProgressFiles(NamedTuple):
@@ -111,13 +112,14 @@ class ProgressSampler:
 
     async def report(self, uid: str) -> Progress | None:
         """What the annotation PROGRESS of a pod is to say; None for nothing. At the pod's end it waits for the last
-        reading."""
+        reading, LAST_READING_SECONDS at most."""
         report = self._reports.get(uid)
         if report is None:
             return None
         if (reading := report.last_reading) is not None:
-            last = await reading
-            report.progress, report.last_reading = last or report.progress, None
+            report.last_reading = None
+            await asyncio.wait({reading}, timeout=LAST_READING_SECONDS)
+            report.progress = (reading.result() if reading.done() else None) or report.progress
         return report.progress
 
     def of_pod(self, uid: str) -> Progress | None:

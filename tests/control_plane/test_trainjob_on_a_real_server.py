@@ -24,7 +24,6 @@ from trainyard.app.operating import OperatorOptions, OperatorProcess
 from trainyard.client import ApiClient
 from trainyard.core import Config
 from trainyard.kinds import TRAINJOB, crds
-from trainyard.kinds.trainjob.definitions import CLUSTER_TRAINING_RUNTIME
 from trainyard.objects import Json, encode, find_condition, name_of, uid_of
 from trainyard.objects.resources import EVENT, POD, VALIDATING_WEBHOOK_CONFIGURATION
 
@@ -43,7 +42,7 @@ def options(peopled: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPat
     apply(peopled, definitions, "--server-side", "--force-conflicts")
     for definition in definitions:
         wait_until_served(peopled, name_of(definition))
-    peopled.wait_for(f"/apis/{CLUSTER_TRAINING_RUNTIME.api_version}/{CLUSTER_TRAINING_RUNTIME.plural}")
+        peopled.wait_for(f"/apis/{TRAINJOB.gvk.api_version}/{definition['spec']['names']['plural']}")
     apply(peopled, [*access(install), *shipped_objects(install)], "--server-side", "--force-conflicts")
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{install.names.operator}/token"
     code, answer = peopled.ask("POST", path, {"spec": {"expirationSeconds": 3600}})

@@ -137,6 +137,8 @@ class Api(msgspec.Struct, frozen=True):
     definition: Callable[[], Json] | None = None
     # what depends on other objects, so that no rule can say it: an admission webhook, in the process of the API server
     review: Reviewer | None = None
+    # what of it an API server of a cluster can check without a webhook, with the bindings
+    admission_policies: Callable[[], tuple[Json, ...]] = lambda: ()
     managers: tuple[str, ...] = (TRAINYARD_OPERATOR,)  # the values of managedBy with which this operator serves a job
     other_controller: OtherController | None = None  # the operator serves no job of the kind beside it
 

@@ -101,10 +101,11 @@ def objects(install: Install) -> list[Json]:
 
 
 def lasting_objects(install: Install) -> list[Json]:
-    """The definitions, the users' roles and the namespace: an uninstall keeps them. Deleting definitions or namespace
-    deletes jobs, and without the roles users could not read the jobs that stay."""
+    """The definitions with their admission policies, the users' roles and the namespace: an uninstall keeps them.
+    Deleting definitions or namespace deletes jobs, and without the roles users could not read the jobs that stay."""
     namespaces = [namespace(install)] if install.namespace != "default" else []
-    return [*definitions(install.kinds), *user_roles(), *namespaces]
+    policies = [policy for kind in install.kinds for policy in kind.api.admission_policies()]
+    return [*definitions(install.kinds), *policies, *user_roles(), *namespaces]
 
 
 def operator_objects(install: Install) -> list[Json]:

@@ -29,6 +29,7 @@ from trainyard.core import (
 from trainyard.core.kind import Diagnosis
 from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS, pod_group_of
 from trainyard.kinds.trainjob import children, failure_policy, status, webhooks
+from trainyard.kinds.trainjob.admission_policies import admission_policies
 from trainyard.kinds.trainjob.definitions import (
     CLUSTER_TRAINING_RUNTIME,
     COLUMNS,
@@ -159,6 +160,7 @@ TRAINJOB = Kind(
         installed_by_default=False,
         definition=train_job_definition,
         review=partial(webhooks.review_job, RUNTIME_KINDS),
+        admission_policies=admission_policies,
         managers=(CONTROLLER,),
         other_controller=OtherController(
             "Kubeflow Trainer", VALIDATING_WEBHOOK_CONFIGURATION, "validator.trainer.kubeflow.org"

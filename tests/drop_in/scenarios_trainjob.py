@@ -433,6 +433,13 @@ def lives() -> Iterator[Scenario]:
     rules = [{"name": "stop", "action": "FailJobSet", "targetReplicatedJobs": ["node"]}]
     ruled = merged(restarting, {"spec": {"template": {"spec": {"failurePolicy": {"rules": rules}}}}})
     yield scenario("life-fail-by-rule", failure, START, failed(second), objects=(ruled,))
+    action = {"action": "RestartJobSetAndIgnoreMaxRestarts", "onJobFailureMessagePatterns": ["limit"]}
+    unlimited = {"rules": [{"name": "again", **action}]}
+    ruled = merged(no_retry, {"spec": {"template": {"spec": {"failurePolicy": unlimited}}}})
+    yield scenario("life-restart-by-rule", failure, START, failed(second), again, objects=(ruled,))
+    one_retry = runtime({"torch": {}}, replicated_job(job_spec={"backoffLimit": 1}), failurePolicy={"maxRestarts": 1})
+    in_place = running(second, restarts=1)
+    yield scenario("life-max-restarts-in-place", failure, START, in_place, again, in_place, objects=(one_retry,))
     yield scenario(
         "life-mpi", trained(DEEPSPEED, numNodes=2), running("tj-node-*"), running("tj-launcher-*"),
         succeeded("tj-launcher-*"),
@@ -444,6 +451,10 @@ def lives() -> Iterator[Scenario]:
     depends = replicated_job(dependsOn=[{"name": "a", "status": "Complete"}])
     fails = (running("tj-a-*"), failed("tj-a-*"))
     yield scenario("life-dependency-fails", job(OWN), *fails, objects=(runtime({}, first, depends),))
+    last = {**depends, **replicated_job(job_spec={"backoffLimit": 0})}
+    ordered = runtime({}, first, last, failurePolicy={"maxRestarts": 1})
+    twice = (running("tj-a-*"), succeeded("tj-a-*"), running("tj-node-*"), failed("tj-node-*"), running("tj-a-*"))
+    yield scenario("life-restart-of-an-initializer", job(OWN), *twice, succeeded("tj-a-*"), objects=(ordered,))
     any_of = runtime({}, replicated_job("a", ""), replicated_job(), successPolicy={
         "operator": "Any", "targetReplicatedJobs": ["a", "node"]})  # fmt: skip
     yield scenario("life-success-of-any", job(OWN), START, succeeded("tj-a-*"), objects=(any_of,))

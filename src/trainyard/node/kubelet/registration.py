@@ -154,7 +154,8 @@ def vendors_of_others(node: Json) -> frozenset[str]:
 
 def vendors_of_other_nodes(nodes: Iterable[Json], own: Json) -> dict[str, str]:
     """Vendor of GPUs -> another Node of this machine that has some and is Ready: that of a kubelet whose device plugin
-    serves the same devices, or an older one of Trainyard. The nodes of a machine have the same bootID."""
+    serves the same devices, or an older one of Trainyard. Nodes of a machine have the same bootID, also in containers.
+    What a kubelet stores about its plugins could be read by root alone, and not from another container."""
     served: dict[str, str] = {}
     boot_id = node_info()["bootID"]
     for node in nodes:

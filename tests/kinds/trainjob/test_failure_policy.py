@@ -15,6 +15,7 @@ from trainyard.kinds import TRAINJOB
 from trainyard.kinds.trainjob.failure_policy import JOB_MESSAGE, RULE_FAILS, after_failure, problems
 from trainyard.objects import Json, operator_status
 
+CRASH = "node 0 was restarted once: container node exited with code 1"
 LABEL = "jobset.sigs.k8s.io/restart-attempt"
 
 
@@ -268,6 +269,8 @@ def test_the_annotation_restart_limit_counts_these_restarts() -> None:
     job.restart(pod_of(job, "node-0-0"), 1)
     ended = job.settle()
     assert failed(ended)["reason"] == "RestartLimitExceeded"
+    (own,) = (item for item in operator_status(job.job)["conditions"] if item["type"] == "Failed")
+    assert own["message"].endswith("1 failed attempt of node, whose backoffLimit is 1; " + CRASH)
 
 
 def test_a_policy_that_jobset_refuses_fails_the_job() -> None:

@@ -43,7 +43,7 @@ def _exceeded_of_role(job: Job, role: Role, replicas: list[Replica]) -> str:
     failed, in_place = status.failures - status.failures_before, restarts_in_place(replicas)
     if failed <= limit and in_place < max(limit, 1):
         return ""
-    text = f"{failed + in_place} failed attempts of {role.name}, whose backoffLimit is {limit}"
+    text = f"{count_text(failed + in_place, 'failed attempt')} of {role.name}, whose backoffLimit is {limit}"
     return _message(text, replicas)
 
 

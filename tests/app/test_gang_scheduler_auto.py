@@ -102,13 +102,14 @@ async def test_with_none_there_is_no_gang(site: Site) -> None:
         await _runs_alone(site)
 
 
-async def test_native_gangs_that_the_cluster_lacks_are_said_at_the_start(
+async def test_native_gangs_that_the_cluster_lacks_are_said_at_the_start_and_on_the_job(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An API server without them drops the field of the pods without a word."""
     await _serve(site)
     async with operating(options(site, kinds=parse_kinds("jaxjob"), gang_scheduler="native")):
         await _runs_alone(site)
+        await site.until(kinds.JAXJOB.gvk, lambda jobs: "GangIgnored" in types_of(jobs[0]))
     assert "the API server serves no podgroups of scheduling.k8s.io/v1beta1. Start kube-apiserver with" in caplog.text
 
 

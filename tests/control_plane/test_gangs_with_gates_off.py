@@ -16,9 +16,10 @@ from tests.support.control_plane_flags import Options
 from tests.support.gang_gates import GATE, GATES, SERVED
 from tests.views.why_values import everything
 from trainyard.app.install.gang_schedulers import serves_native_gangs
+from trainyard.core import gangs
 from trainyard.kinds import JAXJOB
 from trainyard.kinds.native_gang import NATIVE
-from trainyard.objects import Json
+from trainyard.objects import Json, find_condition
 from trainyard.views.diagnosis import Facts, why
 
 pytestmark = pytest.mark.cluster
@@ -41,6 +42,12 @@ def answer(plane: ControlPlane) -> str:
     return everything(why(Facts(JAXJOB, job, time.time(), tuple(listed_pods(plane, "gates")), children=children)))
 
 
+def ignored(plane: ControlPlane) -> Json:
+    """The condition of the job that says that its pods are scheduled one by one."""
+    status: Json = plane.ask("GET", path_of(JAXJOB, "gates", "job"))[1].get("status") or {}
+    return find_condition(status.get("conditions"), "GangIgnored") or {}
+
+
 @contextmanager
 def started(more: Mapping[str, Sequence[str]]) -> Iterator[ControlPlane]:
     with ControlPlane(Options(more=more)) as plane:
@@ -55,7 +62,10 @@ async def test_by_default_a_cluster_serves_no_gangs(control_plane: ControlPlane)
         assert not await serves_native_gangs(api)
 
 
-async def test_a_scheduler_without_the_gate_places_pods_one_by_one(plane: ControlPlane) -> None:
+async def test_a_scheduler_without_the_gate_places_pods_one_by_one(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gangs, "SILENT_SECONDS", 1.0)
     submit(plane, JAXJOB, "gates", jax_job("job", 2))
     looks = state_of(plane, "gates")
 
@@ -63,6 +73,7 @@ async def test_a_scheduler_without_the_gate_places_pods_one_by_one(plane: Contro
         await until_holds(lambda: len(running(plane, "gates")) == 2, "the pods run", looks)
         assert "status" not in groups(plane, "gates")["job-0"] or not groups(plane, "gates")["job-0"]["status"]
         assert "kube-scheduler does not serve gangs: it has placed the pods one by one" in answer(plane)
+        await until_holds(lambda: ignored(plane).get("reason") == "SchedulerWithoutGangs", "the job says so", looks)
         await succeeds(plane, JAXJOB, "gates", "job")
         await until_holds(
             lambda: "deletionTimestamp" in groups(plane, "gates")["job-0"]["metadata"], "the group is deleted", looks

@@ -148,6 +148,7 @@ def _upgraded(kind: Kind) -> SimulatedJob:
     simulated.run()
     simulated.settle()
     simulated.config = Config(gang_scheduler=NATIVE)
+    simulated.now += 5
     simulated.settle()
     return simulated
 
@@ -230,6 +231,63 @@ def test_what_the_scheduler_says_of_the_group_blocks_the_job() -> None:
     simulated.run()
     blocked = find_condition(simulated.settle()["conditions"], "Blocked")
     assert blocked is not None and blocked["status"] == "False"
+
+
+def _late(simulated: SimulatedJob, condition: str) -> Json:
+    """The condition after half a minute."""
+    simulated.now += 60
+    return find_condition(simulated.settle()["conditions"], condition) or {}
+
+
+def _place(simulated: SimulatedJob) -> None:
+    for pod in members(simulated):
+        pod["status"] = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}
+
+
+def test_a_held_gang_says_how_many_of_its_members_exist() -> None:
+    """Somebody has raised minCount by hand."""
+    simulated = submitted(JAXJOB)
+    simulated.get("PodGroup", "example-0")["spec"]["schedulingPolicy"]["gang"]["minCount"] = 5
+    assert not find_condition(simulated.settle()["conditions"], "Blocked")
+    blocked = _late(simulated, "Blocked")
+    assert (blocked["reason"], blocked["message"]) == ("GangHeld", "PodGroup example-0 waits: 2 of its 5 members exist")
+    _place(simulated)
+    assert _late(simulated, "Blocked")["status"] == "False"
+
+
+def test_a_held_gang_names_the_member_with_a_scheduling_gate() -> None:
+    simulated = submitted(JAXJOB)
+    gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+    simulated.get("Pod", "example-worker-1")["status"] = {"phase": "Pending", "conditions": [gated]}
+    text = "PodGroup example-0 waits: its member example-worker-1 has a scheduling gate"
+    assert _late(simulated, "Blocked")["message"] == text
+
+
+def test_a_gang_whose_scheduler_does_not_know_groups_says_so() -> None:
+    simulated = submitted(JAXJOB)
+    _place(simulated)
+    assert not find_condition(simulated.settle()["conditions"], "GangIgnored")
+    ignored = _late(simulated, "GangIgnored")
+    assert (ignored["status"], ignored["reason"]) == ("True", "SchedulerWithoutGangs")
+    scheduled = {"type": "PodGroupInitiallyScheduled", "status": "True", "reason": "Scheduled", "message": ""}
+    simulated.get("PodGroup", "example-0")["status"] = {"conditions": [scheduled]}
+    assert _late(simulated, "GangIgnored")["status"] == "False"
+
+
+def test_a_gang_whose_field_the_api_server_drops_says_so() -> None:
+    simulated = submitted(JAXJOB)
+    for pod in members(simulated):
+        del pod["spec"]["schedulingGroup"]
+    ignored = _late(simulated, "GangIgnored")
+    assert (ignored["status"], ignored["reason"]) == ("True", "FieldDropped")
+    assert ignored["message"].startswith("the API server has dropped schedulingGroup of Pod example-worker-0")
+
+
+def test_a_cluster_without_gangs_says_so_on_the_job_and_an_upgrade_does_not() -> None:
+    simulated = SimulatedJob(JAXJOB, sample("JAXJob"), config=Config(gangs_not_served=True))
+    ignored = _late(simulated, "GangIgnored")
+    assert (ignored["status"], ignored["reason"]) == ("True", "NotServed")
+    assert not _late(_upgraded(KUBEFLOW_TFJOB), "GangIgnored")
 
 
 Action = Callable[[SimulatedJob], None]

@@ -30,7 +30,7 @@ from trainyard.app import other_controllers
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
 from trainyard.app.health import HealthServer
-from trainyard.app.install.gang_schedulers import AUTO, NATIVE_NOT_SERVED, find_gang_scheduler, serves_native_gangs
+from trainyard.app.install.gang_schedulers import AUTO, choose_gang_scheduler
 from trainyard.app.kubeconfig import SERVICE_ACCOUNT, ClusterAccess, KubeconfigError, in_cluster, read_kubeconfig
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import ApiClient, ApiError, ApiRequest
@@ -69,6 +69,7 @@ class OperatorOptions(msgspec.Struct, frozen=True):
     timings: LeaseTimings = msgspec.field(default_factory=LeaseTimings)
     bind: tuple[str, int] | None = None  # where health and metrics are served
     probe_bind: tuple[str, int] | None = None  # where health alone is served
+    gangs_not_served: bool = False  # see core.Config
     gang_scheduler: str = ""  # see core.Config; gang_schedulers.AUTO: the one that the cluster has
     kubectl_delivery_image: str = ""
     master_wait: MasterWait = msgspec.field(default_factory=MasterWait)
@@ -83,18 +84,10 @@ class OperatorOptions(msgspec.Struct, frozen=True):
             node_lost_timeout=self.node_lost,
             cluster_domain=self.domain,
             gang_scheduler=self.gang_scheduler,
+            gangs_not_served=self.gangs_not_served,
             kubectl_delivery_image=self.kubectl_delivery_image,
             master_wait=self.master_wait,
         )
-
-
-async def _gang_scheduler(api: ApiClient, named: str) -> str:
-    if named == AUTO:
-        return await find_gang_scheduler(api)
-    if await serves_native_gangs(api):
-        return named
-    log.error(NATIVE_NOT_SERVED)
-    return ""
 
 
 def find_cluster(
@@ -323,14 +316,15 @@ class OperatorProcess:
         gangs. False when one of the events is set before."""
         if self._options.gang_scheduler not in (AUTO, NATIVE):
             return True
-        search = asyncio.create_task(_gang_scheduler(api, self._options.gang_scheduler))
+        search = asyncio.create_task(choose_gang_scheduler(api, self._options.gang_scheduler))
         try:
             await _wait_for_any(*events, search=search)
             if not search.done():
                 return False
         finally:
             search.cancel()
-        self._options = replace(self._options, gang_scheduler=search.result())
+        not_served = self._options.gang_scheduler == NATIVE != search.result()
+        self._options = replace(self._options, gang_scheduler=search.result(), gangs_not_served=not_served)
         self._config = self._options.configured(self._config)
         return True
 

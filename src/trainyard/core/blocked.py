@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from trainyard.core import changes
+from trainyard.core import changes, gangs
+from trainyard.core.gangs import Wait
 from trainyard.core.job_state import NO_POD, Outcome, OwnedObjects, Replica
 from trainyard.core.kind import Job
 from trainyard.core.model import Condition, Observed, PlannedCreate, Refusal
@@ -30,13 +31,6 @@ class Blocks(msgspec.Struct, frozen=True):
     outcome: Outcome | None
     conditions: list[Condition]
     wakeups: tuple[float, ...]
-
-
-class _Wait(msgspec.Struct, frozen=True):
-    """A message for condition Blocked, or the time when it will be due; "" and None when nothing blocks the job."""
-
-    message: str = ""
-    due: float | None = None
 
 
 def find_blocks(
@@ -68,13 +62,14 @@ def find_blocks(
         planned_writes: list[Delete | Patch] = [*writes.deletes, *writes.patches]
         planned = {(write.ref, write.verb) for write in planned_writes}
         blocks |= {ref: refusal for ref, refusal in observed.refused.items() if (ref, refusal.verb) in planned}
-    edited = _without_template(job, replicas) if outcome.phase != "Suspended" else ""
-    waiting = replicas if outcome.phase != "Suspended" else []
+    edited, waiting = (_without_template(job, replicas), replicas) if outcome.phase != "Suspended" else ("", [])
     missing, terminating = _missing_pod(job, replicas, owned, now), _terminating_pod(job, waiting, owned, creates, now)
-    unadmitted = _not_admitted(job, owned, now) if creates else _Wait()
-    wakeups = tuple(wait.due for wait in (missing, terminating, unadmitted) if wait.due is not None)
+    unadmitted = _not_admitted(job, owned, now) if creates else Wait()
+    held = gangs.held_members(job, owned, now) if outcome.phase != "Suspended" else Wait()
+    ignored, ignored_due = gangs.ignored(job, owned, now)
+    wakeups = tuple(filter(None, (missing.due, terminating.due, unadmitted.due, held.due, ignored_due)))
     waits = {"TemplateEdited": edited, **_queues(replicas, owned, outcome), "NotAdmitted": unadmitted.message}
-    waits |= {"NoPod": missing.message, "PodTerminating": terminating.message}
+    waits |= {"GangHeld": held.message, "NoPod": missing.message, "PodTerminating": terminating.message}
     message = "; ".join(filter(None, (_refusals_text(blocks), *waits.values())))
     reasons = sorted({refusal.policy or refusal.reason or "Refused" for refusal in blocks.values()})
     reasons += [reason for reason, text in waits.items() if text]
@@ -82,7 +77,7 @@ def find_blocks(
         Condition("NameConflict", bool(conflicts), "NameTaken" if conflicts else "NameFree", _refusals_text(conflicts)),
         Condition("Blocked", bool(message), next(iter(reasons), "Unblocked"), message),
     ]
-    return Blocks(None, conditions, wakeups)
+    return Blocks(None, [*conditions, ignored], wakeups)
 
 
 def _queues(replicas: list[Replica], owned: OwnedObjects, outcome: Outcome) -> dict[str, str]:
@@ -98,18 +93,18 @@ def _refusals_text(refused: dict[Ref, Refusal]) -> str:
     return "; ".join(f"{ref.kind} {ref.name}: {refusal.message}" for ref, refusal in sorted(refused.items())[:3])
 
 
-def _not_admitted(job: Job, owned: OwnedObjects, now: float) -> _Wait:
+def _not_admitted(job: Job, owned: OwnedObjects, now: float) -> Wait:
     """The wait for the admission of a PodGroup that delays the pods (AuxiliaryObject.blocking_phases). It is reported
     NO_POD_SECONDS after the creation of the group: Volcano admits a job once a second."""
     refs = sorted(changes.blocking_refs(job, owned) & owned.by_ref.keys())
     due = max((owned.by_ref[ref].created for ref in refs), default=now) + NO_POD_SECONDS
     if not refs or now < due:
-        return _Wait(due=due if refs else None)
+        return Wait(due=due if refs else None)
     message = "; ".join(
         f"{ref.kind} {ref.name} is {owned.by_ref[ref].phase or 'Pending'}: its scheduler has not admitted the job"
         for ref in refs
     )
-    return _Wait(message)
+    return Wait(message)
 
 
 def _unscheduled_gang(replicas: list[Replica], owned: OwnedObjects) -> str:
@@ -143,7 +138,7 @@ def _without_template(job: Job, replicas: list[Replica]) -> str:
     return ""
 
 
-def _missing_pod(job: Job, replicas: list[Replica], owned: OwnedObjects, now: float) -> _Wait:
+def _missing_pod(job: Job, replicas: list[Replica], owned: OwnedObjects, now: float) -> Wait:
     """The wait for the first pod of a child whose controller has created none for NO_POD_SECONDS; its events say why.
 
     The time counts from the creation of the newest pod, so that a job whose thousand pods are created one after another
@@ -151,18 +146,18 @@ def _missing_pod(job: Job, replicas: list[Replica], owned: OwnedObjects, now: fl
     """
     waiting = [(replica, replica.child) for replica in replicas if replica.message == NO_POD and replica.child]
     if not waiting or job.status.start_time is None:
-        return _Wait()
+        return Wait()
     created = [pod.created for pods in owned.pods_by_owner.values() for pod in pods]
     due = max(job.status.start_time, *(child.created for _, child in waiting), *created) + NO_POD_SECONDS
     if now < due:
-        return _Wait(due=due)
+        return Wait(due=due)
     replica, child = waiting[0]
-    return _Wait(f"{replica.name} waits: {child.kind} {child.name} has no pod, and its events say why")
+    return Wait(f"{replica.name} waits: {child.kind} {child.name} has no pod, and its events say why")
 
 
 def _terminating_pod(
     job: Job, replicas: list[Replica], owned: OwnedObjects, creates: Sequence[PlannedCreate], now: float
-) -> _Wait:
+) -> Wait:
     """The wait of a new attempt for an older pod that is in Terminating NO_POD_SECONDS past its grace period: one that
     blocks the creates, or one that still has the name of its replica."""
     older = {child.uid for child in changes.blocking_pods(job, owned)} if creates else set()
@@ -170,14 +165,14 @@ def _terminating_pod(
     pods = [*owned.pods_without_owner, *(pod for pods in owned.pods_by_owner.values() for pod in pods)] if older else []
     late = [pod for pod in pods if pod.delete_deadline and {pod.uid, pod.owner_uid} & older]
     if not late:
-        return _Wait()
+        return Wait()
     pod = min(late, key=lambda pod: (pod.delete_deadline, pod.name))
     if now < pod.delete_deadline + NO_POD_SECONDS:
-        return _Wait(due=pod.delete_deadline + NO_POD_SECONDS)
+        return Wait(due=pod.delete_deadline + NO_POD_SECONDS)
     fix = "see whether its node answers, set --node-lost-timeout or delete it by force"
     if pod.held_by_finalizers:
         fix = "only its metadata.finalizers keep it; see whose they are"
-    return _Wait(
+    return Wait(
         f"a new attempt waits for Pod {pod.name} of attempt {pod.attempt}, which should have ended at "
         f"{format_time(pod.delete_deadline)}: {fix}"
     )

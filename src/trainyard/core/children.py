@@ -22,7 +22,7 @@ import msgspec
 
 from trainyard.core.failure_lines import failure_line
 from trainyard.core.model import NO_STATUS, Child, ChildStatus
-from trainyard.objects import parse_time
+from trainyard.objects import as_dict, parse_time
 from trainyard.objects.container_restarts import ContainerRestartPolicy, restart_policy
 from trainyard.objects.labels import ATTEMPT, DIGEST, EXEC_SESSION, INDEX, OWNER, ROLE
 from trainyard.objects.no_progress import NO_PROGRESS
@@ -145,12 +145,8 @@ class _SchedulingGroup(msgspec.Struct, gc=False):
     podGroupName: Any = None
 
 
-class _TemplateSpec(msgspec.Struct, gc=False):
-    schedulingGroup: _SchedulingGroup | None = None
-
-
 class _Template(msgspec.Struct, gc=False):
-    spec: _TemplateSpec | None = None
+    spec: _Spec | None = None
 
 
 class _Spec(msgspec.Struct, gc=False):
@@ -202,7 +198,7 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         size = wire.spec.replicas if wire.spec else None
         fields = {"replicas": size if isinstance(size, int) else 1}
     elif kind == "PodGroup":
-        fields = _pod_group_fields(status) | {"spec_fields": _spec_fields(obj)}
+        fields = _pod_group_fields(status) | _group_spec_fields(obj)
     elif kind == "Deployment":
         fields = _deployment_fields(status)
     if wire.spec is not None and (group := _pod_group(wire.spec)):
@@ -313,6 +309,7 @@ def _pod_fields(status: _Status, spec: _Spec) -> dict[str, Any]:
         "finished_at": ended,
         "disrupted": disrupted or reason in DISRUPTIONS,
         "had_exec": conditions[EXEC_SESSION].status if EXEC_SESSION in conditions else "",
+        "is_scheduled": scheduled is not None and scheduled.status == "True",
         "has_runtime": any(container.containerID for container in status.containerStatuses or ()),
         "containers": _shared(encode_containers(*records)),
     }
@@ -361,15 +358,17 @@ def _pod_group_fields(status: _Status) -> dict[str, Any]:
     return {"phase": _shared(placed.reason or ""), "message": (placed.message or "")[:_MAX_MESSAGE]}
 
 
-def _spec_fields(obj: bytes | dict[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """ChildStatus.spec_fields."""
+def _group_spec_fields(obj: bytes | dict[str, Any]) -> dict[str, Any]:
+    """ChildStatus.spec_fields and min_count."""
     wire = obj if isinstance(obj, dict) else msgspec.json.decode(obj)
     spec = wire.get("spec")
     paths: list[tuple[str, ...]] = []
     for name, value in spec.items() if isinstance(spec, dict) else ():
         paths.append((_shared(name),))
         paths += [(_shared(name), _shared(entry)) for entry in value] if isinstance(value, dict) else []
-    return tuple(paths)
+    gang = as_dict(as_dict(as_dict(spec).get("schedulingPolicy")).get("gang"))
+    count = gang.get("minCount")
+    return {"spec_fields": tuple(paths), "min_count": count if isinstance(count, int) else 0}
 
 
 def _job_fields(status: _Status) -> dict[str, Any]:

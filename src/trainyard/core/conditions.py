@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainyard.core.annotations import annotation_problems
 from trainyard.core.children import decode_containers
+from trainyard.core.gangs import GANG_IGNORED
 from trainyard.core.job_state import STALLED, JobStatus, Outcome, OwnedObjects, Replica
 from trainyard.core.kind import Job
 from trainyard.core.model import Condition, ConditionUpdate, WrittenConditions
@@ -29,7 +30,7 @@ STUCK_REASONS = frozenset(
     }
 )
 """Pod and container reasons that seldom end without a change by a person; conditions report them."""
-_ENDED_CONDITIONS = ("Restarting", "Blocked", "NameConflict", STALLED)  # with the job
+_ENDED_CONDITIONS = ("Restarting", "Blocked", "NameConflict", STALLED, GANG_IGNORED)  # with the job
 
 
 def write_conditions(job: Job, replicas: list[Replica], conditions: list[Condition], now: float) -> WrittenConditions:

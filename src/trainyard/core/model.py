@@ -40,6 +40,7 @@ class ChildStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     had_exec: str = ""  # whether a command was executed in it: "True", "False"; "": its node does not tell
     no_progress: str = ""  # the annotation NO_PROGRESS, which a node writes
     progress: str = ""  # the annotation PROGRESS of a pod with REPORT_PROGRESS, which a node writes
+    is_scheduled: bool = False  # it has a node: condition PodScheduled
     has_runtime: bool = False  # its containers have IDs: a runtime has made them, and not a simulated kubelet
     containers: str = ""  # one line per container, see children.py: "name|state|code|reason|restarts|flags"
     # batch Job
@@ -47,6 +48,7 @@ class ChildStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     # StatefulSet
     replicas: int = 0  # spec.replicas
     # PodGroup
+    min_count: int = 0  # of a gang of scheduling.k8s.io: so many members start together
     spec_fields: tuple[tuple[str, ...], ...] = ()  # the paths of its fields under spec, at most two names deep
     # batch Job, Pod, StatefulSet
     pod_group: str = ""  # schedulingGroup.podGroupName of the pod, or of the pod template
@@ -186,6 +188,8 @@ class Config(msgspec.Struct, frozen=True):
     # "": no PodGroups; "native": those of Kubernetes itself; "volcano": those of Volcano; any other: those of
     # scheduler-plugins, whose schedulerName it is
     gang_scheduler: str = ""
+    # "native" was asked for, and the API server does not serve its groups: gang_scheduler is ""
+    gangs_not_served: bool = False
     # with "native": only jobs that request extended resources have a PodGroup
     gangs_need_devices: bool = False
     master_wait: MasterWait = msgspec.field(default_factory=MasterWait)

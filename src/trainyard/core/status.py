@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainyard.core.gangs import GANG_IGNORED
 from trainyard.core.job_state import (
     STALLED,
     SUCCESS_IN_DOUBT,
@@ -58,6 +59,7 @@ WARNING_CONDITIONS = frozenset(
         STALLED,
         "UnknownFields",
         "AnnotationIgnored",
+        GANG_IGNORED,
         SUCCESS_IN_DOUBT,
     }
 )

@@ -30,6 +30,16 @@ NATIVE_NOT_SERVED = (
 )
 
 
+async def choose_gang_scheduler(api: ApiClient, named: str) -> str:
+    """The gang scheduler in the place of AUTO or NATIVE: "" where the cluster has none, or not that."""
+    if named == AUTO:
+        return await find_gang_scheduler(api)
+    if await serves_native_gangs(api):
+        return named
+    log.error(NATIVE_NOT_SERVED)
+    return ""
+
+
 async def find_gang_scheduler(api: ApiClient) -> str:
     """The first gang scheduler whose PodGroups the API server serves, "" without any (see core.Config). Waits until the
     API server has answered."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.core import Kind, RestartScope, with_aliases
+from trainyard.core.gangs import GANG_IGNORED
 from trainyard.core.job_state import STALLED, SUCCESS_IN_DOUBT
 from trainyard.core.policies.restart_limit import RESTART_LIMIT
 from trainyard.kinds.definitions.crds import schema
@@ -46,6 +47,8 @@ CONDITIONS = {
     "a webhook, missing permissions, or a pod of an older attempt that does not terminate",
     "SpecChangeIgnored": "an edit of the spec has no effect",
     "UnknownFields": "the spec has unknown fields",
+    GANG_IGNORED: "the pods are scheduled one by one: the cluster, or a part of it, does not serve gangs "
+    "([gangs](../gangs.md))",
     "AnnotationIgnored": "an annotation has a value that is not understood, and so no effect",
 }
 """What each condition means when it is True."""

@@ -155,9 +155,11 @@ def scheduler_without_groups(facts: Facts) -> Iterator[Finding]:
         name = name_of(group)
         members = [pod for pod in facts.pods if _group_name(pod, NATIVE) == name and _is_living(pod)]
         least = Gang(name, NATIVE, group, ()).least
-        bound = [member for member in members if as_dict(member.get("spec")).get("nodeName")]
+        # Of a group that was deleted and created again, those that ran already are not placed anew.
+        younger = [member for member in members if _created(member) >= _created(group)]
+        bound = [member for member in younger if as_dict(member.get("spec")).get("nodeName")]
         condition = find_condition(as_dict(group.get("status")).get("conditions"), GROUP_SCHEDULED)
-        if condition is None and len(bound) >= least:
+        if condition is None and bound and len(bound) >= least:
             summary = "kube-scheduler does not serve gangs: it has placed the pods one by one"
             fix = f"start kube-scheduler with {GATE}"
             yield Finding(NOTE, summary, f"PodGroup {name}: status.conditions", (), fix)
@@ -169,7 +171,7 @@ def scheduler_without_groups(facts: Facts) -> Iterator[Finding]:
         alone = [pod for pod in facts.pods if not _group_name(pod, NATIVE) and _is_living(pod)]
         if not alone or members or as_dict(group.get("metadata")).get("deletionTimestamp"):
             continue
-        if _created(alone[0]) < _created(group):  # the operator creates the group first
+        if min(map(_created, alone)) < _created(group):  # the operator creates the group first
             summary = "its pods are no gang: they were created before their PodGroup, by an operator without gangs"
             fix = "wait for its next attempt, or suspend and resume the job"
             yield Finding(NOTE, summary, f"pod {name_of(alone[0])}: spec.schedulingGroup", (), fix)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Finding
+from trainyard.core.gangs import GANG_IGNORED
 from trainyard.core.job_state import STALLED
 from trainyard.core.policies.managed_by import is_managed_here
 from trainyard.core.policies.restart import RETRYABLE
@@ -14,7 +15,7 @@ from trainyard.objects.numbers import times_text
 from trainyard.views.diagnosis.children import children_without_pods, next_requeue, succeeded_without_pods
 from trainyard.views.diagnosis.doubts import doubts
 from trainyard.views.diagnosis.failures import failed
-from trainyard.views.diagnosis.gangs import queue_evidence
+from trainyard.views.diagnosis.gangs import GATE, queue_evidence, scheduler_without_groups
 from trainyard.views.diagnosis.inputs import Facts, join_names
 from trainyard.views.diagnosis.replicas import together
 from trainyard.views.diagnosis.waiting_reasons import missing_object
@@ -37,6 +38,7 @@ PROBLEM_CONDITIONS = {
     "NameConflict": (BLOCK, "an object of another owner has the name of one of its children"),
     "Blocked": (BLOCK, "the API server rejects one of its children, or creates no pod for it"),
     "NotAdmitted": (BLOCK, "its gang scheduler has not admitted it, so no pod is created for it"),
+    "GangHeld": (BLOCK, "kube-scheduler holds the pods of its gang"),
     "GangUnschedulable": (BLOCK, "kube-scheduler cannot place its gang, so none of its pods starts"),
     "QueuedAlone": (BLOCK, "Kueue holds some of its parts back, so that they may never run together"),
     STALLED: (BLOCK, "it makes no progress: a replica has stopped, and the others wait for it"),
@@ -45,6 +47,7 @@ PROBLEM_CONDITIONS = {
     "SpecChangeIgnored": (NOTE, "an edit of its spec has no effect"),
     "UnknownFields": (NOTE, "its spec has unknown fields, which are ignored"),
     "AnnotationIgnored": (NOTE, "an annotation has a value that is not understood"),
+    GANG_IGNORED: (NOTE, "its pods are scheduled one by one, and not as a gang"),
 }
 PROBLEM_CONDITION_FIXES = {
     "NameConflict": "delete or rename that object, or give this job another name",
@@ -54,6 +57,8 @@ PROBLEM_CONDITION_FIXES = {
     "`trainyard.dev/on-stall: restart` such a job is restarted",
     "SpecChangeIgnored": "suspend the job, edit it and resume it; or make a new job",
     "UnknownFields": "check the spelling; `trainyard lint` names each",
+    GANG_IGNORED: f"start kube-apiserver, kube-scheduler and kube-controller-manager with {GATE}, and kube-apiserver "
+    "with --runtime-config=scheduling.k8s.io/v1beta1=true, too",
     "AnnotationIgnored": "correct the annotation of the job; `trainyard lint` says which values it may have",
 }
 BLOCKED_FIXES = {
@@ -67,6 +72,7 @@ BLOCKED_FIXES = {
     "PodTerminating": "see whether the node of that pod answers; set --node-lost-timeout, or delete the pod by force; "
     "if only its finalizers keep it, see whose they are",
     "NotAdmitted": "see `kubectl describe` of the PodGroup and its queue: it may be full, or its scheduler not run",
+    "GangHeld": "see the findings about its pods: whether one does not exist, or has a scheduling gate",
     "GangUnschedulable": "see the findings about its pods: what the one that fits nowhere asks for",
     "QueuedAlone": "name the kind in externalFrameworks of Kueue's configuration, with manageJobsWithoutQueueName, or "
     "leave out its namespace there and make no LocalQueue `default` in it",
@@ -226,6 +232,8 @@ def problem_conditions(facts: Facts) -> Iterator[Finding]:
             continue
         if condition_type == "Blocked" and condition.get("reason") == "NoPod" and any(children_without_pods(facts)):
             continue  # children_without_pods has the finding about the child without pods, with its event
+        if condition_type == GANG_IGNORED and any(scheduler_without_groups(facts)):
+            continue  # which has the finding about the part of the cluster
         reason, message = str(condition.get("reason") or ""), str(condition.get("message") or "")
         level, summary = (
             PROBLEM_CONDITIONS.get(reason)

@@ -58,7 +58,7 @@ class RecordingApi(ApiClient):
         self, gvk: GVK, namespace: str, name: str, body: Json, subresource: str = "", *, version_only: bool = False
     ) -> Json:
         self.patches.append((gvk.kind, name, subresource, body))
-        return self._stored({})
+        return self._stored(body if subresource else {})
 
     async def delete(self, gvk: GVK, namespace: str, name: str, uid: str = "", *options: Any) -> Json:
         self.deletes.append((gvk.kind, name, uid))

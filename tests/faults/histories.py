@@ -20,6 +20,7 @@ import random
 import signal
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -31,15 +32,15 @@ from tests.faults.history_jobs import BUILDERS, KINDS, RESTARTS, ended, is_over,
 from tests.faults.invariants import Ends, check
 from tests.faults.operator_process import Process
 from tests.faults.operators import Zygote, alive, jumping
-from tests.faults.proxy import Journal, Proxy, Rates, Write
+from tests.faults.proxy import Journal, Pause, Proxy, Rates, Write
 from tests.faults.scripted_kubelet import Kubelet, Script
 from trainyard import kinds
+from trainyard.app.install.installed_kinds import install_kinds
 from trainyard.client import ApiClient, ApiError
-from trainyard.client.request import create
 from trainyard.objects import labels_of, name_of, uid_of
 from trainyard.objects.labels import OWNER
-from trainyard.objects.resources import CRD, NAMESPACE, NODE, POD
-from trainyard.server import Server, trust_crd
+from trainyard.objects.resources import NAMESPACE, NODE, POD
+from trainyard.server import Server
 from trainyard.server.http.limits import Limits
 from trainyard.server.model.store import LogEntry
 from trainyard.server.storage.log import RevisionLog
@@ -48,6 +49,7 @@ from trainyard.workloads import ControllerManager
 FAULT_SECONDS = 4.5
 JOBS = 4  # in a history
 LEASE_SECONDS = 3
+LONGER_THAN_LEASE = LEASE_SECONDS + 0.7
 LEASES = "leases.coordination.k8s.io"  # their storage key
 QUIET_RENEWALS = (
     60  # of one leader in a row, 0.75 s each; a replica that failed waits ten seconds, a pod may take twelve
@@ -60,7 +62,7 @@ HANG_SECONDS = 300.0  # without any write, of a lease neither: operators that do
 class Result:
     seed: int
     violations: list[str]
-    faults: int
+    faults: Counter[str]
     takeovers: int
     writes: list[Write]
     log: str = ""
@@ -118,7 +120,7 @@ class Cluster:
                     await proxy.stop()
         violations = [*journal.violations, *check(self.entries.pop(namespace, []), journal.writes, ends)]
         log = "".join(path.read_text() for path in sorted(folder.glob("*.log")))
-        return Result(seed, violations, sum(journal.faults.values()), journal.takeovers, journal.writes, log)
+        return Result(seed, violations, journal.faults, journal.takeovers, journal.writes, log)
 
     async def _live(
         self,
@@ -136,7 +138,7 @@ class Cluster:
             await processes[1].start()
         users = [asyncio.create_task(self._user(chance, kind, namespace, number, failing)) for number in range(JOBS)]
         try:
-            await self._harm(chance, processes, journal)
+            await _harm(chance, processes, journal)
         finally:
             rates.request = rates.line = 0.0
             for process in processes:
@@ -147,38 +149,12 @@ class Cluster:
             if not process.pid or not alive(process.pid):
                 await process.start()
 
-    async def _harm(self, chance: random.Random, processes: list[Process], journal: Journal) -> None:
-        """kill -9, SIGSTOP, SIGTERM and partitions, one after the other; mostly of the leader."""
-        until = asyncio.get_running_loop().time() + FAULT_SECONDS
-        while (now := asyncio.get_running_loop().time()) < until:
-            await asyncio.sleep(min(chance.uniform(0.2, 1.0), until - now))
-            leaders = [process for process in processes if journal.leads(process.operator)]
-            process = chance.choice(leaders if leaders and chance.random() < 0.7 else processes)
-            match chance.choice(("kill", "kill", "stop", "stop", "partition", "partition", "end")):
-                case "kill":
-                    process.signal(signal.SIGKILL)
-                    if chance.random() < 0.6:
-                        await process.start()
-                case "end":
-                    process.signal(signal.SIGTERM)
-                case "stop":
-                    process.signal(signal.SIGSTOP)
-                    await asyncio.sleep(chance.choice((0.3, LEASE_SECONDS + 0.7)))
-                    process.signal(signal.SIGCONT)
-                case "partition":
-                    process.partition()
-                    await asyncio.sleep(chance.choice((0.3, LEASE_SECONDS + 0.7)))
-                    process.heal()
-            for process in processes:
-                if process.pid and not alive(process.pid) and chance.random() < 0.5:
-                    await process.start()
-
     async def _user(self, chance: random.Random, kind: str, namespace: str, number: int, failing: bool) -> None:
         """Creates a job, and does to it what users do."""
         chance = random.Random(chance.random())
         gvk = KINDS[kind].gvk
         name = f"job{number}"
-        fails = chance.choice((0, 0, 1)) if kind in RESTARTS and failing else 0
+        fails = chance.choice((0, 0, 1, 2)) if kind in RESTARTS and failing else 0
         # Longer than the pause before a new attempt, now and then: then it begins while old pods still terminate.
         grace = 12.0 if fails and chance.random() < 0.3 else chance.choice((0.0, 0.3, 1.5))
         self.kubelet.scripts[namespace, name] = Script(
@@ -234,6 +210,101 @@ class Cluster:
         return Ends({}, [f"ends reached: {since}: jobs {stuck}, pods {phases}", *logs])
 
 
+async def _harm(chance: random.Random, processes: list[Process], journal: Journal) -> None:
+    """kill -9, SIGSTOP, SIGTERM, partitions and second faults in the middle of another one, one after the other; mostly
+    of the leader."""
+    until = asyncio.get_running_loop().time() + FAULT_SECONDS
+    while (now := asyncio.get_running_loop().time()) < until:
+        await asyncio.sleep(min(chance.uniform(0.2, 1.0), until - now))
+        leaders = [process for process in processes if journal.leads(process.operator)]
+        process = chance.choice(leaders if leaders and chance.random() < 0.7 else processes)
+        match chance.choice(("kill", "kill", "stop", "stop", "partition", "partition", "end", "end", "fence", "503")):
+            case "kill":
+                process.signal(signal.SIGKILL)
+                if chance.random() < 0.6:
+                    await process.start()
+            case "end":
+                await _end(chance, process, journal)
+            case "stop":
+                await _stop(process, chance.choice((0.3, LONGER_THAN_LEASE)))
+            case "partition":
+                process.partition()
+                await asyncio.sleep(chance.choice((0.3, LONGER_THAN_LEASE)))
+                process.heal()
+            case "fence":
+                await _lose_lease_after_fence(process, journal)
+            case "503":
+                await _refuse_after_delete(chance, process, journal)
+        for process in processes:
+            if process.pid and not alive(process.pid) and chance.random() < 0.5:
+                await process.start()
+
+
+async def _end(chance: random.Random, process: Process, journal: Journal) -> None:
+    """SIGTERM, and mostly another signal while the operator stops and gives back its lease."""
+    process.signal(signal.SIGTERM)
+    second = chance.choice(("", "terminated", "killed", "stopped"))
+    await asyncio.sleep(chance.uniform(0.0, 0.05))
+    if not second or not alive(process.pid):
+        return
+    journal.injected(f"{second} while it stops")
+    match second:
+        case "terminated":
+            process.signal(signal.SIGTERM)
+        case "killed":
+            process.signal(signal.SIGKILL)
+        case "stopped":
+            await _stop(process, LONGER_THAN_LEASE)
+
+
+async def _stop(process: Process, seconds: float) -> None:
+    process.signal(signal.SIGSTOP)
+    await asyncio.sleep(seconds)
+    process.signal(signal.SIGCONT)
+
+
+async def _lose_lease_after_fence(process: Process, journal: Journal) -> None:
+    """The status of a job is written, and the operator hears of it when another may have its lease."""
+    async with _paused(process, "PATCH") as pause:
+        if pause is not None:
+            journal.injected("lease lost after a fence")
+            process.signal(signal.SIGSTOP)
+            pause.ended.set()
+            await asyncio.sleep(LONGER_THAN_LEASE)
+            process.signal(signal.SIGCONT)
+
+
+async def _refuse_after_delete(chance: random.Random, process: Process, journal: Journal) -> None:
+    """503 to every write after the first delete, as of a gang that restarts."""
+    async with _paused(process, "DELETE") as pause:
+        if pause is not None:
+            journal.injected("503 after a delete")
+            proxy = process.lives[-1]
+            proxy.refuses_writes = True
+            pause.ended.set()
+            await asyncio.sleep(chance.uniform(0.3, 2.0))
+            proxy.refuses_writes = False
+
+
+@asynccontextmanager
+async def _paused(process: Process, method: str) -> AsyncIterator[Pause | None]:
+    """In the middle of a write of that method; None when none comes."""
+    if not process.lives:
+        yield None
+        return
+    proxy, pause = process.lives[-1], Pause(method)
+    proxy.pause = pause
+    try:
+        async with asyncio.timeout(1.0):
+            await pause.began.wait()
+    except TimeoutError:
+        proxy.pause = None
+    try:
+        yield pause if pause.began.is_set() else None
+    finally:
+        pause.ended.set()
+
+
 @asynccontextmanager
 async def cluster(shift: float = 0.0) -> AsyncIterator[Cluster]:
     """An API server with the definitions of every kind, the workload controllers, and a scripted kubelet.
@@ -247,10 +318,7 @@ async def cluster(shift: float = 0.0) -> AsyncIterator[Cluster]:
         await server.start()
         with tempfile.TemporaryDirectory() as folder:
             async with ApiClient(server.url) as api, ApiClient(server.url) as second, ApiClient(server.url) as third:
-                for kind in kinds.ALL:
-                    definition = kinds.crd(kind)
-                    trust_crd(definition)
-                    await api.send(create(CRD, "", definition))
+                await install_kinds(api, kinds.ALL)
                 await api.create(NODE, "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "scripted"}})
                 ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
                 await api.patch(NODE, "", "scripted", ready, "status")

@@ -38,11 +38,18 @@ def _elastic_job(name: str) -> Json:
     return samples.elasticjob(2)
 
 
-def _kubeflow_job(kind: str, name: str) -> Json:
+def _sample(kind: str, name: str) -> Json:
     return samples.sample(kind)
 
 
+def _mpi_job_v2beta1(name: str) -> Json:
+    launcher = {"replicas": 1, "restartPolicy": "OnFailure"}
+    return {**samples.kubeflow_job("MPIJob", Launcher=launcher, Worker=2), "apiVersion": "kubeflow.org/v2beta1"}
+
+
 RESTART_SCOPE = "trainyard.dev/restart-scope"
+JOB_SET = "jobset.sigs.k8s.io/jobset-name"
+"""Label of the pods of a TrainJob, whose templates are in its runtime."""
 GANGS = ("MxJob", "PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob")
 """Kinds of which all replicas begin a new attempt together, unless the annotation RESTART_SCOPE says otherwise."""
 BUILDERS: dict[str, Callable[[str], Json]] = {
@@ -50,9 +57,10 @@ BUILDERS: dict[str, Callable[[str], Json]] = {
     "MxJob": _mx_job,
     "ChainerJob": _chainer_job,
     "ElasticJob": _elastic_job,
-    **{kind: partial(_kubeflow_job, kind) for kind in samples.KUBEFLOW_ROLES},
+    **{kind: partial(_sample, kind) for kind in (*samples.KUBEFLOW_ROLES, "TrainJob")},
+    "MPIJob v2beta1": _mpi_job_v2beta1,
 }
-KINDS = {kind.gvk.kind: kind for kind in kinds.KINDS}
+KINDS = {kind.gvk.kind: kind for kind in kinds.KINDS} | {"MPIJob v2beta1": kinds.MPIJOB.further_versions[0]}
 RESTARTS = frozenset(BUILDERS) - {"TfJob", "ChainerJob"}  # a retryable exit code begins a new attempt at once
 
 
@@ -69,7 +77,7 @@ def suspended(kind: str, suspend: bool) -> Json:
 
 
 def new_job(kind: str, name: str) -> Json:
-    """A job of this kind. Its pods have its name in the annotation `script`."""
+    """A job of this kind. Its pods have its name in the annotation `script`, or in the label JOB_SET."""
     job = BUILDERS[kind](name)
     job["metadata"] = {"name": name}
     if kind in samples.KUBEFLOW_ROLES and int(name[-1]) % 2:  # a restart as the kind has it, and the other one

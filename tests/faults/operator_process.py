@@ -60,7 +60,7 @@ class Process:
 
     def heal(self) -> None:
         for proxy in self.lives:
-            proxy.partitioned = False
+            proxy.partitioned = proxy.refuses_writes = False
 
 
 def _kubeconfig(url: str) -> str:

@@ -20,7 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from trainyard.controller_runtime import reflector
+
 PR_SET_PDEATHSIG = 1
+PAGE_SIZE = 2  # so that lists of a few objects have several pages
 ROOT = Path(__file__).parents[2]
 
 
@@ -73,6 +76,7 @@ def _child(request: dict[str, Any]) -> None:
     for source, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
     os.environ.update(request["env"])
+    reflector.PAGE_SIZE = PAGE_SIZE
     if request["mutant"]:
         from tests.faults.mutants import MUTANTS
 

@@ -1,12 +1,15 @@
 """An HTTP proxy between one operator process and the API server, which injects faults.
 
     requests    delayed; 429 and 503 with and without Retry-After, 500; reset before and after the server has acted;
-                a body that ends in the middle
-    lists       an older answer of the same list
+                429 and 503 with Retry-After although the server has acted; a body that ends in the middle
+    lists       an older answer of the same list; 410 for a page after the first
     watches     410 as an answer and as an event; cut in the middle of a line; events doubled, held up, or dropped
                 (a stream that has dropped an event ends with 410, and when its connection breaks first, watches of that
                 resource get 410 until the next list: no API server goes on in silence after that)
     partition   every connection is reset, as long as `partitioned` is set
+    refusals    every write but that of a lease is answered with 503, as long as `refuses_writes` is set; half of them
+                are made
+    pauses      the answer to one write is held back, until a second fault has begun (`Pause`)
 
 `Journal` records each write that arrives, what the server answered, and whether the operator was told.
 """
@@ -18,6 +21,7 @@ import itertools
 import json
 import logging
 import random
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,7 +33,11 @@ from yarl import URL
 
 logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # handlers whose connection was reset on purpose
 LEASES = "/apis/coordination.k8s.io/v1/"
-_REQUEST_FAULTS = ("delay", "delay", "429", "429-retry", "503", "503-retry", "500", "before", "after", "truncate")
+LONGEST_GAP = 2.0  # seconds between two renewals of a leader with a lease of 3 s
+_REQUEST_FAULTS = (
+    *("delay", "delay", "429", "429-retry", "503", "503-retry", "500", "before", "after", "truncate"),
+    *("429-after", "503-after"),
+)
 _LINE_FAULTS = ("double", "hold", "cut", "drop", "gone")
 _PASSED_ON = ("Content-Type", "Accept", "Accept-Encoding", "User-Agent", "Authorization")
 
@@ -67,12 +75,14 @@ class Journal:
     def __init__(self) -> None:
         self.writes: list[Write] = []
         self.holders: dict[str, str] = {}  # by lease: the identity in its last accepted write
-        self.renewals: Counter[tuple[str, str, str]] = Counter()  # by lease, holder and when that acquired it
+        # by lease, holder and when that acquired it: how often in a row, without a gap in which it did not lead
+        self.renewals: Counter[tuple[str, str, str]] = Counter()
         self.writer = ""  # the operator that sent the last write of anything else
         self.violations: list[str] = []
-        self.faults: dict[str, int] = {}
+        self.faults: Counter[str] = Counter()
         self.takeovers = 0
         self._numbers = itertools.count(1)
+        self._renewed: dict[tuple[str, str, str], float] = {}  # when, on the monotonic clock
 
     def arrived(self, operator: str, request: web.BaseRequest, body: bytes) -> Write:
         write = Write(next(self._numbers), operator, request.method, request.path, request.query_string, body)
@@ -97,12 +107,15 @@ class Journal:
             lease = json.loads(answer)
             name, spec = lease["metadata"]["name"], lease.get("spec", {})
             holder = str(spec.get("holderIdentity") or "")
-            self.renewals[name, holder, str(spec.get("acquireTime"))] += 1
+            key, now = (name, holder, str(spec.get("acquireTime"))), time.monotonic()
+            if now - self._renewed.get(key, now) > LONGEST_GAP:
+                self.renewals[key] = 0  # it did not lead all the time
+            self.renewals[key], self._renewed[key] = self.renewals[key] + 1, now
             self.takeovers += holder not in ("", self.holders.get(name, ""))
             self.holders[name] = holder
 
     def injected(self, fault: str) -> None:
-        self.faults[fault] = self.faults.get(fault, 0) + 1
+        self.faults[fault] += 1
 
 
 @dataclass(slots=True)
@@ -112,6 +125,15 @@ class Rates:
     request: float = 0.0
     line: float = 0.0
     delay: float = 0.3  # seconds, at most
+
+
+@dataclass(slots=True)
+class Pause:
+    """The answer to the next accepted write of that method is passed on once `ended` is set. `began`: it is there."""
+
+    method: str
+    began: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(slots=True)
@@ -125,6 +147,8 @@ class Proxy:
     rates: Rates
     random: random.Random
     partitioned: bool = False
+    refuses_writes: bool = False
+    pause: Pause | None = None
     url: str = ""
     _runner: web.ServerRunner | None = None
     _open: set[asyncio.Transport] = field(default_factory=set)
@@ -176,13 +200,16 @@ class Proxy:
         body = await request.read()
         write = self.journal.arrived(self.operator, request, body) if request.method != "GET" else None
         fault = self._fault(self.rates.request, _REQUEST_FAULTS)
+        if self.refuses_writes and write is not None and not write.lease:
+            fault = self._fault(1.0, ("503-retry", "503-after"))
+        elif request.query.get("continue") and self._fault(self.rates.request, ("gone-page",)):
+            return web.Response(status=410, text="injected")
         if fault == "delay":
             await asyncio.sleep(self.random.uniform(0.01, self.rates.delay))
         elif fault == "before":
             return _reset(request)
-        elif fault.startswith(("429", "503", "500")):
-            headers = {"Retry-After": "1"} if fault.endswith("-retry") else {}
-            return web.Response(status=int(fault[:3]), headers=headers, text="injected")
+        elif fault.startswith(("429", "503", "500")) and not fault.endswith("-after"):
+            return _overloaded(fault)
         stale = write is None and self._fault(self.rates.request / 2, ("stale",))
         if stale and (older := self._lists.get(request.path_qs)):
             return web.Response(body=older[0], headers={"Content-Type": older[1]})
@@ -194,8 +221,14 @@ class Proxy:
             elif response.status == 200:
                 self._dropped.discard(_resource(request))
                 self._lists.setdefault(request.path_qs, (answer, kind))
+            if (pause := self.pause) and write is not None and write.accepted and pause.method == write.method:
+                self.pause = None
+                pause.began.set()
+                await pause.ended.wait()
             if fault == "after" or self.partitioned:
                 return _reset(request)
+            if fault.endswith("-after"):
+                return _overloaded(fault)
             if fault == "truncate":
                 head = web.StreamResponse(headers={"Content-Type": kind, "Content-Length": str(len(answer))})
                 await head.prepare(request)
@@ -214,9 +247,7 @@ class Proxy:
         if fault == "before":
             return _reset(request)
         if fault or resource in self._dropped:
-            code = 410 if fault in ("gone", "") else int(fault[:3])
-            headers = {"Retry-After": "1"} if fault.endswith("-retry") else {}
-            return web.Response(status=code, headers=headers, text="injected")
+            return web.Response(status=410, text="injected") if fault in ("gone", "") else _overloaded(fault)
         async with self._forward(request, b"") as response:
             if response.status != 200:
                 return web.Response(status=response.status, body=await response.read())
@@ -263,6 +294,12 @@ def _expire(stream: web.StreamResponse, request: web.BaseRequest) -> None:
     if transport is not None and not transport.is_closing():
         transport.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(line), line))
         transport.close()
+
+
+def _overloaded(fault: str) -> web.Response:
+    """429, 500 or 503, as `fault` begins; with Retry-After if it says more."""
+    headers = {"Retry-After": "1"} if fault.endswith(("-retry", "-after")) else {}
+    return web.Response(status=int(fault[:3]), headers=headers, text="injected")
 
 
 def _reset(request: web.BaseRequest) -> web.StreamResponse:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tests.faults.history_jobs import JOB_SET
 from trainyard.client import ApiClient, NotFound
 from trainyard.controller_runtime.controller import Controller, enqueue_object
 from trainyard.controller_runtime.reflector import WatchTarget
@@ -69,8 +70,8 @@ class Kubelet:
         return None
 
     def _script(self, pod: Json) -> Script:
-        owner = pod["metadata"].get("annotations", {}).get("script") or ""
-        return self.scripts.get((pod["metadata"]["namespace"], owner), Script(0, 0, 0.1, 0.0))
+        job = (pod["metadata"].get("annotations") or {}).get("script") or labels_of(pod).get(JOB_SET, "")
+        return self.scripts.get((pod["metadata"]["namespace"], job), Script(0, 0, 0.1, 0.0))
 
     def _pause(self, uid: str, step: str, seconds: float) -> float:
         now = asyncio.get_running_loop().time()

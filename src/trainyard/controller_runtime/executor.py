@@ -59,6 +59,18 @@ class WriteExecutor:
                 raise NameTaken(error, answer) from None
         self.record(owner_uid, create.gvk, answer)
 
+    async def find(self, gvk: GVK, namespace: str, name: str, owner_uid: str) -> bool:
+        """Whether the owner controls an object of that name, which is then recorded as written: a create that had no
+        answer. One that may not be read counts as none. Raises other ApiErrors."""
+        with suppress(NotFound, Forbidden):
+            for obj in (await self._api.list(gvk, namespace, field_selector=f"metadata.name={name}")).get(
+                "items"
+            ) or ():
+                if self._is_owned(obj, owner_uid):
+                    self.record(owner_uid, gvk, obj)
+                    return True
+        return False
+
     async def patch(self, patch: Patch, owner_uid: str, *, version_only: bool = True) -> Json:
         """Patch the object. Returns it, with `version_only` as `ApiClient.create`. Raises NotFound and other
         ApiErrors."""

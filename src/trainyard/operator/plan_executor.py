@@ -11,6 +11,8 @@ Guarantees:
 - A create whose name is taken by an object that is not a child of this job is a refusal.
 - A write that the server rejects (RBAC, quota, invalid object), or answers with 5xx MAX_SERVER_ERRORS times in a row,
   does not abort the other writes: it is recorded as a refusal, which the next plan reports and backs off for.
+- A create without an answer may have been made, and the stores may not show it. If the next plan does not send it
+  again, as for another attempt, it is looked for first: pods of two attempts must not run beside each other.
 - The process may be killed after any request. Each accepted write is recorded in `InFlightWrites`, and the job is not
   reconciled again before the stores show it; a write of unknown outcome is retried by a later reconcile.
 
@@ -79,6 +81,8 @@ class PlanExecutor:
         self._record_pod_warnings(reconcile)
         if plan.idle:
             return reconcile.requeue_after
+        if await self._find_unanswered(reconcile):
+            return 0.0  # until the stores show it, the job is not reconciled
         if plan.spec_patch:
             patched = await self._patch_spec(reconcile, plan.spec_patch)
             if patched is None:
@@ -108,6 +112,19 @@ class PlanExecutor:
         )
         retry_delay = self._requeue_for_refusals(reconcile, refused_before)
         return retry_delay if retry_delay is not None else reconcile.requeue_after
+
+    async def _find_unanswered(self, reconcile: ReconcileContext) -> bool:
+        """Look for the objects of creates that had no answer and are not sent again by this plan. True if there are
+        any: they are recorded in `InFlightWrites`."""
+        if not reconcile.state.unanswered:
+            return False
+        sent_again = {(create.ref, create.attempt) for create in reconcile.plan.creates}
+        unanswered, is_found = reconcile.state.unanswered, False
+        for ref, create in list(unanswered.items()):
+            if (ref, create.attempt) not in sent_again:
+                is_found |= await self._executor.find(create.gvk, reconcile.namespace, create.name, reconcile.uid)
+                del unanswered[ref]
+        return is_found
 
     def _record_pod_warnings(self, reconcile: ReconcileContext) -> None:
         """They need no write of the job's: a plan has them as long as the pods cannot start."""
@@ -250,6 +267,8 @@ class PlanExecutor:
             message = f'{planned.gvk.kind} "{planned.name}" exists already and {reason}'
             self._record_refusal(reconcile, planned, error, message)
         except ApiError as error:
+            if isinstance(error, Unavailable):
+                reconcile.state.unanswered[planned.ref] = planned
             self._record_refusal(reconcile, planned, error, sent=create.obj)
         else:
             reconcile.state.clear_refusal(planned.ref)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from trainyard import core
-from trainyard.core import Child, Kind, ParsedSpec, Plan, Refusal
+from trainyard.core import Child, Kind, ParsedSpec, Plan, PlannedCreate, Refusal
 from trainyard.objects import GVK, Json, Ref, key_of, uid_of
 from trainyard.objects.structs import replace
 
@@ -17,6 +17,8 @@ class JobState(msgspec.Struct):
 
     refusals: dict[Ref, Refusal] = msgspec.field(default_factory=dict)
     server_errors: dict[Ref, int] = msgspec.field(default_factory=dict)  # consecutive 5xx answers to its writes
+    # creates that may have been made although they were answered with 429 or 5xx, or not at all
+    unanswered: dict[Ref, PlannedCreate] = msgspec.field(default_factory=dict)
     last_status_patch: float = float("-inf")  # monotonic time of the last status patch
     next_plan: float = float("-inf")  # monotonic time before which the job is not planned again
     awaited: set[str] | None = None  # uids of children that were deleted and that the stores still show
@@ -61,6 +63,7 @@ class JobState(msgspec.Struct):
         """Drop the refusal and the count of 5xx answers of this object: the server has accepted a write of it."""
         self.refusals.pop(ref, None)
         self.server_errors.pop(ref, None)
+        self.unanswered.pop(ref, None)
 
 
 class ReconcileContext(msgspec.Struct, frozen=True):

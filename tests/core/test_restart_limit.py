@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from tests.model.simulated_job import SimulatedJob, simulate
@@ -112,6 +114,44 @@ def test_replicas_that_restart_alone_count_too() -> None:
     assert find_condition(fail(simulated, "example-worker-0", 60)["conditions"], "Failed") is None
     failed = find_condition(fail(simulated, "example-worker-1", 60)["conditions"], "Failed") or {}
     assert failed["reason"] == "RestartLimitExceeded"
+
+
+@pytest.mark.parametrize("scope", ["gang", "replica"])
+def test_restarts_in_place_of_a_pod_that_was_replaced_still_count(scope: str) -> None:
+    """Those of the next Pod counted only from the number on that the one before had reached."""
+    job = kubeflow_job("PyTorchJob", Master={}, Worker={"replicas": 1, "restartPolicy": "OnFailure"})
+    job["metadata"] |= {"annotations": {RESTART_LIMIT: "2/1h", SCOPE: scope}}
+    simulated = simulate(kinds.PYTORCHJOB, job)
+    for _ in range(2):
+        simulated.run()
+        simulated.settle()
+        simulated.restart("example-worker-0", 1)
+        simulated.settle()
+        simulated.now += 60
+        simulated.evict("example-worker-0")
+        status = simulated.settle()
+        assert find_condition(status["conditions"], "Failed") is None
+    assert status["restarts"] == 2 and status["restartCauses"]["eviction"] == 2
+    simulated.run()
+    simulated.settle()
+    simulated.restart("example-worker-0", 1)
+    failed = find_condition(simulated.settle()["conditions"], "Failed") or {}
+    assert failed["message"].startswith("RestartLimitExceeded: restart 3 within 1h")
+
+
+def test_a_stale_cache_does_not_count_the_restarts_in_place_of_a_replaced_pod_again() -> None:
+    job = elasticjob(2)
+    job["metadata"] |= {"annotations": {RESTART_LIMIT: "5/1h"}}
+    simulated = simulate(kinds.ELASTICJOB, job)
+    simulated.run()
+    simulated.settle()
+    simulated.restart("example-worker-0", 137)
+    simulated.settle()
+    before = copy.deepcopy(simulated.get("Pod", "example-worker-0"))
+    simulated.evict("example-worker-0")
+    assert simulated.settle()["restarts"] == 1
+    simulated.objects[Ref("Pod", "example-worker-0")] = before
+    assert simulated.look().status["restarts"] == 1
 
 
 def test_a_stale_cache_does_not_count_a_restart_that_was_made_as_one_to_make() -> None:

@@ -26,7 +26,10 @@ def follow_edits(job: Job) -> dict[str, RoleStatus]:
         failures = old.failures if old else 0
         without_progress = old.without_progress if old and not restarts else 0
         digest = old.digest if old and same else role.digest  # an equal digest is kept in its stored form (same_digest)
-        roles[role.name] = RoleStatus(attempt, failures, role.replicas, role.port, digest, without_progress)
+        in_place = old.in_place if old else 0
+        roles[role.name] = RoleStatus(
+            attempt, failures, role.replicas, role.port, digest, without_progress, in_place=in_place
+        )
     return roles
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from trainyard.core.job_state import JobStatus, Replica
+from trainyard.core.carriers.terminations import restarts_of_replica
+from trainyard.core.job_state import JobStatus, Replica, RoleStatus
 from trainyard.core.kind import Job
 from trainyard.core.model import RestartScope
 from trainyard.core.policies.restart import after_attempt
 from trainyard.core.restart_causes import disruption_cause, disruption_key
 from trainyard.core.status import MAX_DELETED_UIDS
+from trainyard.objects.resources import POD
 from trainyard.objects.structs import replace
 
 
@@ -35,6 +39,7 @@ def count_failures(job: Job, replicas: list[Replica], status: JobStatus) -> Coun
             key = failure_key(job, replica, uid)
             visible.add(key)
             if key not in counted and role:
+                role = _replaced(job, replica, role, counted)
                 counted.append(key)
                 failed.append(replica)
                 role = replace(after_attempt(job, replica, role), failures=role.failures + 1)
@@ -58,11 +63,29 @@ def _count_disruptions(job: Job, replicas: list[Replica], status: JobStatus) -> 
         if not going and not (termination and termination.disrupted):
             continue
         if (key := disruption_key(child.uid)) not in counted:
+            role = _replaced(job, replica, role, counted)
             counted.append(key)
             cause = disruption_cause(termination.reason if termination else child.reason)
             causes[cause] = causes.get(cause, 0) + 1
             roles[replica.slot.role] = after_attempt(job, replica, role)
     return replace(status, counted_failures=tuple(counted), restart_causes=causes, roles=roles)
+
+
+def _replaced(job: Job, replica: Replica, role: RoleStatus, counted: list[str]) -> RoleStatus:
+    """The role with the restarts in place of a Pod that restarts alone and has ended."""
+    if not _restarts_alone(job, replica) or has_ended(replica, counted):
+        return role
+    return replace(role, in_place=role.in_place + restarts_of_replica(job, replica))
+
+
+def _restarts_alone(job: Job, replica: Replica) -> bool:
+    return job.restart_scope is RestartScope.SLOT and replica.child is not None and replica.child.kind == POD.kind
+
+
+def has_ended(replica: Replica, counted: Sequence[str]) -> bool:
+    """Whether the end of a replica that restarts alone is counted, as a failure or as a disruption."""
+    uid = replica.child.uid if replica.child else ""
+    return uid in counted or disruption_key(uid) in counted
 
 
 def is_counted(job: Job, replica: Replica) -> bool:

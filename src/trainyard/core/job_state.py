@@ -74,6 +74,7 @@ class RoleStatus(msgspec.Struct, frozen=True):
     port: int = 0
     digest: str = ""
     without_progress: int = 0  # attempts in a row that ended without progress, before the present one (S14)
+    in_place: int = 0  # restarts in place of replicas that were replaced since, see restart_count.py
     # failures before the last restart that Lifecycle.on_role_failure has led to: Role.backoff_limit begins anew
     failures_before: int = 0
 

@@ -128,6 +128,7 @@ def _parse_role(stored: object) -> RoleStatus:
         port=_count(role.get("port")),
         digest=digest if isinstance(digest, str) else "",
         without_progress=_count(role.get("withoutProgress")),
+        in_place=_count(role.get("restartsInPlace")),
         failures_before=_count(role.get("failuresBefore")),
     )
 
@@ -283,7 +284,11 @@ def _render_role(role: RoleStatus) -> Json:
         "port": role.port,
         "template": role.digest,
     }
-    rest = {"withoutProgress": role.without_progress, "failuresBefore": role.failures_before}
+    rest = {
+        "withoutProgress": role.without_progress,
+        "restartsInPlace": role.in_place,
+        "failuresBefore": role.failures_before,
+    }
     return {**rendered, **{name: count for name, count in rest.items() if count}}
 
 

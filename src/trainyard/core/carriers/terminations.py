@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from trainyard.core.children import ContainerRecord, decode_containers
-from trainyard.core.job_state import NO_POD, Termination
+from trainyard.core.job_state import NO_POD, Replica, Termination
 from trainyard.core.kind import Job
 from trainyard.core.model import Child, ExitAction, Slot
 from trainyard.objects import as_dict
 from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS
+from trainyard.objects.resources import POD
 from trainyard.objects.structs import replace
 
 
@@ -116,6 +117,12 @@ def newest_pod(pods: tuple[Child, ...]) -> Child | None:
 def restart_count(job: Job, slot: Slot, pods: tuple[Child, ...]) -> int:
     """The restarts of the main container by the kubelet, of the pods that are not in Terminating (S28)."""
     return sum(restarts_of_pod(pod, job) for pod in pods if not pod.deleting)
+
+
+def restarts_of_replica(job: Job, replica: Replica) -> int:
+    """The same of one replica, where it is a Pod also while that is in Terminating."""
+    pod = replica.child
+    return restarts_of_pod(pod, job) if pod and pod.kind == POD.kind else replica.restart_count
 
 
 def restarts_of_pod(pod: Child, job: Job | None) -> int:

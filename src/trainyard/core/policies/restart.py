@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from trainyard.core.carriers.terminations import restarts_of_replica
 from trainyard.core.job_state import (
     JobStatus,
     Outcome,
@@ -115,7 +116,7 @@ def plan_restarts(
         roles = {name: _after_progress(job, name, role, replicas, now) for name, role in roles.items()}
     if job.restarts_gang() and (resumed or _has_new_attempt(status, roles)):
         status, roles = _limits_of_roles(job, status, roles, exceeded, failed or resumed)
-    status = replace(status, roles=roles, restart_causes=causes)
+    status = replace(status, roles=_with_replaced(job, status, roles, replicas), restart_causes=causes)
     status = replace(status, gang="" if suspended else _gang(job, replicas, status))
     message = "; ".join(filter(None, (join_texts(messages), lost)))
     return Restarts(status, tuple(slots), message, tuple(wakeups))
@@ -161,6 +162,18 @@ def _after_progress(job: Job, name: str, role: RoleStatus, replicas: list[Replic
     children = (replica.child for replica in replicas if replica.slot.role == name)
     started = min((child.start_time for child in children if child and child.start_time), default=now)
     return replace(role, without_progress=0) if _is_long(job, now - started, role.without_progress) else role
+
+
+def _with_replaced(
+    job: Job, status: JobStatus, roles: dict[str, RoleStatus], replicas: list[Replica]
+) -> dict[str, RoleStatus]:
+    """The roles, those with a new attempt with the restarts in place of the replicas that it replaces."""
+    replaced = dict.fromkeys(roles, 0)
+    for replica in replicas:
+        name, before = replica.slot.role, status.role(replica.slot.role).attempt
+        if replica.child and before <= replica.child.attempt and name in roles and roles[name].attempt > before:
+            replaced[name] += restarts_of_replica(job, replica)
+    return {name: replace(role, in_place=role.in_place + replaced[name]) for name, role in roles.items()}
 
 
 def after_attempt(job: Job, replica: Replica, role: RoleStatus) -> RoleStatus:

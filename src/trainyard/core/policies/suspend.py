@@ -28,7 +28,9 @@ def next_status(job: Job, now: float, is_queued: bool = False) -> JobStatus:
         before = status.role(role.name)
         attempt = before.attempt + 1 if resumed else 0
         roles[role.name] = RoleStatus(
-            attempt, before.failures, role.replicas, role.port, role.digest, failures_before=before.failures_before
+            *(attempt, before.failures, role.replicas, role.port, role.digest),
+            failures_before=before.failures_before,
+            in_place=before.in_place,
         )
     resumes = status.resume_count + (1 if resumed else 0)
     # A status without roles that has a start time is from an older operator, whose pods run on.

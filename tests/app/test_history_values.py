@@ -26,6 +26,7 @@ from trainyard.app.history.records import (
     read_records,
 )
 from trainyard.app.history.retention import RetentionLimits, cut_log, keep, mark_interrupted, prune
+from trainyard.cli.output.record_lines import restarts_of
 from trainyard.node.kubelet.lifecycle import step
 from trainyard.node.kubelet.pod_state import Container, Ended, Event, Started, Tick
 from trainyard.node.kubelet.pod_state import Pod as LifecyclePod
@@ -218,6 +219,15 @@ def test_restarts_are_those_of_the_jobs_status_and_the_start_is_the_first(tmp_pa
     again = JobRecord.loaded(tmp_path, json.loads((tmp_path / RESULT).read_text()), RetentionLimits())
     again.record_pod(pod(9, phase="Running"), gone=False)
     assert again.snapshot("lock").data["restarts"] == 2
+
+
+def test_restarts_are_recorded_by_cause(tmp_path: Path) -> None:
+    kept = record(tmp_path)
+    kept.record_job(job(restarts=2, restartCauses={"program": 2, "node-lost": 1, "unknown": 3}), 0)
+    kept.snapshot("lock").write()
+    read = read_record(tmp_path)
+    assert read is not None and read.data["restartCauses"] == {"node-lost": 1}
+    assert restarts_of(read) == "2; 1 by node-lost"
 
 
 def test_a_job_is_over_when_its_result_is_known_and_no_pod_runs(tmp_path: Path) -> None:

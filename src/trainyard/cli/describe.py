@@ -14,8 +14,6 @@ from trainyard.cli.output.layout import UNKNOWN_WIDTH, UNLIMITED, colour_on, fie
 from trainyard.objects import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from trainyard.app.evidence.related_objects import RelatedObjects
     from trainyard.cli.command.jobs import JobInfo
     from trainyard.views.job_details import JobDetails
@@ -83,6 +81,8 @@ def describe_lines(
 
 
 def _head(details: JobDetails, now: float) -> list[tuple[str, str]]:
+    from trainyard.views.job_details import restarts_text
+
     row = details.row
     return [
         ("Name", row.name),
@@ -95,15 +95,10 @@ def _head(details: JobDetails, now: float) -> list[tuple[str, str]]:
         ("Deleted", _time_text(details.deleted, now)),
         ("Started", _time_text(row.started, now)),
         ("Ended", _time_text(row.ended_at, now)),
-        ("Restarts", "; ".join(filter(None, (str(row.restarts or ""), *_disruptions(details))))),
+        ("Restarts", restarts_text(row.restarts, details.disruptions.items())),
         ("RuntimeId", details.runtime_id),
         ("Policies", ", ".join(f"{name}={_value_text(value)}" for name, value in details.policies.items())),
     ]
-
-
-def _disruptions(details: JobDetails) -> Iterator[str]:
-    """The restarts that the program did not cause: "1 by node-lost"."""
-    return (f"{count} by {cause}" for cause, count in details.disruptions.items())
 
 
 def _value_text(value: Any) -> str:

@@ -100,6 +100,12 @@ def job_details(
     )
 
 
+def restarts_text(restarts: int, disruptions: Iterable[tuple[str, int]]) -> str:
+    """The restarts that the program caused, and those of other causes: "2; 1 by node-lost"; "" for none."""
+    by_cause = (f"{count} by {cause}" for cause, count in disruptions)
+    return "; ".join(filter(None, (str(restarts or ""), *by_cause)))
+
+
 def _policies(job: Job) -> dict[str, Any]:
     policy = job.policy
     policies = {

@@ -18,6 +18,7 @@ import msgspec
 
 from trainyard.app.history.records import INTERRUPTED, LOGS, RECORDING, RESULT, events_text, read_events, write_file
 from trainyard.app.history.retention import RetentionLimits
+from trainyard.core.status import parse_status
 from trainyard.kinds import kind_of
 from trainyard.objects import (
     Json,
@@ -128,7 +129,7 @@ class JobRecord(msgspec.Struct):
         self._job, self._job_changed = job, True
         result, reason, message = result_of(job)
         status = operator_status(job)
-        restarts = status.get("restarts")
+        restarts, kind = status.get("restarts"), kind_of(job)
         ended = str(status.get("completionTime") or "") or self.data.get("ended") or format_time(now)
         self.data |= {
             "apiVersion": job.get("apiVersion"),
@@ -138,6 +139,7 @@ class JobRecord(msgspec.Struct):
             "created": job["metadata"].get("creationTimestamp"),
             # The job's own number, which counts failures alone: as `trainyard get` shows it.
             "restarts": max(int(self.data.get("restarts") or 0), restarts if isinstance(restarts, int) else 0),
+            "restartCauses": dict(parse_status(kind, job).restart_causes) if kind else {},
             "started": self.data.get("started") or status.get("startTime") or "",  # a resume sets startTime again
             "ended": ended if result else "",
             "result": result,

@@ -30,6 +30,7 @@ RESULT_FIELDS: Shape = {
     **dict.fromkeys(("apiVersion", "kind", "namespace", "name", "uid", "where", "logs"), str),
     **dict.fromkeys(("result", "reason", "message", "created", "started", "ended", "deleted"), str),
     **dict.fromkeys(("restarts", "replicas", "eventsLeftOut"), int),
+    "restartCauses": {EACH: int},
     "leftOut": {EACH: {"pods": int}},
 }
 EVENT: Shape = {**dict.fromkeys(("time", "type", "reason", "object", "message", "source", "uid"), str), "count": int}

@@ -12,7 +12,7 @@ from trainyard.app.history.records import INTERRUPTED, HistoryRecord, write_file
 from trainyard.app.job_files import open_file, read_bytes
 from trainyard.cli.command.cluster_command import CommandError
 from trainyard.cli.export.page import ExportedLog, ExportedRun, export_page
-from trainyard.cli.output.record_lines import took
+from trainyard.cli.output.record_lines import restarts_of, took
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, format_time
 from trainyard.objects.log_files import pieces
@@ -94,7 +94,7 @@ def _fields(record: HistoryRecord, now: float) -> list[tuple[str, str]]:
         ("started", record.text("started") or record.text("created")),
         ("ended", record.text("ended")),
         ("took", took(record, now)),
-        ("restarts", str(record.data.get("restarts") or 0)),
+        ("restarts", restarts_of(record)),
         ("deleted", record.text("deleted")),
         ("id", record.id),
         ("uid", record.text("uid")),

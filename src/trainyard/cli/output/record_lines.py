@@ -16,6 +16,7 @@ from trainyard.objects.numbers import count_text
 from trainyard.objects.printable import printable
 from trainyard.views.durations import format_age, format_clock
 from trainyard.views.event_view import event_view
+from trainyard.views.job_details import restarts_text
 from trainyard.views.memory import format_bytes
 from trainyard.views.recorded import recorded_view
 
@@ -27,6 +28,12 @@ def took(record: HistoryRecord, now: float) -> str:
     """How long the job ran, or runs: 12:34. `now`: Unix seconds."""
     start = parse_time(record.data.get("started")) or record.started
     return format_clock((record.ended_at or now) - start)
+
+
+def restarts_of(record: HistoryRecord) -> str:
+    """The restarts of the job, and those that the program did not cause."""
+    causes = record.data.get("restartCauses") or {}
+    return restarts_text(int(record.data.get("restarts") or 0), causes.items()) or "0"
 
 
 def record_lines(record: HistoryRecord, now: float, width: int) -> list[str]:
@@ -59,7 +66,7 @@ def record_fields(record: HistoryRecord, now: float) -> list[str]:
         ("Started", _time_and_age(record.text("started") or record.text("created"), now)),
         ("Ended", _time_and_age(record.text("ended"), now)),
         ("Took", took(record, now)),
-        ("Restarts", str(record.data.get("restarts") or 0)),
+        ("Restarts", restarts_of(record)),
         ("Deleted", _time_and_age(record.text("deleted"), now)),
         ("Kept", "whatever the limits of the history" if record.is_kept else ""),
         ("Where", "trainyard run" if record.text("where") == "run" else f"the cluster {record.text('where')}"),

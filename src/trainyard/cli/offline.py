@@ -155,7 +155,8 @@ def plan_as_json(world: OfflineCluster, job: Json, kind: Kind) -> Json:
     spec = world.spec(job, kind)
     plan = world.plan(job, kind)
     # The operator renders children for the new status, which it writes first.
-    written_job = core.parse_job(kind, {**job, "spec": spec, "status": plan.status}, world.config)
+    written = {**job, "spec": spec, "status": plan.status}
+    written_job = core.parse_job(kind, written, world.config).with_slots(plan.slots)
     key = key_of(job)
     writes = len(plan.deletes) + len(plan.patches) + len(plan.creates) + bool(plan.spec_patch)
     writes += bool(plan.status_changed or plan.writes_objects)

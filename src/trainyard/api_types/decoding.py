@@ -21,12 +21,13 @@ from msgspec import Raw
 
 from trainyard.api_types.schemas import ANY, META, TypeSchema, built_in
 from trainyard.objects import Problem, encode, parse_time
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.objects.quantities import canonical, is_quantity
 from trainyard.schema.checks import TYPE_TEXTS, json_text
 
 _BITS = {"int32": 2**31, "int64": 2**63}
 _SECONDS = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
-_MICRO_TIME = re.compile(_SECONDS + r"[.,]\d{6}(Z|[-+]\d\d:\d\d)")
+_MICRO_TIME = lazy_pattern(_SECONDS + r"[.,]\d{6}(Z|[-+]\d\d:\d\d)")
 _STORED_TIMES = {"date-time": re.compile(_SECONDS + "Z"), "micro-time": re.compile(_SECONDS + r"\.\d{6}Z")}
 _NO_TIME = "0001-01-01T00:00:00"
 _PRECISION = {"date-time": "seconds", "micro-time": "microseconds"}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 from trainyard.objects import Json, Problem
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.schema.checks import json_text
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
-_DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+_LABEL = lazy_pattern(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
+_DNS_1035 = lazy_pattern(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
+_SUBDOMAIN = lazy_pattern(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 _PATH_SEGMENT = re.compile(r"(?!\.{1,2}\Z)[^/%\x00-\x1f]+\Z")
-_QUALIFIED_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
+_QUALIFIED_NAME = lazy_pattern(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
 
 LABEL_TEXT = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "

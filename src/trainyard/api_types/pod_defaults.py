@@ -7,6 +7,7 @@ from typing import Any
 
 from trainyard.api_types.defaults import set_defaults, set_defaults_for_zero
 from trainyard.objects import Json
+from trainyard.objects.patterns import lazy_pattern
 
 
 def default_pod_spec(spec: Json, is_pod: bool = True) -> None:
@@ -106,7 +107,7 @@ def pull_policy(image: str) -> str:
 # The grammar of image references (distribution/reference). 64 hexadecimal digits alone are an image id without tag.
 _HOST = r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
 _PART = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
-_IMAGE = re.compile(
+_IMAGE = lazy_pattern(
     rf"(?![0-9a-f]{{64}}\Z)(({_HOST}(\.{_HOST})*|\[[0-9A-Fa-f:]+\])(:\d+)?/)?{_PART}(/{_PART})*"
     r"(:(?P<tag>\w[-.\w]{0,127}))?(@(?P<digest>[A-Za-z][A-Za-z0-9]*([-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9A-Fa-f]{32,}))?",
     re.ASCII,

@@ -7,7 +7,6 @@ pod_resources, pod_security, pod_scheduling.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from trainyard.api_types.names import annotation_problems, label_problems
@@ -26,6 +25,7 @@ from trainyard.api_types.validators import (
     validate_name,
 )
 from trainyard.objects import Json, Problem
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.schema.checks import json_text
 
 RESTARTS = ("Always", "OnFailure", "Never")
@@ -33,7 +33,7 @@ RESTART_ACTIONS = ("Restart", "RestartAllContainers")
 MOST_RESTART_RULES, MOST_EXIT_CODES = 20, 255
 MAX_HOSTNAME_BYTES = 64  # bytes of a host name on Linux
 MOST_NAMESERVERS, MOST_SEARCHES, LONGEST_SEARCHES = 3, 32, 2048
-_SEARCH = re.compile(r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*")
+_SEARCH = lazy_pattern(r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*")
 _SEARCH_TEXT = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must "
     "start and end with an alphanumeric character (e.g. 'example.com')"

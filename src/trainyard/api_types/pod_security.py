@@ -12,10 +12,11 @@ from typing import Any
 
 from trainyard.api_types.validators import MAX_INT32, validate_enum
 from trainyard.objects import Json, Problem
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.schema.checks import json_text
 
 CAP_SYS_ADMIN = "CAP_SYS_ADMIN"
-_SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
+_SYSCTL = lazy_pattern(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
 _IPC_SYSCTLS = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")
 
 

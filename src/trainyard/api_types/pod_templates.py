@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +10,12 @@ from trainyard.api_types.pod_defaults import default_pod_spec
 from trainyard.api_types.pod_rules import template_problems
 from trainyard.api_types.schemas import built_in
 from trainyard.objects import Json, Problem, decode, encode
+from trainyard.objects.patterns import lazy_pattern
 
 _TEMPLATE = built_in("api.core.v1.PodTemplateSpec")
 # What OpenAPI calls required and a real server takes as empty if it is missing: NOT_REQUIRED of
 # tools/generate_pod_types.py, which a test asks the server for.
-_EMPTY_IF_MISSING = re.compile(
+_EMPTY_IF_MISSING = lazy_pattern(
     r"\.(preference|httpHeaders\[\d+\]\.value|sysctls\[\d+\]\.value|sleep\.seconds|iscsi\.lun|scaleIO\.secretRef)$"
 )
 

@@ -9,7 +9,6 @@ Rules for this file:
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from pathlib import Path
@@ -18,12 +17,13 @@ from typing import Any
 import msgspec
 
 from trainyard.objects import Json
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.objects.structs import replace
 
 _GROUP_NAMES = {"": "core"}
 _PACKAGES = {"apiextensions.k8s.io": "apiextensions-apiserver.pkg.apis.apiextensions"}
 META = "apimachinery.pkg.apis.meta.v1."
-_FIELD = re.compile(r"(?P<name>[^!:]+)(?P<must>!?):(?P<type>[^;]+)(?:;(?P<facts>.*))?\Z")
+_FIELD = lazy_pattern(r"(?P<name>[^!:]+)(?P<must>!?):(?P<type>[^;]+)(?:;(?P<facts>.*))?\Z")
 _FORMATS = {
     "int32": "integer",
     "int64": "integer",

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import time
 from datetime import UTC, datetime
 from textwrap import indent
 from typing import Any
 
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.objects.printable import printable
 
 FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
-_DIRECTIVE = re.compile(r"%%|%[-#0 +]*\d*(?:\.\d+)?[a-zA-Z]")
-_PAIR = re.compile(r"(?:^|(?<=\s))(\w+)=([^\s=]*%[^\s=]*)(?=\s|$)")
+_DIRECTIVE = lazy_pattern(r"%%|%[-#0 +]*\d*(?:\.\d+)?[a-zA-Z]")
+_PAIR = lazy_pattern(r"(?:^|(?<=\s))(\w+)=([^\s=]*%[^\s=]*)(?=\s|$)")
 RESERVED_FIELDS = frozenset({"time", "level", "logger", "message", "stacktrace"})
 
 

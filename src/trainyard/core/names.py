@@ -7,11 +7,13 @@ import json
 import re
 from collections.abc import Collection
 
+from trainyard.objects.patterns import lazy_pattern
+
 RUNTIME_ID = r"^[a-z0-9]([a-z0-9-]{0,14}[a-z0-9])?$"
 MAX_LABEL_LENGTH = 63
 ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_DNS_LABEL = lazy_pattern(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 def is_dns_label(name: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from trainyard.core.model import Refusal
 from trainyard.objects import Json, exponential_delay
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.objects.writes import Verb
 
 POLICY_MESSAGES = (
@@ -27,7 +28,7 @@ POLICY_MESSAGES = (
 """Text in the message of a policy's refusal, and the policy that `refusing_policy` returns for it."""
 
 _EXCEEDED_LIMIT = re.compile(r"must be less than or equal to (?P<name>\S+) limit")
-_PATH_STEP = re.compile(r"\[(?P<key>[^\]]*)\]|(?P<name>[^.\[]+)")
+_PATH_STEP = lazy_pattern(r"\[(?P<key>[^\]]*)\]|(?P<name>[^.\[]+)")
 
 
 def refusing_policy(code: int, message: str, causes: object, sent: Json | None) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from trainyard.objects.meta import Json, labels_of, name_of
+from trainyard.objects.patterns import lazy_pattern
 
 PREFIX = "trainyard.dev/"
 OWNER = PREFIX + "owner"  # the uid of the job
@@ -33,7 +34,7 @@ Selector = Callable[[Mapping[str, str]], bool]
 
 _NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _LABEL = rf"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?{_NAME}"
-_REQUIREMENT = re.compile(
+_REQUIREMENT = lazy_pattern(
     r"\s*(?:"
     rf"(?P<key>{_LABEL})\s+(?P<op>in|notin)\s*\((?P<set>[^()]*)\)"
     rf"|!\s*(?P<absent>{_LABEL})"

@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from trainyard.objects.durations import parse_duration
 from trainyard.objects.labels import PREFIX
+from trainyard.objects.times import parse_duration
 
 PROGRESS_DEADLINE = PREFIX + "progress-deadline"
 """Annotation of a job, such as `10m`: it is stalled once it has made no step for so long. Its pods get it, too."""

@@ -13,10 +13,12 @@ from __future__ import annotations
 import re
 import shlex
 
+from trainyard.objects.patterns import lazy_pattern
+
 DIRECTION_MARKS = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 SURROGATES = "\ud800-\udfff"
-_CONTROLS = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{DIRECTION_MARKS}{SURROGATES}]")
-_CONTROLS_AND_NEWLINES = re.compile(rf"[\x00-\x1f\x7f-\x9f{DIRECTION_MARKS}{SURROGATES}]")
+_CONTROLS = lazy_pattern(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{DIRECTION_MARKS}{SURROGATES}]")
+_CONTROLS_AND_NEWLINES = lazy_pattern(rf"[\x00-\x1f\x7f-\x9f{DIRECTION_MARKS}{SURROGATES}]")
 _OUR_COLOUR = re.compile(r"\x1b\[(?:0|3[1-6])m")  # the colour sequences that `cli/output/layout.py` writes
 _COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}m")
 _SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}

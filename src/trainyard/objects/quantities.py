@@ -10,7 +10,9 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-_QUANTITY = re.compile(
+from trainyard.objects.patterns import lazy_pattern
+
+_QUANTITY = lazy_pattern(
     r"(?P<number>[+-]?(\d+(\.\d*)?|\.\d+))((?P<binary>[KMGTPE])i|(?P<decimal>[numkMGTPE])|[eE](?P<power>[+-]?\d+))?\Z",
     re.ASCII,
 )

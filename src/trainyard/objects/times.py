@@ -1,5 +1,7 @@
 """Times: seconds since 1970 in UTC, a float, in Python; RFC 3339 with whole seconds, as Kubernetes has it, in JSON.
 
+Durations in annotations: whole hours, minutes and seconds, such as 90s, 10m, 1h30m.
+
 And the exponential delay of every retry of this project, also of those that a pod or a Job has by its API.
 """
 
@@ -7,6 +9,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import lru_cache
+
+from trainyard.objects.patterns import lazy_pattern
 
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # of the years 1 and 9999 in UTC
 
@@ -42,3 +46,13 @@ def exponential_delay(failures: int, initial: float, maximum: float) -> float:
 
 
 _MAX_DOUBLINGS = 30  # more could overflow a float
+
+
+_DURATION = lazy_pattern(r"(?:(\d{1,5})h)?(?:(\d{1,5})m)?(?:(\d{1,7})s)?")
+
+
+def parse_duration(text: str) -> int | None:
+    """The seconds; None for a text that is no such duration, or one of no seconds."""
+    match = _DURATION.fullmatch(text)
+    hours, minutes, seconds = (int(number or 0) for number in match.groups()) if match else (0, 0, 0)
+    return hours * 3600 + minutes * 60 + seconds or None

@@ -12,6 +12,8 @@ import math
 import re
 from decimal import Decimal
 
+from trainyard.objects.patterns import lazy_pattern
+
 MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1  # the integers that Go and JSON can represent
 
 _BOOLEANS_AND_NULLS: dict[str, bool | None] = {
@@ -22,10 +24,10 @@ _BOOLEANS_AND_NULLS: dict[str, bool | None] = {
 _NOT_JSON = frozenset(
     [".nan", ".NaN", ".NAN", *(f"{sign}.{word}" for sign in ("", "+", "-") for word in ("inf", "Inf", "INF"))]
 )
-_INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))\Z")
+_INTEGER = lazy_pattern(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))\Z")
 _BINARY_WITH_SIGN = re.compile(r"0b([-+])([01]+)\Z")  # Go's YAML parser accepts it, by accident
-_REAL = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
-_REAL_WITHOUT_INTEGER_PART = re.compile(r"\.[0-9]+(?:_[0-9]+)*(?:[eE][-+]?[0-9]+(?:_[0-9]+)*)?\Z")
+_REAL = lazy_pattern(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_REAL_WITHOUT_INTEGER_PART = lazy_pattern(r"\.[0-9]+(?:_[0-9]+)*(?:[eE][-+]?[0-9]+(?:_[0-9]+)*)?\Z")
 _MOST_DIGITS = 64  # of a number of 64 bits, in any radix, without leading zeros
 
 

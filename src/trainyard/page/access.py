@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.server.http.limits import Limits
 
 LIMITS = Limits(head_seconds=30.0, body_seconds=10.0, max_connections=96)
@@ -93,7 +94,7 @@ def refusal(headers: Mapping[str, str]) -> Refusal | None:
     return None
 
 
-_HOST = re.compile(r"(localhost|[0-9.]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?")
+_HOST = lazy_pattern(r"(localhost|[0-9.]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?")
 """Nothing else may stand in the policy of the page. ipaddress takes any text after a `%` for the zone of an address."""
 
 

@@ -10,12 +10,12 @@ Rules for this file:
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from trainyard.objects import Json, Problem, encode
 from trainyard.objects.numbers import count_text
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.schema.formats import FORMATS
 from trainyard.schema.patterns import matcher
 from trainyard.schema.pruning_and_defaulting import EMBEDDED, PRESERVE
@@ -35,7 +35,7 @@ TYPE_TEXTS = {
     "object": "an object (lines of `name: value`)",
     "array": "a list (lines that start with `-`)",
 }
-WRONG_TYPE_PATTERN = re.compile(r".*: must be (an? (integer|number|string|object|list)\b|true or false, )")
+WRONG_TYPE_PATTERN = lazy_pattern(r".*: must be (an? (integer|number|string|object|list)\b|true or false, )")
 """Matches the text of a problem that is about a value of the wrong type."""
 
 
@@ -295,7 +295,7 @@ def _check_embedded_object(value: Any, path: str, problems: list[Problem]) -> No
         problems.append(Problem(field_path(path, "kind"), f"Invalid value: {json_text(kind)}: {text}"))
 
 
-_KIND = re.compile(r"(?=.{1,63}\Z)[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?")
+_KIND = lazy_pattern(r"(?=.{1,63}\Z)[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?")
 
 
 def _properties_check(checks: dict[str, Check]) -> Check:

@@ -20,11 +20,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import sys
 from pathlib import Path
 
-CLUSTER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+from trainyard.objects.patterns import lazy_pattern
+
+CLUSTER_NAME = lazy_pattern(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 STALL = "stall.json"
 HISTORY = "history"  # beside the clusters' folders: the records of all jobs (history/records.py)

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO, cast
 
 import click
 
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.objects.printable import printable, printable_with_our_colours
 
 UNKNOWN_WIDTH = 80  # columns of a terminal that does not say how many it has
@@ -37,10 +37,10 @@ STATE_COLUMNS = frozenset({"STATE", "RESULT"})
 _RESET = "\x1b[0m"
 _GREEN, _RED, _YELLOW = "\x1b[32m", "\x1b[31m", "\x1b[33m"
 _GOOD_STATES = frozenset({"Running", "Succeeded", "Complete", "Completed", "up", "fine", "ready"})
-_BAD_STATES = re.compile(r"Failed|Err|BackOff|OOMKilled|Invalid|Evicted|problem|not up|Unschedulable")
+_BAD_STATES = lazy_pattern(r"Failed|Err|BackOff|OOMKilled|Invalid|Evicted|problem|not up|Unschedulable")
 _NEUTRAL_STATES = frozenset({"", "Unknown", "Suspended", "Stopped", "Deleted", "note", "none"})
 _QUOTED = r"[^\s`]*`[^`\n]+`[^\s`]*(?!\S)|[^\s`']*'/[^'\n]+'[^\s']*(?!\S)"
-_WORD = re.compile(rf"(\s*)((?<!\S)(?:{_QUOTED})|export \w+=\S+|\S+)")
+_WORD = lazy_pattern(rf"(\s*)((?<!\S)(?:{_QUOTED})|export \w+=\S+|\S+)")
 
 
 def terminal_width(descriptor: int) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainyard.objects import Json
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.objects.printable import DIRECTION_MARKS, SURROGATES
 from trainyard.objects.yaml_text import as_yaml
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMS", "align_columns", "as_json", "as_yaml", "document"]
 
 # Valid unescaped in JSON, but a terminal interprets them, or no output can encode them.
-_CONTROL_CHARACTERS = re.compile(f"[\x7f-\x9f{DIRECTION_MARKS}{SURROGATES}]")
+_CONTROL_CHARACTERS = lazy_pattern(f"[\x7f-\x9f{DIRECTION_MARKS}{SURROGATES}]")
 FORMS = ("wide", "json", "yaml", "name")
 
 

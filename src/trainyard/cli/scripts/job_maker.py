@@ -25,6 +25,7 @@ from trainyard.core.names import is_dns_label
 from trainyard.core.scripts import LOCAL_IMAGE, JobOptions, ProgramCommand, ScriptFramework
 from trainyard.objects import Json, Problem
 from trainyard.objects.manifest import Document, ManifestError
+from trainyard.objects.patterns import lazy_pattern
 
 SCRIPT_OPTIONS = ("workers", "ps", "nproc", "gpus", "least", "most", "framework", "api", "name", "env", "image")
 """Parameter names of the options that are rejected with a manifest."""
@@ -46,7 +47,7 @@ _OWN_OPTIONS = frozenset(
     )
 )
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_READ_VARIABLE = re.compile(
+_READ_VARIABLE = lazy_pattern(
     r"""\b(?:environ(?:\.get)?\s*[\[(]|getenv\s*\()\s*["']([A-Za-z_][A-Za-z0-9_]*)["'](?!\s*\]\s*=[^=])"""
 )
 _LAUNCHER_VARIABLES = frozenset(

@@ -15,6 +15,7 @@ from trainyard.core.job_state import JobStatus, Outcome, Replica
 from trainyard.core.kind import Job
 from trainyard.core.policies.failure_policy import join_texts, termination_text
 from trainyard.objects.meta import annotations_of
+from trainyard.objects.patterns import lazy_pattern
 
 RESTART_LIMIT = "trainyard.dev/restart-limit"
 """Annotation of a job: `5/1h`, at most five restarts within an hour. Units: s, m, h, d."""
@@ -23,7 +24,7 @@ MAX_LIMIT = 1000
 """The largest limit: the status has the time of each restart in the window."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_LIMIT = re.compile(r"([0-9]{1,4})/([0-9]{1,6})([smhd])", re.ASCII)
+_LIMIT = lazy_pattern(r"([0-9]{1,4})/([0-9]{1,6})([smhd])", re.ASCII)
 
 
 class RestartLimit(msgspec.Struct, frozen=True):

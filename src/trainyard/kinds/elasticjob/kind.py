@@ -5,7 +5,6 @@ Prior art: the README of the TorchElastic controller and its behaviour at versio
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,6 +62,7 @@ from trainyard.kinds.policies import Policies, policy_of
 from trainyard.kinds.rendezvous_store import give_each_rendezvous_a_store
 from trainyard.kinds.spec_problems import spec_problems, unknown_fields
 from trainyard.objects import GVK, Json, Problem, Ref
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.objects.resources import POD, SERVICE
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Delete
@@ -224,7 +224,7 @@ def render_status(job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, 
     }
 
 
-_UNREACHABLE = re.compile(
+_UNREACHABLE = lazy_pattern(
     r"EtcdConnectionFailed|RendezvousConnectionError|RendezvousTimeoutError|EtcdException|[Cc]onnection refused"
     r"|[Nn]ame or service not known|[Nn]ame resolution|[Nn]o route to host|Max retries exceeded"
 )

@@ -6,7 +6,6 @@ is then. Volcano admits a job to its queue before the pods are created; schedule
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 
 from trainyard.core import AuxiliaryObject, Event, Job, PlannedCreate, Slot
@@ -19,6 +18,7 @@ from trainyard.kinds.pods.templates import spec_of, whole_number
 from trainyard.objects import GVK, Json, Problem, Ref
 from trainyard.objects.labels import PREFIX
 from trainyard.objects.meta import annotations_of
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.objects.quantities import of_value
 
 VOLCANO = "volcano"
@@ -27,7 +27,7 @@ PLUGINS_POD_GROUP = GVK("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroup
 POD_GROUPS = (VOLCANO_POD_GROUP, PLUGINS_POD_GROUP)
 NOT_ADMITTED = frozenset({"", "Pending"})
 """The phases of a PodGroup that Volcano has not admitted to its queue."""
-ASLEEP = re.compile(r"rejection in (PostFilter|Unreserve)|at plugin Coscheduling|resource gap: ")
+ASLEEP = lazy_pattern(r"rejection in (PostFilter|Unreserve)|at plugin Coscheduling|resource gap: ")
 """What Coscheduling writes into a pod that it has rejected itself. It registers no event of room that becomes free,
 only the creation of a pod and a change of the PodGroup: without them the pod waits for five minutes."""
 NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration", PREFIX)

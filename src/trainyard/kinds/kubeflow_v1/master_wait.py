@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from trainyard.core import Job, MasterWait, Slot
@@ -10,6 +9,7 @@ from trainyard.kinds.kubeflow_v1.framework import MASTER, WORKER, replica_name
 from trainyard.kinds.kubeflow_v1.pods import variable
 from trainyard.kinds.pods.templates import append_to_list, containers_of
 from trainyard.objects import Json, Problem
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.objects.yaml_reader import ManifestError, load
 
 NAME = "init-pytorch"
@@ -50,7 +50,7 @@ each type of a record alone: each question here is of another type, of those for
 to any is NXDOMAIN until the name exists. Without an answer, or outside of a cluster's DNS, it ends at once."""
 MASTER_TOKEN, IMAGE_TOKEN = "trainyard-master-address", "trainyard-init-container-image"
 """What a template's containers have in the place of values that depend on the job."""
-_PLACEHOLDER = re.compile(r"\{\{-?\s*\.(\w+)\s*-?\}\}")
+_PLACEHOLDER = lazy_pattern(r"\{\{-?\s*\.(\w+)\s*-?\}\}")
 
 
 def wait_for_master(template: Json, job: Job, slot: Slot) -> None:

@@ -21,6 +21,7 @@ from trainyard.kinds.trainjob.pod_sets import DATASET, LAUNCHER, MODEL, NODE, TR
 from trainyard.kinds.trainjob.render import INITIALIZERS, open_rendering
 from trainyard.kinds.trainjob.spec import GROUP
 from trainyard.objects import Json, Problem, labels_of
+from trainyard.objects.patterns import lazy_pattern
 
 TORCH_RESERVED = ("PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE")
 XGBOOST_RESERVED = ("DMLC_NUM_WORKER", "DMLC_TASK_ID", "DMLC_TRACKER_PORT", "DMLC_TRACKER_URI")
@@ -41,7 +42,7 @@ DEPRECATED = (
     + POLICY_URL
 )
 _DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_MANAGER = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
+_MANAGER = lazy_pattern(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 
 
 def unsupported_runtime(reference: Json) -> str:

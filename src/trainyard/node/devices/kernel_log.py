@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +22,7 @@ from typing import NamedTuple
 from trainyard.node.devices.device import Device
 from trainyard.node.devices.manager import DeviceManager
 from trainyard.objects.extended_resources import AMD_GPU
+from trainyard.objects.patterns import lazy_pattern
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ KERNEL_LOG = Path("/dev/kmsg")
 OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
 """Xids that a program causes, and that NVIDIA's device plugin ignores for this reason."""
 _MAX_RECORD = 8192  # bytes; a read of /dev/kmsg with less room fails
-_XID = re.compile(r";(NVRM: Xid \(PCI:(?P<address>[\da-fA-F:.]+)\): (?P<xid>\d+).*)")
+_XID = lazy_pattern(r";(NVRM: Xid \(PCI:(?P<address>[\da-fA-F:.]+)\): (?P<xid>\d+).*)")
 
 
 class XidError(NamedTuple):

@@ -43,6 +43,7 @@ import msgspec
 
 from trainyard.node.images.requirements import expand_path, is_pinned, parse_pins
 from trainyard.objects import Problem
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.objects.yaml_builder import DOCUMENT, Value
 from trainyard.objects.yaml_reader import ManifestError, load
 
@@ -51,10 +52,10 @@ PROGRAMS = Path(__file__).parents[2] / "programs"
 WORKING_DIRECTORY = "{working-directory}"
 """Value of `workdir` for the folder in the pod's annotation (objects/labels.py)."""
 
-_PYTHON_RANGE = re.compile(r"(\d+)\.(\d+)(?:\s*-\s*(\d+)\.(\d+))?$")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(kB|MB|GB)$")
+_PYTHON_RANGE = lazy_pattern(r"(\d+)\.(\d+)(?:\s*-\s*(\d+)\.(\d+))?$")
+_SIZE = lazy_pattern(r"(\d+(?:\.\d+)?)\s*(kB|MB|GB)$")
 _UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9}
-_VERSION_TERM = re.compile(r"(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)$")
+_VERSION_TERM = lazy_pattern(r"(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)$")
 
 
 class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

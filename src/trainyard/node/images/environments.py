@@ -36,9 +36,10 @@ from trainyard.node.images.interpreters import Python
 from trainyard.node.images.problems import ImageProblem
 from trainyard.node.images.progress import Meter, Report
 from trainyard.node.images.requirements import is_pinned
+from trainyard.objects.patterns import lazy_pattern
 
 _REPEATED_REQUEST = re.compile(r"""['"]\)['"]: /\S*$""")  # the end of pip's line about one, which may begin cut
-_REQUEST_ERROR = re.compile(r"\[Errno -?\d+\] [\w ]+|[\w. ]+ timed out")
+_REQUEST_ERROR = lazy_pattern(r"\[Errno -?\d+\] [\w ]+|[\w. ]+ timed out")
 _LAUNCH_SCRIPT = str(Path(__file__).with_name("launch.py"))
 _TAIL_BYTES = 4000  # number of bytes at the end of a build's output that are kept for the message
 _LAYOUT_VERSION = 1  # part of every folder's hash: increment it when the build steps change

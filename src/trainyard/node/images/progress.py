@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from trainyard.node.images.received_bytes import ReceivedBytes
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.objects.structs import replace
 
 # Called with the image and a text about its installation; None when the installation has ended.
@@ -21,7 +22,7 @@ Report = Callable[[str, str | None], object]
 _REPORT_INTERVAL, _LINE_INTERVAL = 1.0, 10.0  # seconds between two reports: of a live display, of lines
 # The output of uv and pip at the begin of a step.
 _STEPS = (
-    (re.compile(r"\s*(Collecting|Resolved|Downloading|Using cached|Looking in)\b"), "downloading"),
+    (lazy_pattern(r"\s*(Collecting|Resolved|Downloading|Using cached|Looking in)\b"), "downloading"),
     (re.compile(r"\s*(Building|Running setup\.py)\b"), "building"),
     (re.compile(r"\s*(Prepared|Installing collected)\b"), "unpacking"),
 )

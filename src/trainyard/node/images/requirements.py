@@ -14,17 +14,18 @@ from pathlib import Path
 import msgspec
 
 from trainyard.objects import Problem
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.objects.yaml_reader import ManifestError
 
-_PIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[^\]]*\])?\s*(={2,3}\s*[^\s;*]+|@\s*[^\s;]+)\s*(;.*)?$")
+_PIN = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[^\]]*\])?\s*(={2,3}\s*[^\s;*]+|@\s*[^\s;]+)\s*(;.*)?$")
 _HASH = re.compile(r"\s--hash[=\s]\s*\S+")
 _COMMENT = re.compile(r"(^|\s)#.*")
-_INCLUDE = re.compile(r"(?:-r|--requirement)[=\s]*(\S.*)$")
-_FIND_LINKS = re.compile(r"(?:-f|--find-links)[=\s]*(\S.*)$")
-_OPTIONS = re.compile(
+_INCLUDE = lazy_pattern(r"(?:-r|--requirement)[=\s]*(\S.*)$")
+_FIND_LINKS = lazy_pattern(r"(?:-f|--find-links)[=\s]*(\S.*)$")
+_OPTIONS = lazy_pattern(
     r"-i\b|--(index-url|extra-index-url|no-index|pre|prefer-binary|require-hashes|no-binary|only-binary|trusted-host)\b"
 )
-_UNPINNABLE = re.compile(r"-e\b|-c\b|--editable|--constraint|[./~]")
+_UNPINNABLE = lazy_pattern(r"-e\b|-c\b|--editable|--constraint|[./~]")
 
 
 class _RequirementLine(msgspec.Struct, frozen=True):

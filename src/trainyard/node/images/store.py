@@ -21,9 +21,11 @@ from pathlib import Path
 
 import msgspec
 
+from trainyard.objects.patterns import lazy_pattern
+
 RECORD = "trainyard.json"  # file in an environment with its origin; its modification time is the last use
 _ENVIRONMENT_NAME = re.compile(r"[a-z0-9.-]+-[0-9a-f]{16}")
-_LEFTOVER_NAME = re.compile(r"\.([a-z0-9.-]+-[0-9a-f]{16})\.\w+")
+_LEFTOVER_NAME = lazy_pattern(r"\.([a-z0-9.-]+-[0-9a-f]{16})\.\w+")
 
 
 class Environment(msgspec.Struct, frozen=True):

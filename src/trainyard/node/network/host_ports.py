@@ -16,7 +16,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-_HOST = re.compile(r"(|.+_)(?:HOST|HOSTNAME|ADDR|ADDRESS|IP|URI)(?:E?S)?$", re.IGNORECASE)
+from trainyard.objects.patterns import lazy_pattern
+
+_HOST = lazy_pattern(r"(|.+_)(?:HOST|HOSTNAME|ADDR|ADDRESS|IP|URI)(?:E?S)?$", re.IGNORECASE)
 _NUMBER = re.compile(r"[0-9]{1,5}")
 
 

@@ -9,11 +9,12 @@ import msgspec
 
 from trainyard.objects import NamespacedName
 from trainyard.objects.labels import Selector, equality_requirement, parse_selector
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.server.model import errors
 from trainyard.server.model.resources import Resource
 from trainyard.server.model.store import Label, Record, View
 
-_FIELD = re.compile(r"\s*([A-Za-z0-9_.\-/\[\]]+?)\s*(==|=|!=)((?:[^,\\]|\\.)*)(?:,|\Z)")
+_FIELD = lazy_pattern(r"\s*([A-Za-z0-9_.\-/\[\]]+?)\s*(==|=|!=)((?:[^,\\]|\\.)*)(?:,|\Z)")
 
 FieldTest = Callable[[NamespacedName, Record], bool]
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Sequence
 
 from trainyard.objects import Json, encode
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.server.model import errors
 from trainyard.server.model.requests import Request, Response, reply
 from trainyard.server.model.resources import Registry, Resource
@@ -70,7 +70,7 @@ _SUBRESOURCES: dict[str, Json] = {
     "finalize": {"kind": "Namespace", "verbs": ["update"]},
     "scale": {"group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": ["get", "patch", "update"]},
 }
-_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?\Z")
+_VERSION = lazy_pattern(r"v(\d+)(?:(alpha|beta)(\d+))?\Z")
 
 
 def respond(registry: Registry, request: Request) -> Response | None:  # noqa: PLR0911  (a path, a return)

@@ -7,9 +7,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from trainyard.objects.patterns import lazy_pattern
+
 Find = Callable[[Any], list[Any]]
 
-_STEP = re.compile(
+_STEP = lazy_pattern(
     r"\.(?P<name>(?:[A-Za-z0-9_\-/]|\\.)+)"
     r"|\[(?P<index>-?\d+|\*)\]"
     r"|\[(?P<start>-?\d*):(?P<end>-?\d*)\]"

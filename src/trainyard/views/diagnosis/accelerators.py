@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 from trainyard.core.diagnosis import Cause, OutputPattern
+from trainyard.objects.patterns import lazy_pattern
 
 NO_MEMORY = "its GPU has too little memory"
 NO_KERNEL = "its framework's build has no code for this GPU"
@@ -190,22 +191,24 @@ PATTERNS = (
 )
 
 _SIZE = r"[\d.]+ ?(?:[KMGT]i?B|bytes)"
-_ASKED = re.compile(
+_ASKED = lazy_pattern(
     rf"(?:Tried to allocate|trying to allocate|Failed to allocate request for) ({_SIZE})", re.IGNORECASE
 )
-_SHAPE = re.compile(r"OOM when allocating tensor with shape(\[[\d,]*\]) and type (\w+)")
-_CAPACITY = re.compile(
+_SHAPE = lazy_pattern(r"OOM when allocating tensor with shape(\[[\d,]*\]) and type (\w+)")
+_CAPACITY = lazy_pattern(
     rf"GPU (\d+) has a total capacity of ({_SIZE}) of which ({_SIZE}) is free"
     rf"|\(GPU (\d+); ({_SIZE}) total capacity; .*?({_SIZE}) free"
 )
-_OTHER_PROCESS = re.compile(rf"Process (\d+) has ({_SIZE}) memory in use")
-_CAPABILITY = re.compile(r"(\S[^\n:]*?) with CUDA capability (sm_\d+) is not compatible")
-_BUILT_FOR = re.compile(r"install supports CUDA capabilities ((?:(?:sm|compute)_\d+\s*)+)")
+_OTHER_PROCESS = lazy_pattern(rf"Process (\d+) has ({_SIZE}) memory in use")
+_CAPABILITY = lazy_pattern(r"(\S[^\n:]*?) with CUDA capability (sm_\d+) is not compatible")
+_BUILT_FOR = lazy_pattern(r"install supports CUDA capabilities ((?:(?:sm|compute)_\d+\s*)+)")
 _DRIVER_CUDA = re.compile(r"too old \(found version (\d+)\)")
-_WORK = re.compile(r"collective operation timeout: WorkNCCL\(SeqNum=(\d+), OpType=(\w+),.*?Timeout\(ms\)=(\d+)\)")
-_LAGGING = re.compile(r"ranks \[([\d, ]+)\] are the lagging ranks|^\s*\[([\d, ]+)\] finished collective #.*didn't join")
-_RANK_STATE = re.compile(r"Rank (\d+)\].*last enqueued (?:NCCL )?work: (-?\d+)", re.IGNORECASE)
-_XID = re.compile(r"NVRM: Xid \(PCI:[\da-f:.]+\): (\d+)", re.IGNORECASE)
+_WORK = lazy_pattern(r"collective operation timeout: WorkNCCL\(SeqNum=(\d+), OpType=(\w+),.*?Timeout\(ms\)=(\d+)\)")
+_LAGGING = lazy_pattern(
+    r"ranks \[([\d, ]+)\] are the lagging ranks|^\s*\[([\d, ]+)\] finished collective #.*didn't join"
+)
+_RANK_STATE = lazy_pattern(r"Rank (\d+)\].*last enqueued (?:NCCL )?work: (-?\d+)", re.IGNORECASE)
+_XID = lazy_pattern(r"NVRM: Xid \(PCI:[\da-f:.]+\): (\d+)", re.IGNORECASE)
 
 
 def with_details(cause: Cause, lines: Sequence[str]) -> Cause:

@@ -11,6 +11,7 @@ from trainyard.core import Kind
 from trainyard.core.diagnosis import BLOCK, FINE, NOTE, Finding, ObservedReplicas
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, uid_of
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.views.diagnosis import job_rules, progress, replicas, stragglers
 from trainyard.views.diagnosis.inputs import Facts
 from trainyard.views.job_row import JobRow
@@ -36,7 +37,7 @@ def may_wait(job: Json, row: JobRow) -> bool:
 
 
 # A summary up to where it tells a second thing, or a time, which a list would have to be told anew all the time.
-_FIRST_WORDS = re.compile(r"(.*?)(?:;|,? (?:for |at |after )?(?:\d+[smhd]\b|\d{4}-\d\d-)|$)", re.DOTALL)
+_FIRST_WORDS = lazy_pattern(r"(.*?)(?:;|,? (?:for |at |after )?(?:\d+[smhd]\b|\d{4}-\d\d-)|$)", re.DOTALL)
 
 
 def brief_why(

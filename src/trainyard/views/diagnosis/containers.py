@@ -8,6 +8,7 @@ import signal
 from trainyard.core.diagnosis import Cause
 from trainyard.objects import Json, uid_of
 from trainyard.objects.container_statuses import ContainerStatus
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.objects.usage import XID_ERROR
 from trainyard.views.diagnosis.accelerators import is_device_out_of_memory, with_lagging_ranks, with_xids
 from trainyard.views.diagnosis.inputs import Facts, container_context, container_field, container_spec, log_key
@@ -61,7 +62,7 @@ def termination_cause(
     return _with_peer(facts, pod, lines, cause)
 
 
-_PEER = re.compile(r"(?:peer|remote)\b[^\d\n]{0,24}?\[?(\d{1,3}(?:\.\d{1,3}){3})\]?:\d+", re.IGNORECASE)
+_PEER = lazy_pattern(r"(?:peer|remote)\b[^\d\n]{0,24}?\[?(\d{1,3}(?:\.\d{1,3}){3})\]?:\d+", re.IGNORECASE)
 _ANOTHER = ": another process of the job ended"
 
 

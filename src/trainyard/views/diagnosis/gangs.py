@@ -7,7 +7,6 @@ members. Which pods count is measured: those that name the group and have not en
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from trainyard.core.children import GROUP_SCHEDULED
 from trainyard.core.diagnosis import BLOCK, NOTE, Finding
 from trainyard.kinds.native_gang import TOPOLOGY_KEY, topology_key
 from trainyard.objects import Json, as_dict, find_condition, labels_of, name_of, uid_of
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.views.diagnosis.inputs import Facts
 
 GATE = "--feature-gates=GenericWorkload=true"
@@ -25,7 +25,7 @@ NATIVE, VOLCANO, PLUGINS = "scheduling.k8s.io/", "scheduling.volcano.sh/", "sche
 """The API groups of PodGroups."""
 VOLCANO_ANNOTATION, PLUGINS_LABEL = "scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group"
 
-_ABOUT_THE_GANG = re.compile(
+_ABOUT_THE_GANG = lazy_pattern(
     r"pod group is (unschedulable|not ready|ready)|^minCount \(\d+\) cannot be satisfied"
     r"|can possibly be assigned to|once resource is released"
     r"|has already predicated failed|cannot find enough sibling pods|resource gap: |rejection in (PostFilter|Unreserve)"

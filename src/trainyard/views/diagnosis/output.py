@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from trainyard.core.diagnosis import Cause, ContainerContext, OutputPattern
 from trainyard.objects.container_restarts import RESTARTING_ALL_CONTAINERS
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.objects.printable import printable, without_colours
 from trainyard.views.diagnosis import accelerators
 from trainyard.views.diagnosis.exits import exit_cause
@@ -31,7 +32,7 @@ from trainyard.views.output_lines import OutputLineSplitter
 MAX_LINE = 2000  # characters of a line: the patterns take a time that grows with its square, 20 s for 64 kB
 CAUSE_LINES = 8  # number of last lines that are searched for the cause when there is no exception
 
-OUT_OF_MEMORY = re.compile(r"MemoryError\b|std::bad_alloc|Cannot allocate memory", re.IGNORECASE)
+OUT_OF_MEMORY = lazy_pattern(r"MemoryError\b|std::bad_alloc|Cannot allocate memory", re.IGNORECASE)
 REASONS_BEFORE_OUTPUT = frozenset({"OOMKilled", "ContainerStatusUnknown", RESTARTING_ALL_CONTAINERS})
 """Reasons of a terminated state that say more than the output."""
 
@@ -316,10 +317,10 @@ def _host_in_source(exception: UncaughtException) -> str:
     return match[1] if match else ""
 
 
-_PORT_PATTERN = re.compile(r"(?:\bport[ =:]+|:|['\"],\s*)(\d{2,5})\b", re.IGNORECASE)
+_PORT_PATTERN = lazy_pattern(r"(?:\bport[ =:]+|:|['\"],\s*)(\d{2,5})\b", re.IGNORECASE)
 
 
-_ADDRESS_IN_USE_PATTERN = re.compile(r"Address already in use|Errno 98\b|EADDRINUSE", re.IGNORECASE)
+_ADDRESS_IN_USE_PATTERN = lazy_pattern(r"Address already in use|Errno 98\b|EADDRINUSE", re.IGNORECASE)
 
 
 def port_in_use(lines: Sequence[str]) -> bool:

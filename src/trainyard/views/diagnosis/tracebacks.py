@@ -6,15 +6,16 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.objects.printable import quoted_path
 
-_FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+)(?:, in (\S+))?')
-_HEADER = re.compile(r"^\s*Traceback \(most recent call last\)|^\s*(?:During handling of|The above exception)")
+_FRAME = lazy_pattern(r'^\s*File "([^"\n]+)", line (\d+)(?:, in (\S+))?')
+_HEADER = lazy_pattern(r"^\s*Traceback \(most recent call last\)|^\s*(?:During handling of|The above exception)")
 _CHAIN = re.compile(r"^\s*(?:During handling of|The above exception)")
 _PREFIX = re.compile(r"^\[[a-z]+\d+\]: ?")  # torchrun's of a process: [rank1]: or [default1]:
-_EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::\s*(.*))?$")
+_EXCEPTION = lazy_pattern(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::\s*(.*))?$")
 _MESSAGE_RULE = "-" * 74  # Open MPI prints a message of its own, as of MPI_ABORT, between two of these
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^<(?!string>|stdin>)|/lib-dynload/")
+_LIBRARY = lazy_pattern(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^<(?!string>|stdin>)|/lib-dynload/")
 LAUNCHER_EXCEPTIONS = ("ChildFailedError", "CalledProcessError", "RayTaskError", "ProcessRaisedException", "SystemExit")
 """Exceptions that report the failure of another process: the output of that process precedes them."""
 MAX_TEXT_LENGTH = 160

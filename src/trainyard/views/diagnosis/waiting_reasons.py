@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from trainyard.core.diagnosis import Cause
 from trainyard.objects import Json, namespace_of
+from trainyard.objects.patterns import lazy_pattern
 from trainyard.views.diagnosis.inputs import Facts, container_spec
 
 _PULL_FIX = "see that the image's name and tag are right and that this cluster may pull it (imagePullSecrets)"
@@ -77,7 +78,7 @@ class MissingObject(NamedTuple):
     is_key: bool = False  # the object exists, a key of its data does not; `name` is the key
 
 
-_MISSING_PATTERN = re.compile(
+_MISSING_PATTERN = lazy_pattern(
     r"\b(configmap|secret|serviceaccount|persistentvolumeclaim)s? \"([^\"/]+)\" not found"
     r"|references non-existent (config|secret) key: (\S+)"
     r"|couldn't find key (\S+) in (ConfigMap|Secret) \S*?/?([^\s/]+)$",
@@ -90,7 +91,7 @@ _KIND_NAMES = {
     "persistentvolumeclaim": "PersistentVolumeClaim",
 }
 # A kubelet does not say what is at the path, a Trainyard node does.
-_HOST_PATH_PATTERN = re.compile(
+_HOST_PATH_PATTERN = lazy_pattern(
     r"hostPath type check failed: (\S+) is not (a [a-z]+(?: device)?|there)(?:: it (does not exist|is .+))?"
 )
 _HOST_PATH_TYPES = {"a directory": "Directory", "a file": "File", "a socket": "Socket"}

@@ -7,11 +7,12 @@ import re
 from collections.abc import Mapping
 
 from trainyard.objects import Json, quantities
+from trainyard.objects.patterns import lazy_pattern
 
 MAX_TEXT_BYTES, MAX_TEXTS_BYTES = 128 << 10, 2 << 20
 """The kernel's limits in bytes: of one argument or variable, and of all of one program (MAX_ARG_STRLEN, ARG_MAX)."""
 _REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
-_KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]$")
+_KEYED = lazy_pattern(r"metadata\.(labels|annotations)\['([^']+)'\]$")
 
 
 class TooLong(Exception):

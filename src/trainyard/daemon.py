@@ -32,8 +32,8 @@ from trainyard.app.background.clusters import error_text
 from trainyard.app.background.hand_over import HandOver, receive
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
+from trainyard.app.history.limits import RetentionLimits
 from trainyard.app.history.record_index import HistoryOptions
-from trainyard.app.history.retention import RetentionLimits
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.logging_setup import configure_logging
 from trainyard.app.stack_dump import dump_stacks_on_signal
@@ -44,7 +44,8 @@ from trainyard.node.kubelet.node import NodeError
 from trainyard.objects import encode, format_time
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.printable import printable
-from trainyard.page import ClaimFolders, PageOptions, local_page_server
+from trainyard.page.listener import local_page_server
+from trainyard.page.options import ClaimFolders, PageOptions
 from trainyard.page.running_servers import RegisteredServer
 from trainyard.server import DiskError, NotWritten
 

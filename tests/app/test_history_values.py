@@ -15,6 +15,7 @@ import yaml
 from trainyard.app.background.cluster_folders import BackgroundError, cluster_names
 from trainyard.app.background.clusters import Background
 from trainyard.app.history.job_record import JobRecord, as_submitted
+from trainyard.app.history.limits import RetentionLimits
 from trainyard.app.history.records import (
     RECORDING,
     RESULT,
@@ -25,7 +26,7 @@ from trainyard.app.history.records import (
     read_record,
     read_records,
 )
-from trainyard.app.history.retention import RetentionLimits, cut_log, keep, mark_interrupted, prune
+from trainyard.app.history.retention import cut_log, keep, mark_interrupted, prune
 from trainyard.cli.output.record_lines import restarts_of
 from trainyard.node.kubelet.lifecycle import step
 from trainyard.node.kubelet.pod_state import Container, Ended, Event, Started, Tick

@@ -19,11 +19,12 @@ import pytest
 from tests.cli.test_history_export import FAILED, failed_pod, recorded
 from tests.page.tfevents_writer import event, frame, simple
 from tests.views.why_values import NOW, tfjob
+from trainyard.app.history.limits import RetentionLimits
 from trainyard.app.history.recorded_job import events_of, facts_of, job_object
 from trainyard.app.history.recorded_logs import log_files
 from trainyard.app.history.recorded_values import recorded_usages
 from trainyard.app.history.records import RECORDING, RESULT, HistoryRecord, is_recorded, read_record, write_file
-from trainyard.app.history.retention import RetentionLimits, mark_interrupted, prune
+from trainyard.app.history.retention import mark_interrupted, prune
 from trainyard.app.job_files import read_bytes
 from trainyard.cli.export.history_export import exported_log, exported_run
 from trainyard.cli.export.page import export_page

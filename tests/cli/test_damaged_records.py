@@ -18,8 +18,9 @@ from tests.cli.terminals import run_on
 from tests.cli.test_history_export import failed_pod, recorded
 from tests.views.why_values import NOW, tfjob
 from trainyard.app.history.job_record import JobRecord
+from trainyard.app.history.limits import RetentionLimits
 from trainyard.app.history.records import RESULT, HistoryRecord, history_folder, read_record, read_records
-from trainyard.app.history.retention import RetentionLimits, mark_interrupted, prune
+from trainyard.app.history.retention import mark_interrupted, prune
 from trainyard.objects.metric_points import METRICS, MetricPoint, encode_points
 from trainyard.page.job_list import jobs_frame, recorded_row
 from trainyard.page.job_pages import JobPages

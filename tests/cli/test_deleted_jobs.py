@@ -9,6 +9,7 @@ import pytest
 
 from tests.views.why_values import NOW, at, elastic, facts, pod
 from trainyard.app.history.job_record import JobRecord
+from trainyard.app.history.limits import RetentionLimits
 from trainyard.app.history.recorded_job import (
     NOT_KEPT,
     diagnosis_of,
@@ -19,7 +20,6 @@ from trainyard.app.history.recorded_job import (
     kept_logs,
 )
 from trainyard.app.history.records import RESULT, HistoryRecord, folder_name, read_record, write_file
-from trainyard.app.history.retention import RetentionLimits
 from trainyard.cli.output.record_lines import _wrap_line, record_lines
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, name_of

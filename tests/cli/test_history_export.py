@@ -15,8 +15,8 @@ import pytest
 
 from tests.views.why_values import NOW, at, pod, tfjob
 from trainyard.app.history.job_record import JobRecord
+from trainyard.app.history.limits import RetentionLimits
 from trainyard.app.history.records import HistoryRecord, folder_name, read_record
-from trainyard.app.history.retention import RetentionLimits
 from trainyard.cli.command.cluster_command import CommandError
 from trainyard.cli.export.curves import HEIGHT, WIDTH, curve_figure
 from trainyard.cli.export.history_export import MAX_LOG_SIZE, MAX_LOGS, export_record, exported_run

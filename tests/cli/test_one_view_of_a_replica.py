@@ -11,8 +11,8 @@ from tests.views.why_values import NOW, RUNNING, at, ended, facts, pod, tfjob, w
 from trainyard import kinds
 from trainyard.app.evidence.related_objects import RelatedObjects
 from trainyard.app.history.job_record import JobRecord
+from trainyard.app.history.limits import RetentionLimits
 from trainyard.app.history.records import HistoryRecord, folder_name, read_record
-from trainyard.app.history.retention import RetentionLimits
 from trainyard.cli.command.jobs import JobInfo
 from trainyard.cli.describe import describe_lines
 from trainyard.cli.get import jobs_table

@@ -11,8 +11,8 @@ import pytest
 
 from tests.views.why_values import NOW, at, ended, pod, tfjob, waits
 from trainyard.app.history.job_record import JobRecord
+from trainyard.app.history.limits import RetentionLimits
 from trainyard.app.history.records import folder_name, read_record
-from trainyard.app.history.retention import RetentionLimits
 from trainyard.objects import Json
 from trainyard.views.timeline import Segment, timeline
 

@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
+from trainyard.app.history.limits import RetentionLimits
 from trainyard.app.history.records import INTERRUPTED, LOGS, RECORDING, RESULT, events_text, read_events, write_file
-from trainyard.app.history.retention import RetentionLimits
 from trainyard.core.status import parse_status
 from trainyard.kinds import kind_of
 from trainyard.objects import (

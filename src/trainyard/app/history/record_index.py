@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from trainyard.app.history.job_record import JobRecord
+from trainyard.app.history.limits import RetentionLimits
 from trainyard.app.history.records import RECORDING, RESULT, folder_name, job_folders, read_record, write_file
-from trainyard.app.history.retention import RetentionLimits
 from trainyard.objects import Json, encode, format_time, labels_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.views.recorded import ID_LENGTH

@@ -14,7 +14,7 @@ from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
-    from trainyard.app.history.retention import RetentionLimits
+    from trainyard.app.history.limits import RetentionLimits
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -240,7 +240,7 @@ def logs_dir(text: str | None) -> Path | None:
 
 def history_limits() -> RetentionLimits:
     """The limits of the history: from the environment, else the defaults. Raises ManifestError."""
-    from trainyard.app.history.retention import RetentionLimits
+    from trainyard.app.history.limits import RetentionLimits
 
     try:
         return RetentionLimits.from_environment(os.environ)

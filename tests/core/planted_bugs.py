@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -22,8 +22,7 @@ from trainyard.objects.structs import replace
 
 
 def _module(name: str) -> Any:
-    """The module itself: `trainyard.core.decide` as an attribute is the function."""
-    return sys.modules[f"trainyard.core.{name}"]
+    return import_module(f"trainyard.core.{name}")
 
 
 DECIDE, CHANGES, CARRIERS, PHASE = map(_module, ("decide", "changes", "carriers.jobs", "phase"))

@@ -21,9 +21,10 @@ from trainyard import core, kinds
 from trainyard.app.local import NOT_SERVED
 from trainyard.client import ApiClient, ApiRequest, request_info
 from trainyard.core import Config
+from trainyard.core.decide import decide
 from trainyard.objects import Json, decode, encode, format_time
 from trainyard.objects.resources import POD
-from trainyard.operator import Operator
+from trainyard.operator import Operator, operator
 from trainyard.server import Server
 
 STARTED = format_time(1_790_000_000)
@@ -31,7 +32,7 @@ URL = "http://in-process"
 
 
 class CountedOperator:
-    """`requests` counts the requests of the operator by (verb, resource), `plans` the calls of core.decide."""
+    """`requests` counts the requests of the operator by (verb, resource), `plans` the calls of `decide`."""
 
     def __init__(self, server: Server, operator: Operator, api: ApiClient, user: ApiClient) -> None:
         self.server = server
@@ -45,13 +46,13 @@ class CountedOperator:
         self.requests[request_info(request)] += 1
 
     def count_plans(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        decide = core.decide
+        original = decide
 
         def counted(job: core.Job, *arguments: Any) -> core.Plan:
             self.plans += 1
-            return decide(job, *arguments)
+            return original(job, *arguments)
 
-        monkeypatch.setattr(core, "decide", counted)
+        monkeypatch.setattr(operator, "decide", counted)
 
     @property
     def creates(self) -> int:

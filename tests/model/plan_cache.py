@@ -1,7 +1,8 @@
 """Interned JSON values and remembered plans: what makes visiting every world cheap.
 
-The plans come from the real `core.decide`, the bodies of children from the real `core.render`; each question is asked
-once. A plan is kept as an `PlannedWrites`: what the executor needs of it, with statuses, specs and bodies as numbers.
+The plans come from the real `core.decide.decide`, the bodies of children from the real `core.render`; each question is
+asked once. A plan is kept as an `PlannedWrites`: what the executor needs of it, with statuses, specs and bodies as
+numbers.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tests.model.world import (
 )
 from trainyard import core
 from trainyard.core.children import ContainerRecord, decode_child, encode_containers
+from trainyard.core.decide import decide
 from trainyard.core.job_state import JobStatus, ParsedSpec
 from trainyard.core.kind import Job
 from trainyard.core.model import Child, ChildStatus, Config, Observed, PlannedCreate, Refusal
@@ -185,7 +187,7 @@ class PlanCache:
             Ref(kind, name): Refusal(409, "AlreadyExists", "taken", float(at), tries)
             for kind, name, tries, at in refused
         }
-        plan = core.decide(job, Observed(children, frozenset(), taken, self.config), float(now))
+        plan = decide(job, Observed(children, frozenset(), taken, self.config), float(now))
         status = self.number(plan.status)
         job_now = self._job(snapshot.spec, status, snapshot.deleting) if plan.creates and self.scenario.bodies else job
         return PlannedWrites(

@@ -14,6 +14,7 @@ from trainyard.controller_runtime.concurrency_limiter import ConcurrencyLimiter,
 from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.core import Config, Job, Observed, PlannedCreate, Slot
+from trainyard.core.decide import decide
 from trainyard.kinds import TFJOB
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import JOB, POD, SERVICE
@@ -68,9 +69,7 @@ class SlowApi(ApiClient):
 
 async def apply_first_plan(api: ApiClient, workers: int = 0) -> None:
     job = tfjob(replicas("MASTER"), *([replicas("WORKER", workers)] if workers else []))
-    plan = replace(
-        core.decide(core.parse_job(TFJOB, job, Config()), Observed((), config=Config()), NOW), spec_patch=None
-    )
+    plan = replace(decide(core.parse_job(TFJOB, job, Config()), Observed((), config=Config()), NOW), spec_patch=None)
     assert plan.creates
     executor = PlanExecutor(api, Config(), InFlightWrites({}), EventRecorder(api), now=lambda: NOW)
     async with asyncio.timeout(60):

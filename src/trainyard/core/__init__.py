@@ -6,10 +6,11 @@ Rules for this package:
 - No code here depends on a framework or a kind of job: kinds (`kinds/`) are values, and so are carriers.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from trainyard.core.carriers import JOB_CARRIER, POD_CARRIER, RETRYING_JOB_CARRIER, STATEFUL_SET_CARRIER
-from trainyard.core.changes import FEW_CREATES
 from trainyard.core.children import decode_child
-from trainyard.core.decide import decide, plan
 from trainyard.core.events import recorded_events, unwarned
 from trainyard.core.job_state import Outcome, ParsedSpec, Policy, Replica, Role, RoleFailure
 from trainyard.core.kind import (
@@ -47,6 +48,21 @@ from trainyard.core.read import parse_job, parse_job_with, parse_spec, runtime_i
 from trainyard.core.render import render_child, render_object
 from trainyard.core.rules import Rule, violations, with_aliases
 from trainyard.core.status import default_condition_event
+
+if TYPE_CHECKING:
+    from trainyard.core.changes import FEW_CREATES
+    from trainyard.core.decide import plan
+
+_DECISION = {"FEW_CREATES": "changes", "plan": "decide"}
+"""What is imported when it is used, with a third of this package: -> its module. Most commands only read jobs."""
+
+
+def __getattr__(name: str) -> Any:
+    """A name of _DECISION (PEP 562)."""
+    if name in _DECISION:
+        return getattr(import_module(f"{__name__}.{_DECISION[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "FEW_CREATES",
@@ -87,7 +103,6 @@ __all__ = [
     "TemplateKind",
     "TemplateSource",
     "WorkloadAdapter",
-    "decide",
     "decode_child",
     "default_condition_event",
     "long_variables",

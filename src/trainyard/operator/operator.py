@@ -30,6 +30,7 @@ from trainyard.controller_runtime.reflector import Listing, NotListed, Reflector
 from trainyard.controller_runtime.store import Store
 from trainyard.controller_runtime.work_queue import WorkQueue
 from trainyard.core import Child, Config, Job, Kind, Observed, Plan, TemplateSource
+from trainyard.core.decide import decide
 from trainyard.objects import GVK, Json, NamespacedName, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.structs import replace
@@ -242,7 +243,7 @@ class Operator:
         parsed = core.parse_job_with(
             kind, job, state.parse(kind, job, observed.template_source), observed.config, in_use
         )
-        plan = core.decide(parsed, observed, now)
+        plan = decide(parsed, observed, now)
         state.next_plan = started + min(MAX_PLAN_PAUSE, PLAN_PAUSE_FACTOR * (time.monotonic() - started))
         try:
             requeue_after = await self._executor.apply(ReconcileContext(kind, job, plan, state, now))

@@ -65,7 +65,7 @@ def test_a_command_for_one_manifest_imports_the_module_of_its_kind_alone(command
     path = f"{tmp_path}/job.yaml"
     with open(path, "w") as file:
         file.write(JOB)
-    packages = tuple(f"trainyard.kinds.{module.removesuffix('.kind')}" for module in kinds.MODULES.values())
+    packages = tuple(f"trainyard.kinds.{names.module.removesuffix('.kind')}" for names in kinds.REGISTRY.values())
     look = LOOK.replace(repr(HEAVY), repr(packages))
     ended = subprocess.run([sys.executable, "-c", look, command, path], capture_output=True, text=True, check=True)
     assert ended.stderr.splitlines()[-1] == (

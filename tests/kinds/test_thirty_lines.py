@@ -1,5 +1,5 @@
 """A kind that is defined in thirty lines, right here, has everything that the others have, when its module is in
-`kinds.MODULES`."""
+`kinds.REGISTRY`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from trainyard.core import (
     violations,
 )
 from trainyard.core.names import digest
+from trainyard.kinds import KindNames
 from trainyard.kinds.pods.templates import PRESERVE_UNKNOWN, PodTemplate, copy_template
 from trainyard.kinds.policies import Policies, policy_of
 from trainyard.objects import GVK, Json, is_condition_true
@@ -103,7 +104,7 @@ def _known(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("sparklejob")
     monkeypatch.setattr(module, "SPARKLEJOB", SPARKLE, raising=False)
     monkeypatch.setitem(sys.modules, "trainyard.kinds.sparklejob", module)
-    monkeypatch.setitem(kinds.MODULES, "SPARKLEJOB", "sparklejob")
+    monkeypatch.setitem(kinds.REGISTRY, "SPARKLEJOB", KindNames("sparklejob", SPARKLE.gvk, SPARKLE.api.short_names))
 
 
 def written(folder: Path, wire: Json) -> str:

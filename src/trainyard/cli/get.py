@@ -24,6 +24,7 @@ from trainyard.objects import Json
 
 if TYPE_CHECKING:
     from trainyard.cli.command.jobs import JobInfo
+    from trainyard.kinds import KindNames
 
 
 BATCH_SECONDS = 0.2  # seconds in which changes are collected before rows are printed
@@ -50,7 +51,7 @@ def get(which: tuple[str, ...], everywhere: bool, output: str | None, watch: boo
 
 async def _watch(context: ClusterContext, arguments: tuple[str, ...], everywhere: bool, form: str) -> None:
     """Print the table, and then every row that changes in another column than AGE."""
-    from trainyard.cli.command.jobs import JobInfo, get_job
+    from trainyard.cli.command.jobs import get_job, job_infos
     from trainyard.controller_runtime.watches import Watches, watch_target
     from trainyard.objects.labels import OWNER
     from trainyard.objects.resources import POD
@@ -59,18 +60,16 @@ async def _watch(context: ClusterContext, arguments: tuple[str, ...], everywhere
         raise CommandError(f"-o {form} prints once, and -w watches; leave out -o {form} or -w", 2)
     kinds, name = _parse_arguments(arguments)
     named_info = await get_job(context, name) if name else None
+    resources = [named_info.gvk] if named_info else [names.gvk for names in kinds]
     namespace = "" if everywhere else context.namespace
     watches, shown_rows = Watches(context.api), ChangedRows()
-    jobs = [
-        (kind, watches.watch(watch_target(kind.gvk, namespace)))
-        for kind in ([named_info.kind] if named_info else kinds)
-    ]
+    jobs = [watches.watch(watch_target(gvk, namespace)) for gvk in resources]
     pods = watches.watch(watch_target(POD, namespace, OWNER))
     try:
         while True:
             await watches.wait_for_change()
             if watches.synced:
-                infos = [JobInfo(kind, job) for kind, store in jobs for job in store]
+                infos = job_infos(job for store in jobs for job in store)
                 infos = [info for info in infos if named_info is None or info.reference == named_info.reference]
                 shown_rows.print(jobs_table(infos, list(pods), everywhere, form == "wide"))
                 await asyncio.sleep(BATCH_SECONDS)
@@ -133,7 +132,7 @@ async def _get(context: ClusterContext, arguments: tuple[str, ...], everywhere: 
             note(text)
 
 
-def _parse_arguments(arguments: tuple[str, ...]) -> tuple[Any, str]:
+def _parse_arguments(arguments: tuple[str, ...]) -> tuple[tuple[KindNames, ...], str]:
     """The kinds, and the job (`NAME` or `KIND/NAME`) or "". A single argument that is not a kind is a job's name."""
     from trainyard import kinds
     from trainyard.cli.command.jobs import kind_names
@@ -143,9 +142,9 @@ def _parse_arguments(arguments: tuple[str, ...]) -> tuple[Any, str]:
     if len(arguments) == 2:
         return (), f"{arguments[0]}/{arguments[1]}"
     if not arguments or arguments[0] in ("all", "jobs"):
-        return kinds.ALL, ""
-    if "/" not in arguments[0] and (named_kinds := kinds.kinds_named(arguments[0])):
-        return tuple(named_kinds), ""
+        return kinds.all_names(), ""
+    if "/" not in arguments[0] and (named_kinds := kinds.matching_names(arguments[0])):
+        return named_kinds, ""
     if arguments[0] in ("pods", "pod", "services", "events", "nodes"):
         raise CommandError(
             f"{arguments[0]}: is not a kind of job; write one of: {kind_names()};"

@@ -3,7 +3,8 @@
 Rules:
 - If jobs of several kinds have the name, none is chosen: the error lists them.
 - If no job has the name, the error suggests similar names.
-- This module treats no kind specially: the kinds come from `kinds.ALL`.
+- This module treats no kind specially: the kinds come from `kinds.all_names`. A kind is imported when there is a job of
+  it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from trainyard.cli.command.cluster_command import ClusterContext, CommandError, 
 from trainyard.cli.command.codes import INVALID, UNAVAILABLE
 from trainyard.client import ApiError, NotFound
 from trainyard.core import Kind
+from trainyard.kinds import KindNames
 from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import POD
@@ -52,12 +54,12 @@ class JobInfo(msgspec.Struct, frozen=True):
         return f"{self.kind.api.singular}/{self.name}"
 
 
-def parse_job_reference(text: str) -> tuple[tuple[Kind, ...], str]:
+def parse_job_reference(text: str) -> tuple[tuple[KindNames, ...], str]:
     """Split `KIND/NAME` or `NAME` into the possible kinds and the name. Raises CommandError for an unknown kind."""
     kind_name, separator, name = text.partition("/")
     if not separator:
-        return kinds.ALL, text
-    named_kinds = kinds.kinds_named(kind_name)
+        return kinds.all_names(), text
+    named_kinds = kinds.matching_names(kind_name)
     if not named_kinds or not name:
         raise CommandError(f"{text}: {kind_name!r} is not a kind of job; write one of: {kind_names()}", INVALID)
     return named_kinds, name
@@ -65,7 +67,7 @@ def parse_job_reference(text: str) -> tuple[tuple[Kind, ...], str]:
 
 def kind_names() -> str:
     """The kinds as a user may write them, for messages."""
-    return ", ".join(dict.fromkeys(kind.api.singular for kind in kinds.ALL))
+    return ", ".join(dict.fromkeys(names.singular for names in kinds.all_names()))
 
 
 async def get_job(context: ClusterContext, text: str) -> JobInfo:
@@ -106,12 +108,14 @@ def _history_hint(context: ClusterContext, text: str) -> str:
     return f"; one of that name is in the history: trainyard history {text}" if records else ""
 
 
-async def _get_jobs(context: ClusterContext, candidate_kinds: Iterable[Kind], name: str) -> list[JobInfo]:
-    candidate_kinds = tuple(candidate_kinds)
+async def _get_jobs(context: ClusterContext, candidate_kinds: Iterable[KindNames], name: str) -> list[JobInfo]:
     jobs = await asyncio.gather(*(_get_or_none(context, kind.gvk, name) for kind in candidate_kinds))
-    return [
-        JobInfo(kind.version_of(job), job) for kind, job in zip(candidate_kinds, jobs, strict=True) if job is not None
-    ]
+    return job_infos(job for job in jobs if job is not None)
+
+
+def job_infos(jobs: Iterable[Json]) -> list[JobInfo]:
+    """These jobs with their kinds; imports the kinds."""
+    return [JobInfo(kind, job) for job in jobs if (kind := kinds.kind_of(job))]
 
 
 async def _get_or_none(context: ClusterContext, gvk: GVK, name: str) -> Json | None:
@@ -122,7 +126,7 @@ async def _get_or_none(context: ClusterContext, gvk: GVK, name: str) -> Json | N
         return None
 
 
-async def _no_job_text(context: ClusterContext, candidate_kinds: Sequence[Kind], name: str) -> str:
+async def _no_job_text(context: ClusterContext, candidate_kinds: Sequence[KindNames], name: str) -> str:
     """The error message for a name that no job has, with similar names or the job's other namespace."""
     from difflib import get_close_matches
 
@@ -150,22 +154,18 @@ async def _no_job_text(context: ClusterContext, candidate_kinds: Sequence[Kind],
     return f"{text}; the namespace has no {'jobs' if len(names_of_kinds) > 1 else names_of_kinds[0]}"
 
 
-async def list_jobs(context: ClusterContext, candidate_kinds: Iterable[Kind] | None = None) -> list[JobInfo]:
+async def list_jobs(context: ClusterContext, candidate_kinds: Iterable[KindNames] | None = None) -> list[JobInfo]:
     """All jobs of these kinds (None: of all) in the namespace ("": in all namespaces), sorted by namespace, then oldest
     first.
 
     Raises CommandError when the cluster serves none of the kinds."""
-    candidate_kinds = kinds.ALL if candidate_kinds is None else tuple(candidate_kinds)
+    candidate_kinds = kinds.all_names() if candidate_kinds is None else tuple(candidate_kinds)
     pages = await asyncio.gather(*(list_or_none(context.api, kind.gvk, context.namespace) for kind in candidate_kinds))
     if candidate_kinds and all(page is None for page in pages):
         names = ", ".join(dict.fromkeys(kind.gvk.kind for kind in candidate_kinds))
         text = f"the cluster does not serve {names}; install them: trainyard manifests | kubectl apply -f -"
         raise CommandError(f"{text} (kubeconfig: {context.access.source})", UNAVAILABLE)
-    infos = [
-        JobInfo(kind.version_of(job), job)
-        for kind, page in zip(candidate_kinds, pages, strict=True)
-        for job in page or ()
-    ]
+    infos = job_infos(job for page in pages for job in page or ())
     return sorted(
         infos, key=lambda info: (info.namespace, str(info.job["metadata"].get("creationTimestamp")), info.name)
     )

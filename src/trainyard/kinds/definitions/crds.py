@@ -24,15 +24,6 @@ from trainyard.schema import Schema, from_struct, read_ahead
 KEEP = "x-kubernetes-preserve-unknown-fields"
 
 
-def per_api_group(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
-    """Each kind once for each API group under which it is served."""
-    return tuple(
-        replace(kind, api=replace(kind.api, gvk=replace(kind.gvk, group=group), groups=()))
-        for kind in kinds
-        for group in (kind.gvk.group, *kind.api.groups)
-    )
-
-
 def crds(kinds: Iterable[Kind]) -> Iterator[Json]:
     """The CustomResourceDefinitions of these kinds, and of the objects that have their templates. Faster than `crd` for
     each of them."""

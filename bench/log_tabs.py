@@ -30,7 +30,8 @@ from trainyard.client import ApiClient
 from trainyard.garbage_collection import collect_seldom
 from trainyard.objects import Json, name_of, uid_of
 from trainyard.objects.resources import POD
-from trainyard.page import PageOptions, PageServer
+from trainyard.page.listener import PageServer
+from trainyard.page.options import PageOptions
 
 GVK = kinds.KUBEFLOW_TFJOB.gvk
 PAUSE = 0.02  # seconds between two requests

@@ -35,7 +35,8 @@ from trainyard.objects import Json, uid_of
 from trainyard.objects.labels import INDEX, OWNER, ROLE
 from trainyard.objects.resources import POD
 from trainyard.objects.usage import ContainerUsage, PodUsage, Progress, UsageReport
-from trainyard.page import PageOptions, PageServer
+from trainyard.page.listener import PageServer
+from trainyard.page.options import PageOptions
 
 GVK = kinds.KUBEFLOW_TFJOB.gvk  # no gang, so that each replica has restarts of its own
 CHANGES_PER_SECOND = 20

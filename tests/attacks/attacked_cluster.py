@@ -30,7 +30,8 @@ from trainyard.client import ApiClient
 from trainyard.node.network import shared
 from trainyard.objects import Json
 from trainyard.objects.resources import NAMESPACE, NODE
-from trainyard.page import PageOptions, PageServer
+from trainyard.page.listener import PageServer
+from trainyard.page.options import PageOptions
 
 TFJOB = kinds.TFJOB.gvk
 STANDSTILL = 0.25  # seconds of CPU that the loop's thread may use between a question to the API and its answer

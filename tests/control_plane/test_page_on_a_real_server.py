@@ -15,7 +15,8 @@ from trainyard.client import ApiClient, Conflict
 from trainyard.objects import Json, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import POD
-from trainyard.page import PageOptions, PageServer
+from trainyard.page.listener import PageServer
+from trainyard.page.options import PageOptions
 
 pytestmark = pytest.mark.cluster
 GVK = kinds.PYTORCHJOB.gvk

@@ -12,7 +12,8 @@ from tests.page.browsing import Browser
 from trainyard.app.history.record_index import HistoryOptions
 from trainyard.app.history.records import history_folder
 from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.page import PageOptions, PageServer
+from trainyard.page.listener import PageServer
+from trainyard.page.options import PageOptions
 
 
 @pytest.fixture

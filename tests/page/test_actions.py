@@ -15,8 +15,8 @@ from trainyard.app.local import LocalCluster
 from trainyard.client import ApiClient, NotFound
 from trainyard.kinds import ELASTICJOB, TFJOB
 from trainyard.objects import GVK, Json, is_deleting, resource_version_of, uid_of
-from trainyard.page import PageServer
 from trainyard.page.access import ROUTES
+from trainyard.page.listener import PageServer
 from trainyard.views.job_view import job_state
 
 pytestmark = pytest.mark.slow

@@ -15,8 +15,10 @@ import pytest
 
 from tests.page.browsing import Browser
 from tests.support.waiting import until_async
-from trainyard.page import PageOptions, PageServer, access, live
+from trainyard.page import access, live
 from trainyard.page.access import LIMITS
+from trainyard.page.listener import PageServer
+from trainyard.page.options import PageOptions
 
 
 @pytest.fixture
@@ -99,7 +101,8 @@ async def test_streams_of_lines_are_open_pages_too(page_server: PageServer, monk
 
 SCARCE = """
 import asyncio, resource, sys
-from trainyard.page import PageOptions, PageServer
+from trainyard.page.listener import PageServer
+from trainyard.page.options import PageOptions
 
 async def main():
     page_server = PageServer(None, PageOptions("history", "history"))

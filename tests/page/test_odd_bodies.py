@@ -8,9 +8,10 @@ import aiohttp
 import pytest
 
 from tests.page.browsing import Browser
-from trainyard.page import PageOptions, PageServer
 from trainyard.page.access import MAX_BODY
 from trainyard.page.http import _subscriptions
+from trainyard.page.listener import PageServer
+from trainyard.page.options import PageOptions
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from trainyard.app.local import LocalCluster
 from trainyard.objects import GVK, Json, uid_of
 from trainyard.objects.labels import WORKING_DIRECTORY
 from trainyard.objects.resources import POD
-from trainyard.page import PageServer
 from trainyard.page.access import ROUTES
+from trainyard.page.listener import PageServer
 
 pytestmark = pytest.mark.slow
 

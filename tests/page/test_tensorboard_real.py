@@ -14,7 +14,8 @@ from tests.page.stand_in_tensorboard import board_job
 from trainyard import kinds
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.objects import uid_of
-from trainyard.page import PageOptions, local_page_server
+from trainyard.page.listener import local_page_server
+from trainyard.page.options import PageOptions
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 IMAGE = "tensorflow/tensorflow:2.21.0"

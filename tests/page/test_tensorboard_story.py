@@ -15,7 +15,8 @@ from tests.page.stand_in_tensorboard import board_job, write_images
 from trainyard import kinds
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.objects import Json, uid_of
-from trainyard.page import PageOptions, local_page_server
+from trainyard.page.listener import local_page_server
+from trainyard.page.options import PageOptions
 from trainyard.page.pod_requests import COOKIE
 
 TFJOB = kinds.TFJOB.gvk

@@ -32,7 +32,8 @@ from trainyard.cli.command.signals import StopSignals
 from trainyard.cli.output.layout import note
 from trainyard.client import ApiClient, Forbidden
 from trainyard.objects.resources import POD
-from trainyard.page import PageOptions, PageServer
+from trainyard.page.listener import PageServer
+from trainyard.page.options import PageOptions
 from trainyard.page.running_servers import RunningServer, running_servers
 from trainyard.page.sessions import Right
 

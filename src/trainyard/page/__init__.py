@@ -15,9 +15,6 @@
 
 One route changes something in the cluster, for pages that were opened by a link of `trainyard ui --write`. What a job,
 a replica and a diagnosis are is worked out in `views`, as for the commands.
+
+This file imports nothing: `running_servers` is for commands that have no server.
 """
-
-from trainyard.page.listener import PageServer, local_page_server
-from trainyard.page.options import ClaimFolders, PageOptions
-
-__all__ = ["ClaimFolders", "PageOptions", "PageServer", "local_page_server"]

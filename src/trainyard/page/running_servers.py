@@ -10,13 +10,16 @@ import contextlib
 import fcntl
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from trainyard.app.background.cluster_folders import state_folder
 from trainyard.app.background.folder import make_private
 from trainyard.app.history.records import is_held
-from trainyard.page.listener import PageServer
+
+if TYPE_CHECKING:
+    from trainyard.page.listener import PageServer
 
 FOLDER = ".page-servers"  # no cluster has such a name
 RUN_PREFIX = "run-"  # of the names of page servers of `trainyard run`; the number of the process follows

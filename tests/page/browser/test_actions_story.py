@@ -7,7 +7,7 @@ import pytest
 from tests.page.browser.conftest import Browser
 from tests.page.browser.test_story import RunningCluster, cluster
 from trainyard.app.local import LocalCluster
-from trainyard.page import PageServer
+from trainyard.page.listener import PageServer
 from trainyard.page.sessions import Right
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,8 @@ from trainyard.app.history.record_index import HistoryOptions
 from trainyard.app.history.records import history_folder
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.objects import GVK, Json
-from trainyard.page import PageOptions, PageServer, local_page_server
+from trainyard.page.listener import PageServer, local_page_server
+from trainyard.page.options import PageOptions
 
 pytestmark = pytest.mark.slow
 

@@ -105,7 +105,8 @@ async def run(
 async def _serve_page(cluster: LocalCluster, mounts: Mapping[str, Path]) -> RegisteredServer | None:
     """The page of this run, by which commands find its cluster, too; None if it cannot be opened, which stops nothing
     else."""
-    from trainyard.page import ClaimFolders, PageOptions, local_page_server
+    from trainyard.page.listener import local_page_server
+    from trainyard.page.options import ClaimFolders, PageOptions
     from trainyard.page.running_servers import RUN_PREFIX, RegisteredServer
 
     claims = ClaimFolders(cluster.folder / "claims", mounts)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.cli.command.cluster_command import on_loopback
+from trainyard.app.kubeconfig import on_loopback
 from trainyard.cli.session.submission import create_objects, read
 from trainyard.cli.session.working_directory import manifest_folder, set_annotation
 from trainyard.client import AlreadyExists, ApiError, Forbidden, Invalid, NotFound

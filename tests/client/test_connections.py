@@ -21,7 +21,7 @@ from trainyard.client import http as transport
 from trainyard.client.connection import MAX_BUFFERED
 from trainyard.client.credentials import Identity
 from trainyard.client.request import ApiRequest
-from trainyard.client.transport import WholeResponse
+from trainyard.client.transport import POOL_SIZE, WholeResponse
 from trainyard.objects.resources import POD
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
@@ -91,9 +91,9 @@ async def test_requests_one_after_the_other_use_one_connection() -> None:
 
 async def test_requests_at_a_time_use_as_many_connections_as_the_pool_has() -> None:
     async with serving(OK) as server, ApiClient(server.url) as api:
-        await asyncio.gather(*(get(api) for _ in range(3 * transport.POOL_SIZE)))
-        assert len(server.requests) == 3 * transport.POOL_SIZE
-        assert len(server.connections) <= transport.POOL_SIZE
+        await asyncio.gather(*(get(api) for _ in range(3 * POOL_SIZE)))
+        assert len(server.requests) == 3 * POOL_SIZE
+        assert len(server.connections) <= POOL_SIZE
 
 
 async def test_a_server_that_ends_its_connection_gets_the_next_request_on_another() -> None:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import yaml
 
 from trainyard.app.background.clusters import Background
 from trainyard.objects import Json
@@ -34,6 +33,9 @@ if TYPE_CHECKING:
 SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
 UNSUPPORTED = ("auth-provider", "username", "password")
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+LOOPBACK_CONNECTIONS = 2
 
 
 class KubeconfigError(Exception):
@@ -68,6 +70,14 @@ class ClusterAccess(msgspec.Struct, frozen=True):
         return ApiClient(
             self.server, client_credentials, user_agent=agent, proxy=self.proxy, server_name=self.server_name
         )
+
+    def command_api(self) -> ApiClient:
+        """A client for one command. To a server on this machine it has two connections: there a request waits shorter
+        than a further TLS handshake takes. Raises as `api`."""
+        api = self.api()
+        if on_loopback(self.server):
+            api.pool_size = LOOPBACK_CONNECTIONS
+        return api
 
     def secure(self) -> ssl.SSLContext | None:
         """The TLS context; None when the system's default will do. Raises OSError or ValueError."""
@@ -249,6 +259,8 @@ def _plugin(file: Path, user: Json, path: str) -> Json | None:
 
 
 def _load(path: Path) -> Json:
+    import yaml  # `up` and `status` need no kubeconfig
+
     try:
         config = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  (both loaders are safe)
     except OSError as error:
@@ -306,3 +318,15 @@ def _read(file: Path, named: Any) -> bytes:
     except OSError as error:
         text = f"{file}: names {path}, which cannot be read ({(error.strerror or str(error)).lower()})"
         raise KubeconfigError(f"{text}; name a file that can be read") from None
+
+
+def on_loopback(server: str) -> bool:
+    """True for the URL of an API server on a loopback address."""
+    import ipaddress
+    from urllib.parse import urlsplit
+
+    host = urlsplit(server).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

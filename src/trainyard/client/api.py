@@ -27,7 +27,7 @@ from trainyard.client.credentials import Credentials, Identity, StaticCredential
 from trainyard.client.errors import ApiError, Unavailable
 from trainyard.client.request import ALL_OBJECTS, ApiRequest, Query, Selectors
 from trainyard.client.tls import tls_context
-from trainyard.client.transport import Transport
+from trainyard.client.transport import POOL_SIZE, Transport
 from trainyard.objects import GVK, Json
 
 MIN_RETRY_DELAY = 0.2  # seconds
@@ -55,10 +55,12 @@ class ApiClient:
       request and propagates.
     - `on_response` is called with each request, the status code of the response (0: none) and the seconds until the
       response was complete, or for a stream until it began.
+    - `pool_size`, read at the first request: the most connections for short requests; further ones wait.
     - `too_many_requests_timeout`: for so many seconds a request answered with 429 (TooManyRequests) is sent again.
     """
 
     too_many_requests_timeout: float = 0.0
+    pool_size: int = POOL_SIZE
     before_send: Callable[[ApiRequest], None] | None = None
     on_response: Callable[[ApiRequest, int, float], None] | None = None
 
@@ -302,7 +304,7 @@ class ApiClient:
                 HttpTransport,
             )  # 6 ms, which a client in the server's process does not need
 
-            self._transport = HttpTransport(self.url, self._headers, self._proxy, self._server_name)
+            self._transport = HttpTransport(self.url, self._headers, self._proxy, self._server_name, self.pool_size)
         return self._transport
 
     def _report(self, request: ApiRequest, code: int, start: float) -> None:

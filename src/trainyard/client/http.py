@@ -20,9 +20,8 @@ from trainyard.client.connector import Connector, header_lines
 from trainyard.client.credentials import Identity
 from trainyard.client.errors import Unavailable
 from trainyard.client.request import ApiRequest
-from trainyard.client.transport import BeforeSend, WholeResponse
+from trainyard.client.transport import POOL_SIZE, BeforeSend, WholeResponse
 
-POOL_SIZE = 64  # connections
 IDLE_TIMEOUT = (
     45.0  # seconds until an idle connection is closed; API servers close it after 90, load balancers after 60
 )
@@ -31,13 +30,15 @@ _NOT_IN_A_TARGET = re.compile(r"[^\x21-\x7e]")
 
 
 class HttpTransport:
-    """Connections to `url`, opened at the first request. `headers` are sent with every request; `proxy` and
-    `server_name` are as for ApiClient."""
+    """Connections to `url`, opened at the first request. `headers` are sent with every request; `proxy`, `server_name`
+    and `pool_size` are as for ApiClient."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], proxy: str = "", server_name: str = "") -> None:
+    def __init__(
+        self, url: str, headers: Mapping[str, str], proxy: str = "", server_name: str = "", pool_size: int = POOL_SIZE
+    ) -> None:
         self._connector = Connector(url, proxy, server_name)
         self._headers = header_lines({**self._connector.headers, **headers})
-        self._slots = asyncio.Semaphore(POOL_SIZE)
+        self._slots = asyncio.Semaphore(pool_size)
         self._idle: list[Connection] = []  # the one that was used last is at the end
         self._open: set[Connection] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -132,7 +133,7 @@ class HttpTransport:
         return head.encode("ascii") + b"\r\n" + (request.body or b"")
 
     async def _take_slot(self, request: ApiRequest, deadline: float) -> None:
-        """Wait until fewer than POOL_SIZE requests are in progress. Raises Unavailable at the deadline."""
+        """Wait until fewer than `pool_size` requests are in progress. Raises Unavailable at the deadline."""
         if not self._slots.locked():
             await self._slots.acquire()  # at once
             return

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from trainyard.client.credentials import Identity
 from trainyard.client.request import ApiRequest
 
+POOL_SIZE = 64  # connections
 BeforeSend = Callable[[ApiRequest], None]
 
 

@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import msgspec
 
 from trainyard.app.background.cluster_folders import BackgroundError
 from trainyard.app.background.clusters import background_of
-from trainyard.app.kubeconfig import ClusterAccess, KubeconfigError, find_cluster
+from trainyard.app.kubeconfig import ClusterAccess, KubeconfigError, find_cluster, on_loopback
 from trainyard.cli.command.codes import FAILED, INTERRUPTED, INVALID, UNAVAILABLE
 from trainyard.cli.output.layout import note, note_problems, terminal_table
 from trainyard.objects.manifest import ManifestError
@@ -127,7 +125,7 @@ async def _run_with_api(params: dict[str, Any], work: Callable[[ClusterContext],
     from trainyard.client import ApiError, Unavailable
 
     try:
-        api = access.api()
+        api = access.command_api()
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise CommandError(
             f"{access.source}: the certificates cannot be loaded ({error}); correct those of the context",
@@ -167,15 +165,6 @@ async def is_local(context: ClusterContext) -> bool:
     except (ApiError, ValueError):
         return False
     return isinstance(version, dict) and str(version.get("gitVersion")).endswith("+trainyard")
-
-
-def on_loopback(server: str) -> bool:
-    """True for the URL of an API server on a loopback address."""
-    host = urlsplit(server).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _scheme_and_host(server: str) -> str:

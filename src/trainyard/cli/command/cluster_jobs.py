@@ -22,7 +22,7 @@ async def list_cluster_jobs(cluster: Background, seconds: float) -> list[tuple[s
 
     try:
         access = read_kubeconfig([cluster.kubeconfig])
-        async with asyncio.timeout(seconds), access.api() as api:
+        async with asyncio.timeout(seconds), access.command_api() as api:
             infos = await list_jobs(ClusterContext(api, "", access))
     except (KubeconfigError, CommandError, ApiError, OSError, ValueError, TimeoutError):
         return None
@@ -40,7 +40,7 @@ async def list_warnings(cluster: Background, seconds: float) -> list[str]:
 
     try:
         access = read_kubeconfig([cluster.kubeconfig])
-        async with asyncio.timeout(seconds), access.api() as api:
+        async with asyncio.timeout(seconds), access.command_api() as api:
             infos = await list_jobs(ClusterContext(api, "", access))
             pods = (await api.list(POD, "", OWNER)).get("items") or []
             return await progress_warnings(api, "", [info.job for info in infos], pods)
@@ -59,7 +59,7 @@ async def list_devices(cluster: Background, seconds: float) -> list[DeviceUsage]
 
     try:
         access = read_kubeconfig([cluster.kubeconfig])
-        async with asyncio.timeout(seconds), access.api() as api:
+        async with asyncio.timeout(seconds), access.command_api() as api:
             return await read_devices(api)
     except (KubeconfigError, OSError, ValueError, TimeoutError):
         return []

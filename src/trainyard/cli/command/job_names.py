@@ -61,6 +61,6 @@ async def _list_jobs(options: dict[str, Any]) -> list[tuple[str, str, str]]:
     from trainyard.views.job_view import job_state
 
     access = find_cluster(options.get("kubeconfig") or "", options.get("context") or "")
-    async with asyncio.timeout(COMPLETION_TIMEOUT), access.api() as api:
+    async with asyncio.timeout(COMPLETION_TIMEOUT), access.command_api() as api:
         infos = await list_jobs(ClusterContext(api, options.get("namespace") or access.namespace, access))
     return [(info.kind.api.singular, info.name, job_state(info.job)) for info in infos]

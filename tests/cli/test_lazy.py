@@ -73,6 +73,24 @@ def test_a_command_for_one_manifest_imports_the_module_of_its_kind_alone(command
     )
 
 
+# What a command begins with -> the most modules of Trainyard that it imports. Import a further one when it is used.
+LARGEST = {
+    "import trainyard.cli.up": 42,
+    "from trainyard.cli.command import jobs; jobs.parse_job_reference('a')": 90,
+    "from trainyard.page import running_servers": 70,
+}
+
+
+@pytest.mark.parametrize("statement", LARGEST)
+def test_a_command_imports_few_modules(statement: str) -> None:
+    code = f"{statement}\nimport sys\nprint(*(name for name in sys.modules if name.startswith('trainyard')))"
+    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    unneeded = {"trainyard.core.decide", "trainyard.kinds.definitions.crds", "trainyard.server"}
+    unneeded |= {f"trainyard.kinds.{kind.module}" for kind in kinds.REGISTRY.values()}
+    assert unneeded.isdisjoint(names)
+    assert len(names) <= LARGEST[statement], sorted(names)
+
+
 def test_every_command_in_the_list_is_there() -> None:
     import click
 

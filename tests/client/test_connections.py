@@ -487,3 +487,10 @@ async def test_a_response_may_arrive_in_pieces(cuts: Callable[[bytes], Iterable[
     async with ApiClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as api:
         assert await get(api) == {"a": 1}
     server.close()
+
+
+async def test_a_client_with_a_small_pool_opens_no_further_connection() -> None:
+    async with serving(OK) as server, ApiClient(server.url) as api:
+        api.pool_size = 2
+        await asyncio.gather(*(get(api) for _ in range(12)))
+        assert len(server.requests) == 12 and len(server.connections) == 2

@@ -132,7 +132,7 @@ MUTANTS = [
     Mutant("a finished job is judged again", "the job left", ALWAYS, setting(DECIDE, "_finished", decided_again)),
     Mutant(
         "the attempt is not written down",
-        "a replica",
+        "a restart that was due was not made",
         (*ALWAYS, "fail"),
         setting(RESTART, "plan_restarts", not_restarted),
     ),

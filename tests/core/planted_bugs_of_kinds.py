@@ -378,7 +378,7 @@ MORE = [
     ),
     Mutant(
         "a drain shortens the back-off of a gang",
-        "the gang was tried again before its back-off",
+        "a restart was counted that was none, or by two causes",
         ("pass", "unasked", "fail", "drain"),
         setting(RESTART, "plan_restarts", restarted_after_a_drain),
         initial_state=played_by(gang(), trouble=3),
@@ -400,13 +400,13 @@ MORE = [
     ),
     Mutant(
         "a gang of Pods restarts only the replica that failed",
-        "a failed pod was deleted before it was counted",  # by its own uid, while an attempt of the gang is counted
+        "a restart that was due was not made",
         ("pass", "unasked", "fail", "time"),
         initial_state=played_by(pytorch(), kind=with_lifecycle(PYTORCHJOB, restart_scope=RestartScope.SLOT)),
     ),
     Mutant(
         "the annotation for what restarts is not read",
-        "a failed pod was deleted before it was counted",
+        "a restart that was due was not made",
         ("pass", "unasked", "fail", "time"),
         setting(KUBEFLOW, "SCOPES", {}),
         initial_state=played_by(tensorflow(scope="gang")),

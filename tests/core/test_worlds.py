@@ -8,6 +8,7 @@ import pytest
 
 from tests.core.planted_bugs import MUTANTS, Mutant
 from tests.core.planted_bugs_of_kinds import MORE
+from tests.core.planted_bugs_of_restarts import RESTARTS
 from tests.model import explored_jobs as explored_jobs
 from tests.model.executor_model import ExecutorModel
 from tests.model.explored_jobs import SMALL, VIEWS, Case
@@ -84,7 +85,7 @@ def quick(mutants: list[Mutant], every: int) -> list[Any]:
     return [pytest.param(mutant, id=mutant.name, marks=marked) for mutant, marked in zip(mutants, marks, strict=True)]
 
 
-@pytest.mark.parametrize("mutant", quick([*MUTANTS, *MORE], 6))
+@pytest.mark.parametrize("mutant", quick([*MUTANTS, *MORE, *RESTARTS], 6))
 def test_a_planted_bug_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.patch(monkeypatch)
     initial_state = mutant.initial_state or InitialState(mutant.policies, bounds=Bounds(trouble=mutant.trouble, time=1))

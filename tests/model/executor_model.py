@@ -1,8 +1,9 @@
 """The executor on a small world: the order of writes of `control.reconcile`, and what each write must never do.
 
-A pass is carried out whole, or the operator dies after its k-th write. A spec patch goes alone; else the status goes
-first (the fence: always sent when anything is to be written, refused when the job was written since), then deletes by
-uid, then patches, then creates. `ExecutorModel` holds the switches that the planted bugs turn.
+A pass is carried out whole, or the operator dies after its k-th write, or the write after it is answered with 503. A
+spec patch goes alone; else the status goes first (the fence: always sent when anything is to be written, refused when
+the job was written since), then deletes by uid, then patches, then creates. `ExecutorModel` holds the switches that the
+planted bugs turn.
 
 Own writes: after a pass the real executor waits until its own child writes have arrived in its stores. A store holds
 one resource, and one that has our write has everything of that resource before it. So a remembered view of the children
@@ -26,12 +27,18 @@ from tests.model.plan_cache import (
     merged,
 )
 from tests.model.world import Batch, ChildState, OtherChild, Pod, Set, World, fills, ordered, resource
-from trainyard.core.policies.restart import BASE_DELAY
 from trainyard.objects import Json, Ref
 
 ALL = 99
-PAUSE = int(BASE_DELAY)
+REFUSED, MADE = "refused", "made"
+PAUSE = 10
 """Seconds that an attempt runs at least until it has made progress, and from its start until it is made again alone."""
+LONGEST_PAUSE = 360
+
+
+def pause_after(attempts: int) -> int:
+    """Seconds from the end of an attempt to the next one, after so many in a row without progress (S46)."""
+    return min(PAUSE << (attempts - 2), LONGEST_PAUSE) if attempts > 1 else 0
 
 
 class ExecutorModel(NamedTuple):
@@ -44,6 +51,7 @@ class ExecutorModel(NamedTuple):
     foreground: bool = True  # what fills a slot stays until its pods have gone
     versioned: bool = True  # the spec patch names the resourceVersion
     waits: bool = True  # for its own child writes to arrive
+    looks: bool = True  # for a create that had no answer, before it writes anything else
 
 
 class Outcome(NamedTuple):
@@ -53,11 +61,19 @@ class Outcome(NamedTuple):
     wanted: int  # how many the plan had
 
 
-def apply_plan(cache: PlanCache, world: World, snapshot: Snapshot, limit: int, executor: ExecutorModel) -> Outcome:
-    """One pass."""
+def apply_plan(
+    cache: PlanCache, world: World, snapshot: Snapshot, limit: int, executor: ExecutorModel, error: str = ""
+) -> Outcome:
+    """One pass. After the write `limit` the operator dies or, with an `error`, the next write is answered with 503:
+    REFUSED, or MADE although it was made."""
+    view = world.view
+    if view is not None and view.unanswered and view.waits and snapshot.current:
+        world = world._replace(view=None)  # the stores have caught up
     act = cache.planned_writes(world, snapshot)
     if act.idle:
         return Outcome(world, [], 0, 0)
+    if not snapshot.current and executor.looks and (awaited := _with_unanswered(world, act)):
+        return Outcome(awaited, [], 0, 1)
     if act.spec_patch:
         return _patch_spec(cache, world, snapshot, act, executor)
     wanted = 1 + len(act.deletes) + len(act.patches) + len(act.creates)
@@ -67,12 +83,17 @@ def apply_plan(cache: PlanCache, world: World, snapshot: Snapshot, limit: int, e
     broken = _why_not_decided(cache, snapshot, act)
     before = world
     if changes:
-        world = _tried_again(cache, written(world._replace(status=act.status)), before, broken)
+        world = _counted(cache, written(world._replace(status=act.status)), before, snapshot)
+        world = _tried_again(cache, world, before, broken)
+    if snapshot.current and limit == ALL:
+        broken += _why_not_waited(cache, world, before)
     world = _met(cache, world, snapshot)
     sent = min(limit, wanted)
     writes: list[Drop | Fix | Make] = [*act.deletes, *act.patches, *act.creates]
     created: set[Ref] = set()
-    for write in writes[: sent - 1]:
+    for number, write in enumerate(writes[: sent - 1 + (error == MADE)], 1):
+        if number == sent:
+            world = _arrived(before, world, writes[: sent - 1], executor)
         if isinstance(write, Drop):
             world = _delete(cache, world, snapshot, write, executor, broken)
         elif isinstance(write, Fix):
@@ -81,8 +102,69 @@ def apply_plan(cache: PlanCache, world: World, snapshot: Snapshot, limit: int, e
             world = _create(cache, world, snapshot, write, executor, broken)
             if (write.kind, write.name) not in {refusal[:2] for refusal in world.refused}:
                 created.add(Ref(write.kind, write.name))
-    world = restarted(world) if sent < wanted else _arrived(before, world, act, executor)
-    return Outcome(world, broken, sent, wanted)
+    if sent < wanted and not error:
+        return Outcome(restarted(world), broken, sent, wanted)
+    if sent < wanted and error == MADE:
+        return Outcome(_unanswered(world, writes[sent - 1]), broken, sent, wanted)
+    return Outcome(_arrived(before, world, writes[: sent - 1], executor), broken, sent, wanted)
+
+
+def _unanswered(world: World, write: Drop | Fix | Make) -> World:
+    """An old view may not have this write."""
+    view = world.view
+    if view is None or not isinstance(write, Make):
+        return world
+    unanswered = tuple(sorted({*view.unanswered, (write.kind, write.name, write.attempt)}))
+    return world._replace(view=view._replace(unanswered=unanswered))
+
+
+def _with_unanswered(world: World, act: PlannedWrites) -> World | None:
+    """A create without an answer that is not planned again is looked for, and awaited if it was made; None: there is
+    none."""
+    view = world.view
+    if view is None or not view.unanswered or not view.waits:
+        return None
+    planned = {(make.kind, make.name, make.attempt) for make in act.creates}
+    kinds = {create[0] for create in view.unanswered if create not in planned}
+    return _up_to_date(world, kinds) if kinds else None
+
+
+def _up_to_date(world: World, kinds: set[str]) -> World:
+    """The remembered children are as new as these, for these resources."""
+    view = world.view
+    if view is None:
+        return world
+    kept = [obj for obj in view.children if resource(obj) not in kinds]
+    new = [obj for obj in world.children if resource(obj) in kinds]
+    unanswered = tuple(create for create in view.unanswered if create[0] not in kinds)
+    return world._replace(view=view._replace(children=ordered([*kept, *new]), unanswered=unanswered))
+
+
+def _counted(cache: PlanCache, world: World, before: World, snapshot: Snapshot) -> World:
+    """With the restarts that the annotation `restart-limit` limits: a failure is restarted when nothing of it is left,
+    or of a gang with its new attempt."""
+    if cache.scenario.restart_limit is None:
+        return world
+    old, new, truth = cache.facts(before.status), cache.facts(world.status), world.truth
+    pods = [pod for pod in snapshot.children if isinstance(pod, Pod) and pod.phase == "Failed" and not pod.disrupted]
+    if cache.scenario.gang:
+        standing = len([pod for pod in pods if pod.attempt >= new.attempts[pod.slot]])
+    else:
+        standing = len([pod for pod in pods if not pod.deleting])
+    pending = min(standing, 1) if cache.scenario.gang else standing
+    stalls = dict(new.causes).get("stall", 0) - dict(old.causes).get("stall", 0)
+    restarts = truth.pending + sum(new.failures) - sum(old.failures) - pending
+    times = (world.now,) * (max(0, restarts) + stalls)
+    return world._replace(truth=truth._replace(restarts=(*truth.restarts, *times), pending=pending))
+
+
+def _why_not_waited(cache: PlanCache, world: World, before: World) -> list[str]:
+    """A restart that is due is made: the first one, and each after progress, at once."""
+    old, new = cache.facts(before.status), cache.facts(world.status)
+    waits = new.attempts[0] == old.attempts[0] and 0 < before.truth.wait <= world.now
+    if not waits or new.end or new.suspended or cache.scenario.styles[0] not in ("judged", "alone"):
+        return []
+    return ["a restart that was due was not made"]
 
 
 def _why_not_decided(cache: PlanCache, snapshot: Snapshot, act: PlannedWrites) -> list[str]:
@@ -103,13 +185,22 @@ def _ended_well(obj: ChildState) -> bool:
 
 
 def _tried_again(cache: PlanCache, world: World, before: World, broken: list[str]) -> World:
-    """A new attempt of a gang: what the one before came to is of no matter any more."""
-    old, new = cache.facts(before.status), cache.facts(world.status)
-    if not cache.scenario.gang or new.end or new.attempts == old.attempts:
+    """A new attempt: of a gang, what the one before came to is of no matter any more."""
+    old, new, truth = cache.facts(before.status), cache.facts(world.status), world.truth
+    if new.end or new.attempts == old.attempts:
         return world
-    if new.resumes == old.resumes and world.now < world.truth.wait:
-        broken.append("the gang was tried again before its back-off was over")
-    return world._replace(truth=world.truth._replace(done=(), permanent=False, wait=0, met=(), lost=False))
+    if new.resumes > old.resumes:
+        truth = truth._replace(rows=(), next_row=None)
+    elif world.now < truth.wait and new.attempts[0] > old.attempts[0]:
+        broken.append(
+            f"{'the gang' if cache.scenario.gang else 'the MASTER'} was tried again before its back-off was over"
+        )
+    if new.attempts[0] > old.attempts[0]:
+        row = truth.row(0) if truth.next_row is None else truth.next_row
+        truth = truth.with_row(0, row, len(cache.scenario.roles))._replace(wait=0, next_row=None)
+    if cache.scenario.gang:
+        truth = truth._replace(done=(), permanent=False, met=(), lost=False, causes=())
+    return world._replace(truth=truth)
 
 
 def _met(cache: PlanCache, world: World, snapshot: Snapshot) -> World:
@@ -159,15 +250,14 @@ def written(world: World) -> World:
     return world if view is None else world._replace(view=view._replace(fresh=False))
 
 
-def _arrived(before: World, world: World, act: PlannedWrites, executor: ExecutorModel) -> World:
+def _arrived(before: World, world: World, writes: list[Drop | Fix | Make], executor: ExecutorModel) -> World:
     """Our own writes are awaited: the remembered children are as new as these, for the resources written."""
     view = world.view
-    if view is None or not (view.waits and executor.waits) or before.children == world.children:
+    if view is None or not (view.waits and executor.waits):
         return world
-    touched = {write[0] for write in (*act.deletes, *act.patches, *act.creates)}  # the kinds
-    kept = [obj for obj in view.children if resource(obj) not in touched]
-    new = [obj for obj in world.children if resource(obj) in touched]
-    return world._replace(view=view._replace(children=ordered([*kept, *new])))
+    if before.children == world.children and not view.unanswered:
+        return world
+    return _up_to_date(world, {write[0] for write in writes})
 
 
 def _delete(
@@ -228,7 +318,8 @@ def _why_not_deleted(cache: PlanCache, world: World, snapshot: Snapshot, live: B
     if current and not suspend and any(pod.live and not pod.deleting for pod in pods):
         return ["a running child of the current attempt was deleted"]
     if isinstance(live, Pod) and live.phase == "Failed" and not live.disrupted and live in snapshot.children:
-        waits = current and not suspend and facts.without_progress[live.slot] > 1
+        row = world.truth.row(cache.scenario.counts(live.slot))
+        waits = current and not suspend and snapshot.current and not cache.scenario.gang and row > 1
         return _why_not_replaced(cache, world, live, waits)
     return []
 
@@ -263,14 +354,14 @@ def _create(
         return world._replace(refused=tuple(sorted([*other_refusals, (make.kind, make.name, tries + 1, world.now)])))
     if there is not None:
         if executor.keeps:
-            again = snapshot.current or not (world.view and world.view.restarted)
+            view = world.view
+            is_unanswered = view and (make.kind, make.name, make.attempt) in view.unanswered
+            again = snapshot.current or not ((view and view.restarted) or is_unanswered)
             again = again and make.kind not in cache.never_read
             broken += ["a child that the operator itself had made was made again"] if again else []
             return world
         broken.append("a live child was overwritten")
         world = world.with_children(gone=(there,))
-    if make.slot == 0 and not cache.scenario.gang and world.now < world.truth.wait:
-        broken.append("the MASTER was tried again before its back-off was over")
     if make.slot >= 0 and too_many(cache, world):
         broken.append("a replica was made again beyond backoffLimit")
     return _made(cache, world, make)

@@ -33,6 +33,7 @@ from tests.model.scenarios_kubeflow import (
 from tests.model.scenarios_trainjob import ordered_jobs, restarted_jobs
 from tests.model.transitions import Bounds
 from tests.model.world import RUNTIME_ID
+from trainyard.objects.no_progress import ON_STALL, PROGRESS_DEADLINE
 from trainyard.objects.structs import replace
 
 ALWAYS = ("pass", "dying pass", "unasked", "succeed")
@@ -73,6 +74,7 @@ def small() -> Iterator[Case]:
     yield from mpijobs()
     yield from ssh_mpijobs()
     yield from trainjobs()
+    yield from restarts()
 
 
 PEOPLE = ("delete pod", "delete job", "meddle", "edit", "delete")
@@ -260,6 +262,52 @@ def trainjobs() -> Iterator[Case]:
     }.items():
         transitions = ("succeed", "fail", "suspend", "time")
         yield _case(f"{name}, restarts in place", scenario, transitions, trouble=2)
+
+
+def restarts() -> Iterator[Case]:
+    """Back-off and progress, causes, `restart-limit`, stalls (S46, S47), and a 503 in the middle of them."""
+    yield _restart_case("TfJob, a failure and progress", tf(), ("fail", "train", "time"), 1)
+    kinds = {"MxJob": local(), "PyTorchJob": pytorch(), "ElasticJob": elastic(1, most=1)}
+    for name, scenario in kinds.items():
+        yield _restart_case(f"{name}, failures and progress", scenario, ("fail", "train", "time"), exits=3)
+        yield _restart_case(f"{name}, disruptions and progress", scenario, ("drain", "train", "time"), drains=3)
+        causes = replace(scenario, disruptions=CAUSES)
+        yield _restart_case(f"{name}, causes", causes, ("drain", "fail", "dying pass"), trouble=2, drains=2)
+    for name, scenario in {"PyTorchJob": pytorch(), "ElasticJob": elastic(1, most=2)}.items():
+        limited = with_limit(scenario, 1, 100)
+        yield _restart_case(f"{name}, restart-limit", limited, ("fail", "drain", "train", "time"), exits=3)
+        in_place = pytorch("OnFailure") if name == "PyTorchJob" else elastic(1, "OnFailure", most=1)
+        in_place = with_limit(in_place, 1, 1000)
+        yield _restart_case(f"{name}, restart-limit, restarts in place", in_place, ("fail", "drain", "dying pass"))
+        for action in ("report", "restart"):
+            stalling = with_stalls(scenario, action)
+            yield _restart_case(f"{name}, on-stall {action}", stalling, ("stall", "fail", "dying pass", "time"), 2)
+        for title, transitions in {
+            "503 in the middle of a restart": ("failing pass", "fail", "drain", "suspend"),
+            "503 and old views": ("failing pass", "fail", "suspend", "remember", "mixed pass"),
+        }.items():
+            yield _restart_case(f"{name}, {title}", scenario, transitions, 1)
+
+
+CAUSES = {
+    "PreemptionByScheduler": "preemption",
+    "DeletionByTaintManager": "node-lost",
+    "EvictionByEvictionAPI": "eviction",
+}
+
+
+def with_limit(scenario: Scenario, count: int, seconds: int) -> Scenario:
+    annotations = {**scenario.annotations, "trainyard.dev/restart-limit": f"{count}/{seconds}s"}
+    return replace(scenario, annotations=annotations, restart_limit=(count, seconds))
+
+
+def with_stalls(scenario: Scenario, action: str) -> Scenario:
+    return replace(scenario, annotations={**scenario.annotations, PROGRESS_DEADLINE: "10m", ON_STALL: action})
+
+
+def _restart_case(name: str, scenario: Scenario, transitions: Iterable[str], trouble: int = 3, **bounds: int) -> Case:
+    initial_state = InitialState({}, scenario, bounds=Bounds(trouble, time=2, **bounds))
+    return Case(name, initial_state, frozenset(["pass", "unasked", *transitions]))
 
 
 def _case(

@@ -3,11 +3,12 @@
 The decision is the real one (`core.decide`); the executor's order is modelled in `executor_model`, all else in
 `transitions`.
 
-Transitions: a pass, whole or dying after its 1st, 2nd, 3rd write; a pass on a remembered old view; a pass on a fresh
-job and old children; the operator's restart; Job and StatefulSet controllers, node, garbage collector; containers
-ending with 0, 1, 137, OOMKilled or drained; a pod, a child Job, a StatefulSet or an extra deleted by a person; suspend,
-resume, edit, scale, delete; time passing to the plan's `after`. `Bounds` says how often each may happen in one history,
-and the initial state's `Scenario` which kind of job it is.
+Transitions: a pass, whole, dying after its 1st, 2nd, 3rd write, or ended there by a 503, before or after the next write
+is made; a pass on a remembered old view; a pass on a fresh job and old children; the operator's restart; Job and
+StatefulSet controllers, node, garbage collector; containers ending with 0, 1, 137, OOMKilled or drained; a stall; a
+pod, a child Job, a StatefulSet or an extra deleted by a person; suspend, resume, edit, scale, delete; time passing to
+the plan's `after`, or for longer than any back-off. `Bounds` says how often each may happen in one history, and the
+initial state's `Scenario` which kind of job it is.
 
 Old children, exactly: the real executor waits until its own child writes have arrived in its stores, so old children
 always contain them, unless the operator was restarted. What others did may be missing from any resource
@@ -20,11 +21,11 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tests.model.executor_model import ALL, ExecutorModel, apply_plan
+from tests.model.executor_model import ALL, MADE, REFUSED, ExecutorModel, apply_plan
 from tests.model.plan_cache import PlanCache, Snapshot
 from tests.model.rules import after_step, at_rest
 from tests.model.scenarios import Scenario, tf
-from tests.model.transitions import PASSES, TRANSITIONS, Bounds, settled_step, snapshots
+from tests.model.transitions import PASSES, TRANSITIONS, Bounds, settled_step, snapshots, spend
 from tests.model.world import LETTERS, ChildState, OtherChild, World
 from trainyard.objects import Json
 
@@ -120,9 +121,27 @@ def _next(
             if done.broken:
                 raise _Stop(done.broken[0], world, text)
             yield text, done.world
+        yield from _failing(cache, world, label, snapshot, executor) if "failing pass" in transitions else ()
     for name, transition in TRANSITIONS.items():
         if name in transitions:
             yield from transition(cache, world)
+
+
+def _failing(
+    cache: PlanCache, world: World, label: str, snapshot: Snapshot, executor: ExecutorModel
+) -> Iterator[tuple[str, World]]:
+    """The pass ends with an error, and the operator lives on."""
+    if (after := spend(world, "errors")) is None:
+        return
+    for limit in range(1, DEATHS + 1):
+        for error in (REFUSED, MADE):
+            done = apply_plan(cache, after, snapshot, limit, executor, error)
+            if done.writes >= done.wanted:
+                return
+            text = f"{label}, 503 after {limit}{', which was made' if error == MADE else ''}"
+            if done.broken:
+                raise _Stop(done.broken[0], world, text)
+            yield text, done.world
 
 
 def _needed(world: World, executor: ExecutorModel) -> World:

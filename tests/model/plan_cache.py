@@ -33,7 +33,10 @@ from trainyard.core.kind import Job
 from trainyard.core.model import Child, ChildStatus, Config, Observed, PlannedCreate, Refusal
 from trainyard.core.status import parse_status
 from trainyard.objects import Json, Ref, decode, encode
+from trainyard.objects.no_progress import NoProgress
 from trainyard.objects.structs import replace
+
+NO_PROGRESS = NoProgress(float(START), True, 5.0, "waits").text
 
 
 class Drop(NamedTuple):
@@ -92,7 +95,7 @@ class WorldFacts(NamedTuple):
     start: float | None
     counted: tuple[str, ...]
     has: frozenset[int]  # slots that the job had when it was looked at last
-    without_progress: tuple[int, ...]  # by slot: attempts in a row before the present one
+    causes: tuple[tuple[str, int], ...]  # restarts by cause, without those of the program
 
 
 class Snapshot(NamedTuple):
@@ -297,7 +300,10 @@ class PlanCache:
             self.scenario.kind.roles.container, state, obj.code, obj.reason, obj.restarts, False,
             restarts=obj.alone and obj.code != 0 and self.scenario.in_place({}, obj.slot),
         )  # fmt: skip
-        status = ChildStatus(phase=obj.phase, disrupted=obj.disrupted, containers=encode_containers(record))
+        status = ChildStatus(
+            phase=obj.phase, reason=obj.disruption, disrupted=obj.disrupted, containers=encode_containers(record),
+            no_progress=NO_PROGRESS if obj.stalled else "",
+        )  # fmt: skip
         return replace(
             child, job_uid=JOB_UID, owner_uid=obj.owner, deleting=obj.deleting, created=float(START + obj.number),
             start_time=float(obj.began), finished_at=float(obj.ended), status=status,
@@ -329,7 +335,7 @@ def _facts(memory: JobStatus, scenario: Scenario) -> WorldFacts:
         memory.outcome, scenario.reasons.get(reason, reason), memory.suspended, memory.started, attempts,
         (sum(failures),) if scenario.gang else failures,
         memory.resume_count, memory.completion_time, true, memory.has_run, memory.start_time, memory.counted_failures,
-        frozenset(has), tuple(memory.role(slot.role).without_progress for slot in scenario.slots),
+        frozenset(has), tuple(sorted(memory.restart_causes.items())),
     )  # fmt: skip
 
 

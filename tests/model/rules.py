@@ -5,12 +5,14 @@ Each rule is one short sentence; the first that is broken is told, with the shor
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from tests.model.executor_model import rendezvous, succeeded_slots, too_many, unsized
 from tests.model.plan_cache import PlanCache, Snapshot, WorldFacts
 from tests.model.world import Batch, Pod, Set, World, fills
 from trainyard.objects import Json
+from trainyard.objects.no_progress import PROGRESS_DEADLINE
 from trainyard.objects.resources import SERVICE
 
 
@@ -40,7 +42,37 @@ def after_step(cache: PlanCache, before: World, after: World) -> str:
     for counts in range(len(new.failures)):
         if new.failures[counts] > _most(after, counts):
             return "a failure was counted twice, or one that was none"
+    if text := _wrong_causes(cache, before, old, new):
+        return text
+    if not (new.end or new.suspended) and _beyond_restart_limit(cache, after):
+        return "it goes on beyond restart-limit"
     return _false_end(cache, after, new) if new.end else ""
+
+
+def _wrong_causes(cache: PlanCache, before: World, old: WorldFacts, new: WorldFacts) -> str:
+    """A disruption or a stall is counted once, with the attempt of a gang that begins after it, by its cause."""
+    counted, truth = Counter(dict(new.causes)), before.truth
+    counted.subtract(dict(old.causes))
+    if min(counted.values(), default=0) < 0:
+        return "a count of causes went backwards"
+    if not cache.scenario.gang:
+        return "" if Counter(dict(new.causes)) <= Counter(truth.causes) else "a cause was counted that was none"
+    causes = [cause for cause, times in counted.items() for _ in range(times)]
+    failure = cache.failure(0, "", old.attempts[0])
+    if not _is_new_attempt(old, new) or failure in truth.must:
+        return "a restart was counted that was none, or by two causes" if causes else ""
+    if failure not in truth.may and len(causes) != 1:
+        return "a restart was not counted by its cause"
+    return "" if set(causes) <= set(truth.causes) else "a restart was counted by another cause"
+
+
+def _beyond_restart_limit(cache: PlanCache, world: World, in_place: int = 0) -> bool:
+    """More restarts are made or due within the window than the annotation `restart-limit` allows (S46)."""
+    if cache.scenario.restart_limit is None:
+        return False
+    count, window = cache.scenario.restart_limit
+    restarts = sum(time > world.now - window for time in world.truth.restarts)
+    return restarts + world.truth.pending + in_place > count
 
 
 def _side_by_side(cache: PlanCache, world: World) -> str:
@@ -84,6 +116,8 @@ def _false_end(cache: PlanCache, world: World, facts: WorldFacts) -> str:
         deadline = spec.get("activeDeadlineSeconds")
         late = deadline is not None and facts.start is not None and world.now >= facts.start + deadline
         return "" if late else "the deadline was not over"
+    if facts.reason == "RestartLimitExceeded":
+        return "" if _beyond_restart_limit(cache, world, truth.in_place) else "restart-limit was not exceeded"
     return "" if facts.reason == "BackoffLimitExceeded" else f"an end for no reason: {facts.reason}"
 
 
@@ -120,6 +154,21 @@ def _wrong(cache: PlanCache, world: World, facts: WorldFacts, spec: Json) -> Ite
         return
     if spec.get("activeDeadlineSeconds") is not None:
         yield "the job outlives its deadline"
+    yield (
+        "restarts in place go on beyond restart-limit"
+        if _beyond_restart_limit(cache, world, world.truth.in_place)
+        else ""
+    )
+    stalled = [pod for pod in running if pod.stalled]
+    if cache.scenario.restarts_on_stall:
+        yield "a stalled job was not restarted" if stalled else ""
+    elif PROGRESS_DEADLINE in cache.scenario.annotations:
+        is_stalled = len(stalled) == len(running) > 0
+        yield (
+            ""
+            if is_stalled == ("Stalled" in facts.true)
+            else "a job is stalled and does not say so, or says so and is not"
+        )
     if facts.suspended:
         yield "the job was resumed and says that it is suspended"
     wants = cache.wants(world.spec)

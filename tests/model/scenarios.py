@@ -17,6 +17,7 @@ from typing import NamedTuple
 from trainyard.core import Kind, Slot
 from trainyard.kinds import CHAINERJOB, ELASTICJOB, MXJOB, TFJOB
 from trainyard.objects import Json
+from trainyard.objects.no_progress import ON_STALL, RESTART
 
 
 class Edit(NamedTuple):
@@ -58,11 +59,17 @@ class Scenario:
     wants: Callable[[Json], frozenset[int]] = _all_slots  # which slots a spec has
     in_place: Callable[[Json, int], bool] = lambda spec, slot: False  # its node starts a container again that failed
     annotations: Mapping[str, str] = field(default_factory=dict)  # of the job
+    disruptions: Mapping[str, str] = field(default_factory=lambda: {"": "eviction"})  # of drains: reason -> cause
+    restart_limit: tuple[int, int] | None = None  # how many restarts, and within how many seconds
     bodies: bool = False  # what children are made of is looked at
     source: Json | None = None  # the object that has the templates
     awaits: Callable[[int], frozenset[int]] = lambda slot: frozenset()  # the slots that must have succeeded before it
     limit: int | None = None  # failures of each role, or of the gang, after which the job fails; None: backoffLimit
     one_service: bool = False  # for all slots
+
+    @property
+    def restarts_on_stall(self) -> bool:
+        return self.annotations.get(ON_STALL) == RESTART
 
     @property
     def roles(self) -> tuple[str, ...]:

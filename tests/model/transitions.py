@@ -10,10 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
-from tests.model.executor_model import ALL, PAUSE, ExecutorModel, apply_plan, restarted, written
+from tests.model.executor_model import (
+    ALL,
+    LONGEST_PAUSE,
+    PAUSE,
+    ExecutorModel,
+    apply_plan,
+    pause_after,
+    restarted,
+    written,
+)
 from tests.model.plan_cache import PlanCache, Snapshot
-from tests.model.world import JOB_UID, Batch, OtherChild, Pod, Set, View, World
-from trainyard.core.policies.restart import backoff
+from tests.model.world import JOB_UID, UNKNOWN, Batch, OtherChild, Pod, Set, View, World
 
 Next = Iterator[tuple[str, World]]
 Transition = Callable[[PlanCache, World], Next]
@@ -34,13 +42,16 @@ class Bounds:
     time: int = 2
     views: int = 1
     restarts: int = 1
+    trainings: int = 1
+    stalls: int = 1
+    errors: int = 1  # passes that end with 503
 
     def start(self) -> tuple[int, ...]:
         return tuple(getattr(self, field.name) for field in fields(self))
 
 
 PLACES = {bound.name: place for place, bound in enumerate(fields(Bounds))}
-FREE = frozenset({"time", "views", "restarts"})
+FREE = frozenset({"time", "views", "restarts", "trainings", "errors"})
 """Moves that have a bound of their own but are no trouble."""
 
 
@@ -114,7 +125,7 @@ def nodes(cache: PlanCache, world: World) -> World:
         if pod.deleting:
             world = world.with_children(gone=(pod,))
         elif pod.phase == "Pending":
-            began = world.now if pod.alone else pod.began
+            began = world.now if pod.alone or cache.scenario.styles[pod.slot] == "judged" else pod.began
             world = world.swap(pod, pod._replace(phase="Running", began=began))
     return world
 
@@ -160,7 +171,11 @@ def fail(cache: PlanCache, world: World) -> Next:
         judged = cache.scenario.styles[pod.slot] in ("judged", "alone")
         for code, reason in cache.scenario.ends if judged else ((137, "Error"),):
             if after := spend(world, "exits"):
-                yield f"{pod.uid} exits {code} {reason}", _failed(cache, _lost(cache, after), pod, code, reason)
+                yield f"{pod.uid} exits {code} {reason}", _failed(cache, _restarts(cache, after), pod, code, reason)
+
+
+def _restarts(cache: PlanCache, world: World) -> World:
+    return world._replace(truth=world.truth._replace(lost=True)) if cache.scenario.gang else world
 
 
 def _failed(cache: PlanCache, world: World, pod: Pod, code: int, reason: str) -> World:
@@ -168,9 +183,11 @@ def _failed(cache: PlanCache, world: World, pod: Pod, code: int, reason: str) ->
     if style in ("endless", "alone") and cache.scenario.in_place(cache.value(world.spec), pod.slot):
         if cache.scenario.limit is not None and cache.scenario.gang:  # the role has failed
             world = world.fail(cache.failure(pod.slot, pod.uid, pod.attempt), certain=False)
-        truth = world.truth._replace(in_place=world.truth.in_place + 1)
+            world = _uncertain(cache, world, pod.slot)
+        is_replaced = cache.scenario.restart_limit is not None and _is_stale(cache, world, pod)
+        truth = world.truth._replace(in_place=world.truth.in_place + (not is_replaced))
         return world.swap(pod, pod._replace(restarts=pod.restarts + 1))._replace(truth=truth)
-    world = world.swap(pod, pod._replace(phase="Failed", code=code, reason=reason, ended=world.now))
+    world = world.swap(pod, pod._replace(phase="Failed", code=code, reason=reason, ended=world.now, stalled=False))
     attempt, stale = pod.attempt, _is_stale(cache, world, pod)
     if style in ("endless", "retrying"):
         return world.fail(cache.failure(pod.slot, pod.uid, attempt), certain=not stale)
@@ -183,17 +200,32 @@ def _failed(cache: PlanCache, world: World, pod: Pod, code: int, reason: str) ->
         cache.scenario.gang and failure in world.truth.may
     )  # then it waits for that one
     world = world.fail(failure, certain=not stale)
-    if (
-        stale
-        or known
-        or (style == "alone" and not cache.scenario.gang)
-        or (pod.slot and not cache.scenario.gang)
-        or cache.facts(world.status).suspended
-    ):
+    if stale or cache.facts(world.status).suspended:
         return world  # a resume starts anew, without a back-off
-    pause = int(backoff(cache.facts(world.status).without_progress[pod.slot] + 1))
-    has_progress = world.now - pod.began > max(PAUSE, pause)
-    return world._replace(truth=world.truth._replace(wait=world.now + (0 if has_progress else pause)))
+    return _attempt_ended(cache, world, pod, waits=not known)
+
+
+def _attempt_ended(cache: PlanCache, world: World, pod: Pod, waits: bool) -> World:
+    """An attempt of the current number has failed, or was disrupted. `waits`: it says when the next one begins. Counted
+    here, and not taken from the status: how many in a row have made no progress."""
+    truth, scenario = world.truth, cache.scenario
+    counts, row = scenario.counts(pod.slot), truth.row(scenario.counts(pod.slot))
+    is_alone = scenario.styles[pod.slot] == "alone" and not scenario.gang
+    seconds, pause = world.now - pod.began, pause_after(row + 1)
+    has_progress = seconds > max(PAUSE, 0 if is_alone else LONGEST_PAUSE if row == UNKNOWN else pause)
+    after = 0 if has_progress else UNKNOWN if row == UNKNOWN else row + 1
+    if is_alone:
+        after = UNKNOWN if row == UNKNOWN or _others_ended(world, pod) else after
+        return world._replace(truth=truth.with_row(counts, after, len(scenario.roles)))
+    if pod.slot and not scenario.gang:
+        return world
+    due = world.now + pause if after and after != UNKNOWN else 0 if after else world.now
+    after = after if truth.next_row in (None, after) else UNKNOWN  # which of them counts last is not known
+    return world._replace(truth=truth._replace(next_row=after, wait=due if waits else truth.wait))
+
+
+def _others_ended(world: World, pod: Pod) -> bool:
+    return any(other.alone and other.phase == "Failed" and other.uid != pod.uid for other in world.pods())
 
 
 def _is_stale(cache: PlanCache, world: World, pod: Pod) -> bool:
@@ -203,9 +235,41 @@ def _is_stale(cache: PlanCache, world: World, pod: Pod) -> bool:
 def drain(cache: PlanCache, world: World) -> Next:
     """The machine's affairs: the pod gets DisruptionTarget and its container the code of a program that gives up."""
     for pod in _running(cache, world):
-        if after := spend(world, "drains"):
-            ended = pod._replace(phase="Failed", code=1, reason="Error", disrupted=True, ended=world.now)
-            yield f"{pod.uid} is drained", _lost(cache, after).swap(pod, ended)
+        for reason, cause in cache.scenario.disruptions.items():
+            if after := spend(world, "drains"):
+                ended = pod._replace(
+                    phase="Failed", code=1, reason="Error", disrupted=True, disruption=reason, ended=world.now
+                )
+                after = _disrupted(cache, after, pod, cause).swap(pod, ended._replace(stalled=False))
+                yield f"{pod.uid} is drained {reason}".rstrip(), after
+
+
+def _disrupted(cache: PlanCache, world: World, pod: Pod, cause: str) -> World:
+    world = _lost(cache, world, cause)
+    judged = cache.scenario.styles[pod.slot] in ("judged", "alone")
+    if not judged or _is_stale(cache, world, pod) or cache.facts(world.status).suspended:
+        return world
+    has_failed = cache.scenario.gang and cache.failure(pod.slot, "", pod.attempt) in (
+        *world.truth.must,
+        *world.truth.may,
+    )
+    return _attempt_ended(cache, world, pod, waits=not has_failed and world.truth.next_row is None)
+
+
+def stall(cache: PlanCache, world: World) -> Next:
+    """No replica makes steps any more, and the nodes say so."""
+    facts, wants = cache.facts(world.status), cache.wants(world.spec)
+    pods = [pod for pod in _running(cache, world) if pod.slot in wants and not _is_stale(cache, world, pod)]
+    runs = {pod.slot for pod in pods} == wants and not facts.suspended
+    if runs and (after := spend(world, "stalls")):
+        stalled = (pod._replace(stalled=True) for pod in pods)
+        yield "all replicas stall", _lost(cache, after, "stall").with_children(*stalled, gone=tuple(pods))
+
+
+def train(cache: PlanCache, world: World) -> Next:
+    """What runs goes on for longer than any back-off."""
+    if _running(cache, world) and (after := spend(world, "trainings")):
+        yield "training goes on", after._replace(now=world.now + LONGEST_PAUSE + 1)
 
 
 def _running(cache: PlanCache, world: World) -> list[Pod]:
@@ -228,6 +292,7 @@ def delete_pod(cache: PlanCache, world: World) -> Next:
             ):  # without a pod it counts (S14)
                 after = after.fail(cache.failure(pod.slot, pod.owner, pod.attempt), certain=False)
             after = after if cache.scenario.gang and pod.phase != "Failed" else _forget(after)
+            after = _uncertain(cache, after, pod.slot)
             yield f"somebody deletes pod {pod.uid}", _lost(cache, after).swap(pod, pod._replace(deleting=True))
 
 
@@ -240,12 +305,24 @@ def vanish(cache: PlanCache, world: World) -> Next:
             for uid in (child.uid, *(pod.uid for pod in pods)):
                 after = after.doubt(cache.failure(child.slot, uid, child.attempt))
             failed = not cache.scenario.gang or any(pod.phase == "Failed" for pod in pods)
-            after = _lost(cache, _forget(after) if failed else after)
+            after = _uncertain(cache, _lost(cache, _forget(after) if failed else after), child.slot)
             yield f"{child.uid} is gone", after.with_children(gone=(child, *pods))
 
 
-def _lost(cache: PlanCache, world: World) -> World:
-    return world._replace(truth=world.truth._replace(lost=True)) if cache.scenario.gang else world
+def _lost(cache: PlanCache, world: World, cause: str = "eviction") -> World:
+    """`cause`: what a restart after that counts as, unless a replica has failed."""
+    truth = world.truth
+    causes = tuple(sorted([*truth.causes, cause]))
+    return world._replace(truth=truth._replace(lost=truth.lost or cache.scenario.gang, causes=causes))
+
+
+def _uncertain(cache: PlanCache, world: World, slot: int) -> World:
+    """Another client has ended a replica: how long its attempt ran may never be known."""
+    scenario, truth = cache.scenario, world.truth
+    if scenario.styles[slot] not in ("judged", "alone"):
+        return world
+    truth = truth.with_row(scenario.counts(slot), UNKNOWN, len(scenario.roles))
+    return world._replace(truth=truth._replace(next_row=None if truth.next_row is None else UNKNOWN))
 
 
 def delete_job(cache: PlanCache, world: World) -> Next:
@@ -256,7 +333,7 @@ def delete_job(cache: PlanCache, world: World) -> Next:
             for uid in (workload.uid, *(pod.uid for pod in pods)):
                 after = after.doubt(cache.failure(workload.slot, uid, workload.attempt))
             lost = not cache.scenario.gang or any(pod.phase == "Failed" for pod in pods)
-            after = _lost(cache, _forget(after) if lost else after)
+            after = _uncertain(cache, _lost(cache, _forget(after) if lost else after), workload.slot)
             yield f"somebody deletes {workload.uid}", _without(after, workload)
 
 
@@ -317,7 +394,8 @@ def _rescaled(cache: PlanCache, before: World, after: World) -> World:
     """What has failed of replicas that the spec has no more is not counted; of those that it has again, it may be."""
     old, new = cache.wants(before.spec), cache.wants(after.spec)
     after = after if old == new else after.unmet()
-    after = _lost(cache, after) if old - new else after  # it may be wanted again while its Pod is in Terminating
+    if old - new:  # it may be wanted again while its Pod is in Terminating, and what has failed of it is not waited for
+        after = _forget(_uncertain(cache, _lost(cache, after), min(old - new)))
     for pod in after.pods() if old != new else ():
         if pod.alone and pod.phase == "Failed" and not pod.disrupted:
             failure = cache.failure(pod.slot, pod.uid, pod.attempt)
@@ -367,6 +445,8 @@ TRANSITIONS: dict[str, Transition] = {
     "succeed": succeed,
     "fail": fail,
     "drain": drain,
+    "stall": stall,
+    "train": train,
     "delete pod": delete_pod,
     "delete job": delete_job,
     "vanish": vanish,
@@ -380,7 +460,7 @@ TRANSITIONS: dict[str, Transition] = {
     "restart": restart,
 }
 
-PASSES = ("pass", "stale pass", "mixed pass", "dying pass")
+PASSES = ("pass", "stale pass", "mixed pass", "dying pass", "failing pass")
 
 
 def snapshots(world: World, names: frozenset[str]) -> Iterator[tuple[str, Snapshot]]:

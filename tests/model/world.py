@@ -18,6 +18,7 @@ NAME = "small"
 JOB_UID = "job"
 RUNTIME_ID = runtime_id(JOB_UID, ())
 LETTERS = "abcdefgh"
+UNKNOWN = -1
 
 
 class Batch(NamedTuple):
@@ -70,6 +71,8 @@ class Pod(NamedTuple):
     alone: bool = False  # the rest is of a pod that is alone
     began: int = START
     body: int = 0
+    disruption: str = ""  # the reason of its condition DisruptionTarget
+    stalled: bool = False  # its node has noted that it makes no progress
 
     @property
     def owner(self) -> str:
@@ -117,6 +120,19 @@ class Truth(NamedTuple):
     closed: tuple[str, ...] = ()  # rendezvous whose members were stopped by a suspend
     met: tuple[str, ...] = ()  # the children of a gang that the operator has seen run together, until one succeeds
     lost: bool = False  # a replica of the gang has failed, was drained or deleted since its attempt began
+    rows: tuple[int, ...] = ()  # by what counts failures: attempts in a row that ended without progress, or UNKNOWN
+    next_row: int | None = None  # the same with the present attempt of a gang, or of the slot 0, once it has ended
+    causes: tuple[str, ...] = ()  # the causes of disruptions and stalls; of a gang those of its present attempt
+    restarts: tuple[int, ...] = ()  # when the restarts were made that `restart-limit` limits
+    pending: int = 0  # such failures that are counted and not restarted yet
+
+    def row(self, counts: int) -> int:
+        return self.rows[counts] if self.rows else 0
+
+    def with_row(self, counts: int, row: int, of: int) -> Truth:
+        rows = [*(self.rows or (0,) * of)]
+        rows[counts] = row
+        return self._replace(rows=tuple(rows) if any(rows) else ())
 
 
 class View(NamedTuple):
@@ -130,6 +146,7 @@ class View(NamedTuple):
     fresh: bool = True  # the job was not written since
     waits: bool = True
     restarted: bool = False  # the operator was restarted since
+    unanswered: tuple[tuple[str, str, int], ...] = ()  # kind, name, attempt of creates of the operator without answer
 
 
 class World(NamedTuple):

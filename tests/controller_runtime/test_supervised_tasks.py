@@ -266,6 +266,7 @@ SHORT_LIVED = {
     "node/kubelet/api/listener.py": "the start of what serves connections, awaited by its end",
     "node/kubelet/pod_worker.py": "one pod",
     "node/kubelet/container_runtime.py": "one start of a container",
+    "node/kubelet/usage/stop_writes.py": "the files of containers that stop, until they have",
     "operator/plan_executor.py": "one status patch, awaited by its reconcile",
     "server/http/listeners.py": "one connection",
     "server/proxy/tunnel.py": "one tunnel",

@@ -268,6 +268,9 @@ bench-failover: $(VENV)/dev control-plane ## how long a job waits when the leade
 bench-restart: $(VENV)/dev control-plane ## a gang of up to 1,000 Pods from a failure to all new Pods: ours, JobSet, and by hand
 	@$(BIN)/python -m bench.restart --json build/bench/restart.json --page docs/performance.md
 
+bench-collectives: $(VENV)/dev torch-environment ## all-reduces between pods in the network namespace, beside loopback
+	@$(BIN)/python -m bench.collectives --json build/bench/collectives.json
+
 bench-gangs: $(VENV)/dev control-plane ## how long the second of two gangs waits with scheduler-plugins, beside a PodGroup of 1.9.4: seven minutes
 	@$(BIN)/python -m bench.gangs --json build/bench/gangs.json
 

@@ -14,6 +14,12 @@ from tests.node.node_cluster import NodeCluster
 from trainyard.objects.labels import HOSTS
 from trainyard.objects.resources import CONFIG_MAP, POD
 
+MTU = """
+import fcntl, socket, struct
+SIOCGIFMTU = 0x8921
+answer = fcntl.ioctl(socket.socket(), SIOCGIFMTU, struct.pack('16si12x', b'eth0', 0))
+print(struct.unpack('16si12x', answer)[1])
+"""
 # A server that answers with its name. It listens where its own address says, on every interface, as TensorFlow does.
 SERVER = """
 import os, socket
@@ -184,6 +190,12 @@ async def test_texts_of_config_maps_lead_to_the_same_pod(cluster: NodeCluster) -
 # What only the network of namespaces has.
 
 only_namespace = pytest.mark.parametrize("cluster", ["namespace"], indirect=True)
+
+
+@only_namespace
+async def test_packets_between_pods_are_as_large_as_on_loopback(cluster: NodeCluster) -> None:
+    await cluster.pod("wide", MTU)
+    assert await cluster.result("wide") == "65535\n"
 
 
 @only_namespace

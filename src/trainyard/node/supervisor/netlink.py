@@ -11,7 +11,8 @@ import struct
 _NEWLINK, _DELLINK, _NEWADDR, _NEWROUTE, _ERROR = 16, 17, 20, 24, 2
 _REQUEST, _ACK, _EXCL, _CREATE = 1, 4, 0x200, 0x400
 _IFF_UP = 1
-_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 1, 3, 10, 18, 28
+MTU = 65535  # bytes; the largest of a veth
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 1, 3, 4, 10, 18, 28
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY = 1, 4, 5
@@ -76,6 +77,7 @@ class Netlink:
         """Create a bridge with a MAC address for `address`: without a fixed one, its MAC address would change with its
         ports."""
         body = _LINK.pack(0, 0, 0, 0, 0) + _text_attribute(_IFLA_IFNAME, name) + _hardware_address(address)
+        body += _number_attribute(_IFLA_MTU, MTU)
         self._request(
             _NEWLINK, _CREATE | _EXCL, body + _attribute(_IFLA_LINKINFO, _text_attribute(_INFO_KIND, "bridge"))
         )
@@ -84,10 +86,11 @@ class Netlink:
         """Create a veth pair: `name`, in the bridge `master` and up, and eth0 in the network namespace with the
         descriptor `namespace`, with a MAC address for `address`."""
         peer = _LINK.pack(0, 0, 0, 0, 0) + _text_attribute(_IFLA_IFNAME, "eth0") + _hardware_address(address)
-        peer += _number_attribute(_IFLA_NET_NS_FD, namespace)
+        peer += _number_attribute(_IFLA_NET_NS_FD, namespace) + _number_attribute(_IFLA_MTU, MTU)
         info = _text_attribute(_INFO_KIND, "veth") + _attribute(_INFO_DATA, _attribute(_VETH_PEER, peer))
         body = _LINK.pack(0, 0, 0, _IFF_UP, _IFF_UP) + _text_attribute(_IFLA_IFNAME, name)
-        body += _number_attribute(_IFLA_MASTER, socket.if_nametoindex(master)) + _attribute(_IFLA_LINKINFO, info)
+        body += _number_attribute(_IFLA_MASTER, socket.if_nametoindex(master)) + _number_attribute(_IFLA_MTU, MTU)
+        body += _attribute(_IFLA_LINKINFO, info)
         self._request(_NEWLINK, _CREATE | _EXCL, body)
 
     def delete(self, name: str) -> None:

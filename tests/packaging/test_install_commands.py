@@ -29,7 +29,7 @@ OTHERS |= {
     "mpich",
     "impi-rt",
 }  # the last three have mpiexec
-OTHERS |= {"kubeflow"}  # its SDK
+OTHERS |= {"xgboost", "xgboost-cpu"}  # with CUDA and without
 OTHERS |= {"huggingface_hub", "opendal"}  # what initializers download with
 # Our own name is not among them before it is registered (docs/decisions/0022-distribution-name.md).
 ALLOWED = OTHERS

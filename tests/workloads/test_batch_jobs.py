@@ -85,6 +85,19 @@ def test_the_pause_after_a_failure_doubles_up_to_six_minutes(failures: int, paus
     assert len(made_in(decide(counted, [pod], NOW + pause))) == 1
 
 
+@pytest.mark.parametrize(
+    ("ended_at", "created", "pause"),
+    [(NOW + 3, NOW - 5, 13), (NOW + 3600, NOW - 5, 5), (NOW + 3600, NOW + 3595, 0)],
+    ids=["a clock that is fast", "the node's clock was set back", "all clocks were set back"],
+)
+def test_a_pod_that_ended_an_hour_from_now_is_not_waited_for(ended_at: float, created: float, pause: float) -> None:
+    failed = job({"startTime": format_time(NOW - 50), "failed": 1}, backoffLimit=9)
+    pod = ended(pod_of(failed, creationTimestamp=format_time(created)), "Failed", ended_at)
+    decision = decide(failed, [pod], NOW)
+    assert decision.requeue_at == (NOW + pause if pause else None)
+    assert len(made_in(decide(failed, [pod], NOW + pause))) == 1
+
+
 def test_a_failed_pod_is_counted_once_even_after_it_is_deleted() -> None:
     running = job({"startTime": format_time(NOW - 50)}, backoffLimit=9)
     pod = ended(pod_of(running), "Failed", NOW)

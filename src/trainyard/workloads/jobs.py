@@ -74,7 +74,7 @@ def _sync_running(job: Json, pods: list[Json], failed: int, now: float) -> Decis
     due: list[float] = []
     creates: list[Write] = []
     if not active:
-        not_before = _backoff_end(job, pods, failed)
+        not_before = _backoff_end(job, pods, failed, now)
         new_pod = _new_pod(job, failed)
         if not_before > now:
             due.append(not_before)
@@ -86,13 +86,19 @@ def _sync_running(job: Json, pods: list[Json], failed: int, now: float) -> Decis
     return Decision((*_status_update(job, status), *creates), min(due, default=None))
 
 
-def _backoff_end(job: Json, pods: list[Json], failed: int) -> float:
+def _backoff_end(job: Json, pods: list[Json], failed: int, now: float) -> float:
     """When the next pod may be created, in seconds since the epoch: 10 s after the last failure, doubled with each
     failure up to six minutes. 0.0 without a failure."""
-    finished_at = [pod_facts.finished_at(pod) for pod in pods if _is_failed(job, pod)]
-    if not finished_at or not failed:
-        return 0.0
-    return max(finished_at) + exponential_delay(failed, INITIAL_BACKOFF, MAX_BACKOFF)
+    delay = exponential_delay(failed, INITIAL_BACKOFF, MAX_BACKOFF)
+    finished_at = [_finished_by(pod, now + delay) for pod in pods if _is_failed(job, pod)]
+    return max(finished_at) + delay if finished_at and failed else 0.0
+
+
+def _finished_by(pod: Json, latest: float) -> float:
+    """When the pod ended. A time after `latest` is of a clock that has been set back since, or is of another machine:
+    then when it was created, by the API server's clock, and 0.0 if that is after `latest`, too."""
+    times = (pod_facts.finished_at(pod), parse_time(pod["metadata"].get("creationTimestamp")) or 0.0)
+    return next((moment for moment in times if moment <= latest), 0.0)
 
 
 def _new_pod(job: Json, failed: int) -> Json:

@@ -92,14 +92,14 @@ async def test_no_step_is_lost_when_a_member_joins_and_another_is_killed(
     async with Agents(image, etcd, tmp_path, "--epochs=999", "--print-freq=1", "--delay=0.03", "data") as agents:
         for name in ("a", "b"):
             await agents.join(name, "1:3")
-        await agents.printed_line("a", "world 2")
+        await agents.printed_line("a", "world 2 rank")
         await agents.join("c", "1:3")
-        for name in ("a", "c"):  # each tells of its own steps: b may not go before a has told of one of three
-            await agents.printed_line(name, "world 3")
+        for name in ("a", "c"):  # of a step: the end of an epoch is told with the number of members, too
+            await agents.printed_line(name, "world 3 rank")
         await agents.killed("b")
         gone = len(agents.lines["a"])
         await agents.printed_line("a", "epoch ", after=gone)
-        await agents.printed_line("a", "world 2", after=gone)
+        await agents.printed_line("a", "world 2 rank", after=gone)
         await agents.printed_line("a", "done: step", after=len(agents.lines["a"]))
         await agents.printed_line("a", "epoch 4 done: step")
         assert [await agents.stopped(name, 30) for name in ("a", "c")] == [143, 143]

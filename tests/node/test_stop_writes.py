@@ -110,6 +110,16 @@ def test_a_path_in_a_container_is_one_on_this_machine() -> None:
     assert {path: host_path(path, mounts) for path in paths} == paths
 
 
+async def test_a_container_that_has_just_ended_is_not_watched() -> None:
+    usage = UsageSampler()
+    usage.container_started("uid/main/0", os.getpid())
+    usage.stops.begin("uid/main/0")
+    assert usage.stops.end("uid/main/0") is not None
+    usage.container_ended("uid/main/0", 0)
+    usage.stops.begin("uid/main/0")
+    assert not usage.stops._runs
+
+
 PROGRAM = """
 import os, signal, sys, time
 def save(*_):

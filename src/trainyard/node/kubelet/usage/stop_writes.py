@@ -122,20 +122,24 @@ class StoppingRun(msgspec.Struct):
 
 
 class StopWatcher:
-    """Watches the containers of a node that stop. `members`: run -> pids of its processes."""
+    """Watches the containers of a node that stop. `members`: run -> pids of its processes; `is_running`: whether `end`
+    has not been called for a run."""
 
     def __init__(
         self,
         members: Callable[[], Mapping[str, list[int]]],
+        is_running: Callable[[str], bool],
         files_of: Callable[[int], list[OpenFile]] = open_files,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._members, self._files_of, self._clock = members, files_of, clock
+        self._members, self._is_running, self._files_of, self._clock = members, is_running, files_of, clock
         self._runs: dict[str, StoppingRun] = {}
         self._watch: asyncio.Task[None] | None = None
 
     def begin(self, run: str) -> None:
-        """The container gets SIGTERM."""
+        """The container gets SIGTERM, also one that has just ended, which the lifecycle of its pod learns later."""
+        if not self._is_running(run):
+            return
         stopping = self._runs.setdefault(run, StoppingRun(self._clock()))
         if len(self._runs) <= LOOKED_AT_FIRST and stopping.before is None:
             self._look({run: stopping})  # before the signal: a small file may be written whole before the first pass

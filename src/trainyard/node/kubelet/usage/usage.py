@@ -211,12 +211,12 @@ class UsageSampler:
         self._reader = reader or process_reader()
         self._meter = UsageMeter(self._reader, clock)
         self.progress = ProgressSampler(clock, now)
-        self.stops = StopWatcher(self._meter.members)
         self.device_memory: Callable[[], Mapping[int, int]] = dict  # pid -> bytes on GPUs
         self.device_use: Callable[[], Mapping[str, Mapping[str, float]]] = dict  # uid -> name in the metrics -> value
         # ProgressSampler.no_progress has changed, or a report is due
         self.on_progress: Callable[[str], object] = lambda uid: None
         self._runs: dict[str, _Run] = {}  # by run: uid/container/number
+        self.stops = StopWatcher(self._meter.members, self._runs.__contains__)
         self._device_peaks: dict[str, int] = {}  # of ended runs that used a GPU, the last MAX_PEAKS
         self._has_runs = asyncio.Event()
         self._machine: tuple[float, MachineEntry] | None = None

@@ -255,7 +255,7 @@ CASES = (
         ("hostPath",),
     ),
     Failure("A hostPath is not a directory", _file_as_directory, ("hostPath",)),
-    Failure("An init container fails without output", _init_container, ("is made again at",)),
+    Failure("An init container fails without output", _init_container, ("its pod has failed, and is made again at",)),
     Failure("The rendezvous never fills", _rendezvous, ("of at least 2", "no GPU")),
     Failure("A deadline ends a job that has failed before", _deadline),
     Failure("The image is unknown", lambda folder: [job(_without_command())], ("ErrImageNeverPull",)),

@@ -106,9 +106,10 @@ def _workers(folder: Path) -> list[Json]:
 
 
 def _hangs(folder: Path) -> list[Json]:
-    """The worker sleeps, and the master waits for it."""
+    """The worker sleeps, and the master waits for it. The step that the master tells last is the earlier one."""
     body = job(script(folder, f"{STEPS}threading.Event().wait()\n"), workers=1)
-    body["spec"]["replicaSpecs"][1]["template"]["spec"]["containers"] = [python(f"{STEPS}time.sleep(600)")]
+    sleeper = python(f"import time\ntime.sleep(1.5)\n{STEPS}time.sleep(600)")
+    body["spec"]["replicaSpecs"][1]["template"]["spec"]["containers"] = [sleeper]
     return [body]
 
 

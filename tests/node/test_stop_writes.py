@@ -10,12 +10,13 @@ import pytest
 
 from tests.node.node_cluster import NodeCluster
 from tests.support.waiting import until_async
-from trainyard.node.kubelet.usage.stop_report import FILES_SAVED, KILLED, StopReport, host_path
+from trainyard.node.kubelet.usage.stop_report import StopReport, host_path
 from trainyard.node.kubelet.usage.stop_writes import OpenFile, StoppingRun, StopWrites, WrittenFile, open_files
 from trainyard.node.kubelet.usage.usage import UsageSampler
 from trainyard.node.sandbox.supervisor_client import Mount
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import POD
+from trainyard.objects.usage import FILES_SAVED, KILLED_AFTER_GRACE_PERIOD
 
 
 def file(path: str, position: int, inode: int = 0) -> OpenFile:
@@ -92,12 +93,18 @@ def test_the_file_that_sigkill_left_unfinished_is_told(tmp_path: Path) -> None:
     (tmp_path / "ckpt-40.pt").write_bytes(b"x" * 1500)
     unfinished = WrittenFile("/data/ckpt-40.pt", 0, 1500, True, True, 29.9)
     text = "was killed while it wrote /data/ckpt-40.pt: 1.5 kB in its grace period of 30 s"
-    assert report_of(tmp_path, unfinished, killed_after=30.02) == (KILLED, text)
+    assert report_of(tmp_path, unfinished, killed_after=30.02) == (KILLED_AFTER_GRACE_PERIOD, text)
     nothing = "was killed after its grace period of 30 s, and had no file open for writing"
-    assert report_of(tmp_path, killed_after=30.0) == (KILLED, nothing)
+    assert report_of(tmp_path, killed_after=30.0) == (KILLED_AFTER_GRACE_PERIOD, nothing)
     closed = unfinished._replace(is_open=False, seconds=2.0)
     both = f"saved 1 file, 1.5 kB, in 2.0 s after SIGTERM: /data/ckpt-40.pt; {nothing}"
-    assert report_of(tmp_path, closed, killed_after=30.0) == (KILLED, both)
+    assert report_of(tmp_path, closed, killed_after=30.0) == (KILLED_AFTER_GRACE_PERIOD, both)
+
+
+def test_what_was_seen_is_told_when_the_disk_does_not_answer() -> None:
+    report = StopReport()
+    report.add("main", StopWrites((WrittenFile("/data/ckpt.tmp", 7, 1000, True, False, 2.0),)))
+    assert report.message(None) == (FILES_SAVED, "saved 1 file, 1.0 kB, in 2.0 s after SIGTERM: /data/ckpt.tmp")
 
 
 def test_a_container_that_wrote_nothing_and_ended_by_itself_is_not_told(tmp_path: Path) -> None:
@@ -171,6 +178,6 @@ async def test_what_a_killed_pod_left_unfinished_is_an_event(cluster: NodeCluste
     await begin_to_save(cluster, tmp_path)
     await cluster.api.delete(POD, "default", "worker", grace_period_seconds=1)
     await cluster.gone("worker")
-    event = (await cluster.events("worker", KILLED))[-1]
+    event = (await cluster.events("worker", KILLED_AFTER_GRACE_PERIOD))[-1]
     assert event["type"] == "Warning"
     assert event["message"].startswith(f"was killed while it wrote {tmp_path}/ckpt.tmp: 1.5 kB in its grace period of ")

@@ -23,6 +23,8 @@ PEAK_DEVICE_MEMORY = PREFIX + "peak-device-memory"
 DEVICES = PREFIX + "devices"
 """Annotation of a PodMetrics and a NodeMetrics, JSON: the GPUs of the pod or node, a list of `DeviceUsage`."""
 XID_ERROR = "XidError"
+# Reasons of the events about what a pod of a job did with its grace period.
+FILES_SAVED, KILLED_AFTER_GRACE_PERIOD = "FilesSaved", "KilledAfterGracePeriod"
 """Reason of an Event of a Pod: what NVIDIA's driver has written to the kernel log about a device of the pod."""
 MEMORY_MEASURE = PREFIX + "memory-measure"
 """Annotation of a PodMetrics: PSS (pages that processes share are counted once) or RSS (once for each process)."""

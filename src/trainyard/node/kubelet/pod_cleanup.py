@@ -17,12 +17,14 @@ from trainyard.node.kubelet.lost_output import OUTPUT_LOST, LostOutputReport
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.pod_status_writer import PodStatusWriter
-from trainyard.node.kubelet.usage.stop_report import KILLED, StopReport
+from trainyard.node.kubelet.usage.stop_report import StopReport
 from trainyard.node.kubelet.volumes.removal import remove
 from trainyard.node.kubelet.volumes.unsaved_files import FILES_LOST, replica_name
 from trainyard.node.sandbox.supervisor_client import SandboxError, StartError
+from trainyard.objects.usage import KILLED_AFTER_GRACE_PERIOD
 
 _EVENT_TIMEOUT = 2.0  # seconds for the write of the events about losses
+_LOOK_TIMEOUT = 2.0  # seconds for a look at the saved files, whose disk may not answer: the pod holds its devices
 
 
 class PodCleanup:
@@ -106,7 +108,12 @@ class PodCleanup:
         not be written, and which of their files are removed with it."""
         processes = self._runtime.last_processes if self._node_context.network.isolated_network else {}
         mounts = {name: process.mounts for name, (process, _) in processes.items()}
-        self.report_loss(*await asyncio.to_thread(self._stop_report.message, mounts))
+        try:
+            async with asyncio.timeout(_LOOK_TIMEOUT):
+                report = await asyncio.to_thread(self._stop_report.message, mounts)
+        except TimeoutError:
+            report = self._stop_report.message(None)
+        self.report_loss(*report)
         self.report_loss(OUTPUT_LOST, self._lost_output.message(), self._lost_output.last_lines())
         whole_pod = not self._status_writer.suspended
         message = await asyncio.to_thread(self._runtime.unsaved.message, whole_pod=whole_pod)
@@ -120,6 +127,8 @@ class PodCleanup:
         context = self._node_context
         context.say(f"{replica_name(self._record.pod)}: {message}{details}")
         if not context.closing:
-            event = PodEvent("Warning" if reason in (OUTPUT_LOST, KILLED) else "Normal", reason, message)
+            event = PodEvent(
+                "Warning" if reason in (OUTPUT_LOST, KILLED_AFTER_GRACE_PERIOD) else "Normal", reason, message
+            )
             write = context.cluster.write_event(self._record.pod, event, context.now())
             self._loss_events.append(self._spawn(write))

@@ -12,6 +12,7 @@ from trainyard.core.policies.restart import RETRYABLE
 from trainyard.core.policies.restart_limit import EXCEEDED, RESTART_LIMIT
 from trainyard.objects import Json, format_time, namespace_of, parse_time
 from trainyard.objects.numbers import times_text
+from trainyard.objects.usage import FILES_SAVED, KILLED_AFTER_GRACE_PERIOD
 from trainyard.views.diagnosis.children import children_without_pods, next_requeue, succeeded_without_pods
 from trainyard.views.diagnosis.doubts import doubts
 from trainyard.views.diagnosis.failures import failed
@@ -132,7 +133,7 @@ def stopped_replicas(facts: Facts) -> Iterator[Finding]:
     stops = {
         str((event.get("involvedObject") or {}).get("name")): event
         for event in facts.events
-        if event.get("reason") in ("FilesSaved", "KilledAfterGracePeriod")
+        if event.get("reason") in (FILES_SAVED, KILLED_AFTER_GRACE_PERIOD)
     }
     if stops:
         killed = [name for name, event in stops.items() if event.get("type") == "Warning"]
@@ -143,7 +144,7 @@ def stopped_replicas(facts: Facts) -> Iterator[Finding]:
             for name, event in stops.items()
         ]
         fix = "give it more time: raise terminationGracePeriodSeconds of its template" if killed else ""
-        where = "events: FilesSaved, KilledAfterGracePeriod"
+        where = f"events: {FILES_SAVED}, {KILLED_AFTER_GRACE_PERIOD}"
         yield Finding(NOTE, summary, where, tuple(evidence[:MAX_STOPS]), fix)
 
 

@@ -13,8 +13,8 @@ from trainyard.node.kubelet.volumes.unsaved_files import size_text
 from trainyard.node.sandbox.supervisor_client import Mount
 from trainyard.objects.numbers import count_text
 from trainyard.objects.printable import printable, quoted_path
+from trainyard.objects.usage import FILES_SAVED, KILLED_AFTER_GRACE_PERIOD
 
-FILES_SAVED, KILLED = "FilesSaved", "KilledAfterGracePeriod"  # the reasons of the events
 MAX_NAMES, MAX_ENTRIES = 3, 1000
 
 Mounts = Mapping[str, Sequence[Mount]]  # by container; none where its processes see the paths of this machine
@@ -38,19 +38,23 @@ class StopReport:
         """A container has ended that was told to."""
         self._stops[container] = writes
 
-    def message(self, mounts: Mounts) -> tuple[str, str]:
+    def message(self, mounts: Mounts | None) -> tuple[str, str]:
         """Reason and message of the event; no message for containers that wrote nothing and ended by themselves. Looks
-        at the files, which may take long."""
+        at the files, whose disk may not answer; without `mounts` it tells what was seen while they were written."""
         is_killed = any(writes.killed_after is not None for writes in self._stops.values())
-        texts = [text for container in self._stops for text in self._texts(container, mounts.get(container, ()))]
-        return KILLED if is_killed else FILES_SAVED, "; ".join(texts)
+        texts = [text for container in self._stops for text in self._texts(container, mounts)]
+        return KILLED_AFTER_GRACE_PERIOD if is_killed else FILES_SAVED, "; ".join(texts)
 
-    def _texts(self, container: str, mounts: Sequence[Mount]) -> Iterator[str]:
+    def _texts(self, container: str, mounts: Mounts | None) -> Iterator[str]:
         writes, name = self._stops[container], f"container {container} " if len(self._stops) > 1 else ""
         is_killed, grace = writes.killed_after is not None, f"its grace period of {writes.killed_after or 0:.3g} s"
         saved = [file for file in writes.files if not (is_killed and file.is_open)]
         if saved:
-            files = sorted((as_saved(file, mounts) for file in saved), key=lambda file: -file.size)
+            files = [
+                SavedFile(file.path, file.size) if mounts is None else as_saved(file, mounts.get(container, ()))
+                for file in saved
+            ]
+            files.sort(key=lambda file: -file.size)
             amount = f"{count_text(len(files), 'file')}, {size_text(sum(file.size for file in files))}"
             seconds = max(file.seconds for file in saved)
             yield f"{name}saved {amount}, in {seconds:.1f} s after SIGTERM: {_names(files)}"
@@ -82,7 +86,7 @@ def as_saved(file: WrittenFile, mounts: Sequence[Mount]) -> SavedFile:
         with os.scandir(os.path.dirname(path)) as entries:
             for _, other in zip(range(MAX_ENTRIES), entries, strict=False):
                 if other.inode() == file.inode and other.is_file(follow_symlinks=False):
-                    size = other.stat(follow_symlinks=False).st_size
+                    size = other.stat(follow_symlinks=False).st_size if file.is_new else file.size
                     return SavedFile(os.path.join(os.path.dirname(file.path), other.name), size)
     except OSError:
         pass
